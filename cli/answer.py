@@ -103,7 +103,7 @@ def answer(
             kind,
             outcome,
             code=code,
-            cluster=setup.cluster,
+            cluster=None if setup.wide else setup.cluster,
             faults=setup.fault_names,
             machine=maker.name,
             seed=args.seed,
@@ -141,7 +141,13 @@ def summary(outcome: Outcome, setup: Setup) -> str:
     )
     faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
     why = f": {outcome.reason.rstrip('.')}" if outcome.reason else ""
+    where = outcome.cluster if setup.wide else setup.cluster
+    name = (
+        f"cluster {where.name}"
+        if where
+        else f"{len(outcome.coverage.get('clusters', ()))} clusters"
+    )
     return (
-        f"{outcome.verdict.value}{why} - cluster {setup.cluster.name}{faults}: "
+        f"{outcome.verdict.value}{why} - {name}{faults}: "
         f"{covered or 'nothing covered'} ({outcome.seconds:.1f} s)"
     )

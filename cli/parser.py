@@ -23,11 +23,13 @@ TRACES = Path("kvproof-traces")
 
 
 class Setup(NamedTuple):
-    """The scope of a command. `invariants` is None for all of them."""
+    """The scope of a command. `invariants` is None for all of them. `wide` says that the command
+    draws its clusters; `cluster` is then no part of the scope."""
 
     cluster: Cluster
     faults: tuple[Fault, ...]
     invariants: list[Invariant] | None
+    wide: bool = False
 
     @property
     def fault_names(self) -> tuple[str, ...]:
@@ -75,13 +77,15 @@ def at_least_one(text: str) -> int:
     return number
 
 
-def add_scope(parser: argparse.ArgumentParser) -> None:
+def add_scope(
+    parser: argparse.ArgumentParser, default: str = "the preset of the fault, else pd-default"
+) -> None:
     """Options for the cluster, the faults and the invariants."""
     parser.add_argument(
         "--config",
         metavar="NAME|FILE",
         help="a preset (see kvproof configs; ./NAME is always a file), random:SEED, or a JSON file "
-        "(default: the preset of the fault, else pd-default)",
+        f"(default: {default})",
     )
     add_fault(parser)
     parser.add_argument(

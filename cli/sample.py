@@ -6,8 +6,13 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 """
 
 import argparse
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from kvproof.cli import live_line
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.graver import with_graver
@@ -17,13 +22,21 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
 from kvproof.reports.output.search import Sampled
+from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
+from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome
+
+NAMES_SHOWN = 4
+"""Names of clusters in the text of an answer."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    options.add_scope(parser)
+    options.add_scope(
+        parser,
+        "the preset of the fault, else a few episodes each of many presets and random clusters",
+    )
     options.add_machine(parser)
     options.add_vllm(parser)
     options.add_fail_on(parser)
@@ -35,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Sample, and print the result."""
     setup = options.setup(args)
+    setup = setup._replace(wide=args.config is None and not setup.faults)
     borrow(args.vllm, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.faults, cache=args.cache)
     outcome = with_graver(
@@ -60,7 +74,7 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         of = f"real vLLM {machine.vllm}" if machine.name == "live" else f"the model{faults}"
         lines.append(
             f"{what} in {_times(covered['examples'], 'episode')} "
-            f"({_times(covered['steps'], 'step')}) of {of}, cluster {setup.cluster.name}."
+            f"({_times(covered['steps'], 'step')}) of {of}, {_clusters(covered, setup)}."
         )
         lines.append(_of_others(covered["unseen_at_most"], "something new" if known else "one"))
     if known:
@@ -74,6 +88,18 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())
         lines.append(f"Permitted, and not as the reference chooses (steps): {differs}.")
     return lines
+
+
+def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
+    """The clusters of the episodes, as far as a few lines have room."""
+    if not setup.wide:
+        return f"cluster {setup.cluster.name}"
+    names = list(covered["clusters"])
+    shown = ", ".join(names[:NAMES_SHOWN])
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    undriven = len(covered.get("clusters_undriven") or ())
+    others = f"; this vLLM does not have {_times(undriven, 'other')}" if undriven else ""
+    return f"{_times(len(names), 'cluster')}: {shown}{more} (--json names all){others}"
 
 
 def _of_others(bound: float, what: str) -> str:
@@ -93,8 +119,19 @@ def _times(count: int, what: str) -> str:
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
     """The outcome of the episodes."""
     from kvproof.strategies.sampling.stateful import sample
+    from kvproof.strategies.sampling.wide import drawn, sample_many
 
     seen: dict[str, dict[str, int]] = {}
+
+    def found(violated: Violated) -> None:
+        note()
+        if not live_line.wanted():
+            return
+        finding, steps = violated.finding, _times(len(violated.events), "event")
+        live_line.clear()
+        said = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
+        say(said, file=sys.stderr)
+        say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
 
     def note() -> None:
         if machine.met is not None and machine.policy is not None and not seen:
@@ -103,15 +140,19 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
 
     with planted(*setup.faults), progress("sampling: {} of {} episodes") as show:
         try:
-            outcome = sample(
-                setup.cluster,
+            search = (
+                partial(sample_many, drawn(args.seed))
+                if setup.wide
+                else partial(sample, setup.cluster)
+            )
+            outcome = search(
                 machine.search,
                 setup.invariants,
                 seed=args.seed,
                 examples=args.examples,
                 steps=args.steps,
                 progress=show,
-                failed=note,
+                failed=found,
             )
         except AdapterDrift as drift:
             return undriven(drift)

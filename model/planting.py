@@ -34,7 +34,7 @@ def planted_now() -> dict[str, Callable[..., Any]]:
 def check(name: str, wrong: Callable[..., Any]) -> None:
     """Check that a function can be replaced by another. Raises TypeError where the model has no
     function of this name, where `wrong` does not take the same arguments, or where it is itself a
-    function of the model (which could then not be told from it)."""
+    function of the model (the two could then not be distinguished)."""
     right = function_named(name)
     if _in_the_model(getattr(wrong, "__module__", "")):
         raise TypeError(f"{name} is replaced by a function of the model. Use one of the fault.")

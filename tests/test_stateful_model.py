@@ -90,7 +90,7 @@ def test_episodes_spent_on_shrinking_are_not_counted(
         CLUSTERS[fault.cluster],
         ModelMachine,
         ended=whole.append,
-        failed=lambda: at.append(len(whole)),
+        failed=lambda _: at.append(len(whole)),
     )
     assert shrunk.verdict is Verdict.VIOLATED
     assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"

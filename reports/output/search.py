@@ -59,6 +59,8 @@ class OtherwiseSampled(Part, frozen=True, kw_only=True):
     steps: int
     events: dict[str, int]
     unseen_at_most: float
+    clusters: Maybe[dict[str, int]] = UNSET
+    clusters_undriven: Maybe[dict[str, str]] = UNSET
     known: Maybe[dict[str, int]] = UNSET
     policy: Maybe[dict[str, int]] = UNSET
 
@@ -87,15 +89,19 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
 
 class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
-    a violation. `known` counts the known deviations of vLLM, and `policy` the steps in which it
-    made another permitted choice than the reference, by kind. `import_s` is the wall time of the
-    import of vLLM in seconds, which `seconds` does not have."""
+    a violation. Where the search drew its clusters, `config` is null, `clusters` counts the
+    episodes of each, and `clusters_undriven` says why this vLLM does not have the others. `known`
+    counts the known deviations of vLLM, and `policy` the steps in which it made another permitted
+    choice than the reference, by kind. `import_s` is the wall time of the import of vLLM in
+    seconds, which `seconds` does not have."""
 
     import_s: Maybe[float] = UNSET
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
     events: Maybe[dict[str, int]] = UNSET
     unseen_at_most: Maybe[float] = UNSET
+    clusters: Maybe[dict[str, int]] = UNSET
+    clusters_undriven: Maybe[dict[str, str]] = UNSET
     known: Maybe[dict[str, int]] = UNSET
     policy: Maybe[dict[str, int]] = UNSET
     tolerated: Maybe[Tolerated] = UNSET

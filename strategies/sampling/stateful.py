@@ -46,16 +46,19 @@ class Covered:
             self.progress(self.examples, self.wanted)
 
     def coverage(self) -> dict[str, Any]:
-        """Episodes, steps, and events by kind. `unseen_at_most` is the rule of three: if episodes
-        were independent samples, then with 95 % confidence at most this share of them would show a
-        violation."""
-        bound = min(3 / self.examples, 1.0) if self.examples else 1.0
+        """Episodes, steps, and events by kind (see `unseen_at_most`)."""
         return {
             "examples": self.examples,
             "steps": self.events.total(),
             "events": dict(sorted(self.events.items())),
-            "unseen_at_most": bound,
+            "unseen_at_most": unseen_at_most(self.examples),
         }
+
+
+def unseen_at_most(examples: int) -> float:
+    """The rule of three: if episodes were independent samples, then with 95 % confidence at most
+    this share of them would show a violation."""
+    return min(3 / examples, 1.0) if examples else 1.0
 
 
 def check_machine(
@@ -116,14 +119,14 @@ def sample(
     shrink: bool = True,
     progress: Progress | None = None,
     ended: Callable[[Run], None] | None = None,
-    failed: Callable[[], None] | None = None,
+    failed: Callable[[Violated], None] | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     With `use_jobs` every episode uses the jobs of the cluster, in any order; otherwise half of the
     episodes do, and the other half generates random jobs. `shrink=False` reports a failing run as
     it was found, which is quicker. `ended` is called with each complete run; `failed` is called
-    once, when the first run fails. The runs after it, which shrink it, are not counted.
+    once, with the first run that fails. The runs after it, which shrink it, are not counted.
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
@@ -144,7 +147,7 @@ def sample(
 
     def close(violated: Violated) -> None:
         if covered.open and failed is not None:
-            failed()
+            failed(violated)
         covered.open = False  # the following runs shrink this one
         if not shortest or len(violated.steps) <= len(shortest[0].steps):
             shortest[:] = [violated]

@@ -1,0 +1,95 @@
+"""Episodes of many clusters: a few of each, so that many combinations of features are driven."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import count
+from random import Random
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.strategies.run import Violated
+from kvproof.strategies.sampling.episode import MakeMachine
+from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_most
+from kvproof.strategies.verdict import Outcome, Verdict
+
+EPISODES = 5
+"""Random episodes of one cluster."""
+
+SEEDS = 1_000_003
+"""Two searches with different seeds have no random cluster in common, unless they are very long."""
+
+
+def drawn(seed: int) -> Iterator[Cluster]:
+    """Clusters without end: presets in an order that the seed shuffles, and random clusters between
+    them."""
+    presets = list(CLUSTERS)
+    Random(seed).shuffle(presets)
+    numbers = count(seed * SEEDS)
+    while True:
+        for name in presets:
+            yield cluster_named(name)
+            yield cluster_named(f"random:{next(numbers)}")
+
+
+def sample_many(
+    clusters: Iterable[Cluster],
+    make_machine: MakeMachine,
+    invariants: Iterable[Invariant] | None = None,
+    seed: int = 0,
+    examples: int = 200,
+    steps: int = 40,
+    progress: Progress | None = None,
+    failed: Callable[[Violated], None] | None = None,
+) -> Outcome:
+    """Run `EPISODES` episodes of each cluster (see `sample`) until there are `examples` of them, or
+    one finds a violation. Clusters that this release of vLLM does not have are passed over.
+
+    The coverage also has the number of episodes by cluster. Raises AdapterDrift if no cluster of
+    the first `examples` can be driven.
+    """
+    chosen = None if invariants is None else tuple(invariants)
+    total: Counter[str] = Counter()
+    events: Counter[str] = Counter()
+    by_cluster: dict[str, int] = {}
+    undriven: dict[str, str] = {}
+    seconds = 0.0
+
+    def show(done: int, _: int) -> None:
+        if progress is not None:
+            progress(total["examples"] + done, examples)
+
+    for number, cluster in enumerate(clusters):
+        try:
+            found = sample(
+                cluster,
+                make_machine,
+                chosen,
+                seed=seed * SEEDS + number,
+                examples=min(EPISODES, examples - total["examples"]),
+                steps=steps,
+                progress=show,
+                failed=failed,
+            )
+        except AdapterDrift as drift:
+            undriven[cluster.name] = str(drift)
+            if len(undriven) >= examples and not by_cluster:
+                raise
+            continue
+        seconds += found.seconds
+        events.update(found.coverage["events"])
+        total.update(examples=found.coverage["examples"], steps=found.coverage["steps"])
+        by_cluster[cluster.name] = by_cluster.get(cluster.name, 0) + found.coverage["examples"]
+        if found.verdict is not Verdict.SAMPLED or total["examples"] >= examples:
+            break
+    covered = {
+        **total,
+        "events": dict(sorted(events.items())),
+        "unseen_at_most": unseen_at_most(total["examples"]),
+        "clusters": by_cluster,
+    }
+    if undriven:
+        covered["clusters_undriven"] = undriven
+    return replace(found, coverage=covered, seconds=seconds)
