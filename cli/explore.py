@@ -118,7 +118,8 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
 
 
 def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
-    """The lines about a search after its verdict."""
+    """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
+    else was reached is in the output of `--json` alone."""
     covered = outcome.coverage
     lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
     if "renamings" in covered:
@@ -126,6 +127,8 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
             "symmetry: merged states that are equal up to renaming blocks, and under "
             f"{covered['renamings']} permutations of the jobs"
         )
+    if outcome.finding is not None:
+        return lines
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()

@@ -140,6 +140,8 @@ def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
     assert "smallest margin: pool_adds_up" in out
     _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
     assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
+    assert "coverage goals" not in out
+    assert "smallest margin" not in out
 
 
 def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
