@@ -117,6 +117,9 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     return {} if point is None else {"point_of_no_return": point}
 
 
+MARGINS = "smallest margins, less than 0 would be a violation (after events)"
+
+
 def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
     """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
     else was reached is in the output of `--json` alone."""
@@ -134,9 +137,12 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
         for kind, count in covered["events"].items()
     )
     lines.append(f"events (new states): {fired or 'none'}")
-    for name, margin in covered["margins"].items():
-        close, after = margin["smallest"], margin["after_events"]
-        lines.append(f"smallest margin: {name} {close} (after {after} events)")
+    margins = [
+        f"{name} {margin['smallest']} ({margin['after_events']})"
+        for name, margin in covered["margins"].items()
+    ]
+    if margins:
+        lines.append(f"{MARGINS}: {', '.join(margins)}")
     goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
