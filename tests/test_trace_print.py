@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model import events as vocabulary
 from kvproof.model.because import because, listed, quoted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.model.reference.apply import initial
 from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.model.step import Effects, Step
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
@@ -120,6 +123,16 @@ def test_one_is_singular_in_every_reason() -> None:
     assert because("1 blocks are free, 11 blocks are not").reasons == (
         "1 block is free, 11 blocks are not",
     )
+
+
+def test_the_words_of_an_exception_stay_as_they_are() -> None:
+    cluster = CLUSTERS["full"]
+    dead = initial(cluster)
+    engine = dead.engines[0]._replace(dead="ValueError: Cannot get 1 free blocks")
+    after = dead._replace(engines=(engine,))
+    step = Step(dead, vocabulary.Schedule("E", ()), Effects(), after)
+    (found,) = broken(cluster, step, [INVARIANTS["engine_survives"]])
+    assert found.reasons[1] == "E died: ValueError: Cannot get 1 free blocks"
 
 
 def test_what_slots_hold_is_no_list_of_python() -> None:
