@@ -189,10 +189,6 @@ def test_the_point_of_no_return_is_marked() -> None:
     assert events[-1].split()[0] == "2"
     at = lines.index(next(line for line in lines if line.startswith("   9  ")))
     assert lines[at + 1].startswith("  10  ")  # what an irrelevant event changed is not shown
-    point = PointOfNoReturn(event=0, unknown="", irrelevant=(), length=11, sentence="")
-    lines = render(trace, Extra(point=point)).splitlines()
-    mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
-    assert lines[mark + 1].startswith("   1  ")
 
 
 def test_each_field_of_a_state_is_explained() -> None:

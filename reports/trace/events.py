@@ -41,7 +41,7 @@ def events(
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
     `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided (0: from the start), `irrelevant` are those that do not matter to it. `loop` is the
+    avoided, `irrelevant` are those that do not matter to it. `loop` is the
     number of the first event of those that repeat without end; these are never folded. `sign` is
     where the trace went wrong first; this event is not folded either.
     """
@@ -49,8 +49,6 @@ def events(
     printed = Printed()
     states = trace.states()
     printed.states = [*islice(states, 1)]
-    if point_of_no_return == 0:
-        printed.lines.append(Line(NO_RETURN, "bold", 10))
     for number, event in enumerate(trace.events, 1):
         changed: list[Entry] | None = None
         if trace.changes is not None:
