@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model import config
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, listed, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
@@ -32,10 +32,11 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             content = engine.memory[block]
             held = content.slots if content and content.group == key[0] else ()
             if held[: len(expected)] != expected:
+                what = "the KV of" if cfg.groups[key[0]].attention else "the state after"
                 yield because(
                     f"block {block} of {engine.name} is cached as prefix {quoted(key[1])} of group "
-                    f"{key[0]} and must hold {list(expected)}",
-                    f"it holds {list(held) or 'nothing of this group'}",
+                    f"{key[0]} and must hold {what} {listed(expected)}",
+                    f"it holds {f'{what} {listed(held)}' if held else 'nothing of this group'}",
                     engine=engine.name,
                     group=key[0],
                     block=block,

@@ -6,7 +6,7 @@ block of a match (vllm#17137), or the hash of a block covers the token after it 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, listed, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
@@ -27,7 +27,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
                 yield because(
                     f"block {block} of {engine.name} is cached as prefix {quoted(prefix)} of group "
                     f"{index}, which includes the token after the block",
-                    f"its drafter computed the block as part of {list(held) or 'nothing'}",
+                    f"its drafter computed the block as part of {listed(held) or 'nothing'}",
                     engine=engine.name,
                     group=index,
                     block=block,

@@ -5,7 +5,7 @@ and every request on it."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import About, Because
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
 from kvproof.model.severity import Severity
@@ -16,11 +16,9 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """No event ends an engine with an error."""
     for engine in step.after.engines:
         if engine.dead:
-            yield because(
-                f"{describe(step.event)} is an event that every engine must survive",
-                f"{engine.name} died: {engine.dead}",
-                engine=engine.name,
-            )
+            survivable = f"{describe(step.event)} is an event that every engine must survive"
+            death = f"{engine.name} died: {engine.dead}"  # vLLM's own words, as they are
+            yield Because((survivable, death), About(engine=engine.name))
 
 
 INVARIANT = Invariant(

@@ -2,14 +2,14 @@
 reused while its entry stays in the map (vllm#49125), a lookup of the old key returns the new
 content of the block."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, quoted
 from kvproof.model.config import Cluster
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine
+from kvproof.model.state import NULL, Engine, Key
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -20,7 +20,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         yield because(
             f"the hash map of {engine.name} maps prefix {quoted(key[1])} of group {key[0]} to "
             f"block {block}",
-            f"the keys of block {block} are {list(engine.blocks[block].keys) or None}",
+            f"block {block} has {_keys(engine.blocks[block].keys)}",
             engine=engine.name,
             group=key[0],
             block=block,
@@ -36,6 +36,11 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
             block=block,
             prefix=key[1],
         )
+
+
+def _keys(keys: Iterable[Key]) -> str:
+    found = " and ".join(f"{quoted(prefix)} of group {group}" for group, prefix in keys)
+    return f"the key {found}" if found else "no key"
 
 
 INVARIANT = Invariant(

@@ -33,12 +33,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
             sides = zip(parties, (local, remote), strict=True)
-            if any(NULL in logical(party.engine, group, ids) for party, ids in sides):
+            null = [p.engine.name for p, ids in sides if NULL in logical(p.engine, group, ids)]
+            if null:
+                sink, source = (party.engine.name for party in parties)
                 yield because(
-                    f"{transfer.request} transfers blocks {list(remote)} to {list(local)} in "
-                    f"group {group}",
-                    "one of them is the null block, which holds no tokens",
-                    engine=parties[0].engine.name,
+                    f"blocks {list(local)} of {sink} are filled from blocks {list(remote)} of "
+                    f"{source} for {transfer.request} in group {group}",
+                    f"block 0 of {' and '.join(null)} is the null block, which holds no tokens",
+                    engine=sink,
                     request=transfer.request,
                     group=group,
                 )

@@ -5,7 +5,7 @@ token positions."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.parties import giver, kernel_block, taker
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
@@ -39,9 +39,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 origin = offset(theirs.tables[group], there, source.physical_per_logical, width)
                 if to != origin:
                     yield because(
-                        f"block {here} of {sink.name} holds the tokens of {taken} from token "
+                        f"{kernel_block(sink, here)} holds the tokens of {taken} from token "
                         f"{to} on in group {group}",
-                        f"it is read from block {there} of {source.name}, whose tokens start "
+                        f"it is read from {kernel_block(source, there)}, whose tokens start "
                         f"at {origin}",
                         engine=sink.name,
                         request=taken,

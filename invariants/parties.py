@@ -49,6 +49,14 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
     return follows + REVERSE if follows else ""
 
 
+def kernel_block(engine: Engine, block: int) -> str:
+    """A block of a pair of an attention group in words."""
+    ratio = engine.physical_per_logical
+    if ratio == 1:
+        return f"block {block} of {engine.name}"
+    return f"kernel block {block} of {engine.name} (in its block {block // ratio})"
+
+
 def logical(engine: Engine, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:
     """The blocks of an engine that have these blocks of a pair. The pairs of attention groups have
     kernel blocks; those of Mamba groups have whole blocks."""

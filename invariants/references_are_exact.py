@@ -21,7 +21,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     for index, block in numbered(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield because(
-                f"{entries[index]} table entries on {engine.name} name block {index}",
+                f"block {index} of {engine.name} stands in {entries[index]} table entries",
                 f"its reference count is {block.refs}",
                 engine=engine.name,
                 block=index,

@@ -1,5 +1,7 @@
 """Why a check does not hold: facts that contradict each other, and what they are about."""
 
+import re
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -27,9 +29,28 @@ class Because(NamedTuple):
     about: About = About()
 
 
+ONE = re.compile(
+    r"(?<![\w.-])1 ((?:\w+ )?(?:block|entr|prompt|request|slot|token))(s|ies)( were| are)?\b"
+)
+"""A count of one with its noun in the plural."""
+
+
 def because(*reasons: str, **about: object) -> Because:
-    """Reasons in order, and the fields of `About` by name."""
-    return Because(reasons, About(**about))  # type: ignore[arg-type]
+    """Reasons in order, and the fields of `About` by name. A reason may count `1 tokens`."""
+    return Because(tuple(ONE.sub(_one, each) for each in reasons), About(**about))  # type: ignore[arg-type]
+
+
+def _one(plural: re.Match[str]) -> str:
+    noun, ending, verb = plural.groups()
+    return f"1 {noun}{'y' * (ending == 'ies')}{VERB[verb]}"
+
+
+VERB = {None: "", " were": " was", " are": " is"}
+
+
+def listed(prefixes: Iterable[str]) -> str:
+    """What slots hold, in a reason: `'a', 'ab'`, and `_` for a slot that was never written."""
+    return ", ".join(f"'{prefix}'" if prefix else "_" for prefix in prefixes)
 
 
 def quoted(prefix: str | None) -> str:

@@ -41,7 +41,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         offered = _offered(cluster, step, admission)
         if admission.hit + admission.external > offered:
             yield because(
-                f"{offered} tokens of {admission.request} are offered to {admission.engine}",
+                f"{admission.engine} is offered {offered} tokens of {admission.request}",
                 f"it hits {admission.hit} tokens and loads {admission.external} more",
                 engine=admission.engine,
                 request=admission.request,
