@@ -25,6 +25,8 @@ FIVE = (
 )
 WORK = ["call", "tests.engine.ordinary:work", 0, 20]
 PLANTING = "tests.engine.planting"
+LIMIT_S = 900.0
+"""A loaded machine may take minutes to start an engine core."""
 
 
 def engine(**options: Any) -> list[Any]:
@@ -59,7 +61,9 @@ def records(lines: list[str]) -> Iterator[Path]:
 def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None:
     """One engine leaks. The next makes no mistake, and its engine core is killed."""
     plugin = environment(tmp_path / "plugin")
-    with Process(tmp_path, mode="record", several=True, environment=plugin) as process:
+    with Process(
+        tmp_path, mode="record", several=True, environment=plugin, limit_s=LIMIT_S
+    ) as process:
         process.take(["call", f"{PLANTING}:choose", LEAK], engine(), WORK)
         found = records(re.findall(r"kvproof: (.*)", process.printed()))
         assert list(found), process.printed()  # while it runs
@@ -84,7 +88,9 @@ def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
     """One after the other. With the last one, the engine core dies of an exception."""
     plugin = environment(tmp_path / "plugin")
     names = []
-    with Process(tmp_path, mode="warn", several=True, environment=plugin) as process:
+    with Process(
+        tmp_path, mode="warn", several=True, environment=plugin, limit_s=LIMIT_S
+    ) as process:
         for mistake in FIVE:
             before = len(process.printed())
             answer = process.take(["call", f"{PLANTING}:choose", mistake], engine(), WORK)
@@ -106,7 +112,7 @@ def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
 def test_a_core_that_is_killed_at_work_is_told(tmp_path: Path) -> None:
     """It saves once a second. That nothing is lost when it is killed just then is possible."""
     kill = ["call", "tests.engine.kills:in_engine_core", int(signal.SIGKILL), 2.5]
-    with Process(tmp_path, mode="record", several=True) as process:
+    with Process(tmp_path, mode="record", several=True, limit_s=LIMIT_S) as process:
         answer = process.take(engine(), kill)
         assert (answer.error, answer.results[-1]) == (None, -signal.SIGKILL)
     lines = said(process)
@@ -119,7 +125,9 @@ def test_a_core_that_is_killed_at_work_is_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> None:
     plugin = environment(tmp_path / "plugin")
-    with Process(tmp_path, mode="raise", several=True, environment=plugin) as process:
+    with Process(
+        tmp_path, mode="raise", several=True, environment=plugin, limit_s=LIMIT_S
+    ) as process:
         answer = process.take(["call", f"{PLANTING}:choose", LEAK], engine(), WORK)
         assert answer.error is not None
     lines = said(process)
@@ -131,7 +139,7 @@ def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [0, signal.SIGTERM])
 def test_an_end_that_leaves_time_loses_nothing(number: int, tmp_path: Path) -> None:
     end = [["call", f"{PLANTING}:end", int(number)]] if number else []
-    with Process(tmp_path, mode="raise", several=True) as process:
+    with Process(tmp_path, mode="raise", several=True, limit_s=LIMIT_S) as process:
         answer = process.take(engine(), WORK, *end)
         assert answer.error is None, answer.error
     assert verdict(said(process), "1 engine").startswith("no violation in ")
