@@ -16,7 +16,7 @@ from kvproof.live.watch.bytes.layers import Layers
 from kvproof.live.watch.bytes.observer import ByteObserver
 from kvproof.live.watch.judge import Judge
 from kvproof.model.finding import Finding
-from tests.connectors.mistakes import LayersAreSwapped
+from tests.connectors.mistakes import LoadsIntoTheNextBlock
 from tests.connectors.store import LaterStore
 
 pytestmark = pytest.mark.live
@@ -69,8 +69,8 @@ def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> 
     assert watched.trusted == 0
 
 
-class LaterSwapped(LayersAreSwapped, LaterStore):
-    """A load beside the steps that swaps layers."""
+class LaterInNextBlock(LoadsIntoTheNextBlock, LaterStore):
+    """A load beside the steps, whose blocks are wrong."""
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ class LaterSwapped(LayersAreSwapped, LaterStore):
     [
         "tests.connectors.mistakes:OneLayerIsNotLoaded",
         "tests.connectors.mistakes:LoadsIntoTheNextBlock",
-        f"{__name__}:LaterSwapped",
+        f"{__name__}:LaterInNextBlock",
     ],
 )
 def test_a_load_of_wrong_bytes_is_found(mistake: str, watched: Watched) -> None:
