@@ -17,7 +17,7 @@ from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.deviations.traces import FOLDER
-from kvproof.live.watch.not_judged import NOT_JUDGED
+from kvproof.live.watch.shown import NOT_JUDGED
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text

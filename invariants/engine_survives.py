@@ -8,8 +8,10 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import About, Because
 from kvproof.model.config import Cluster
 from kvproof.model.events import describe
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -27,5 +29,7 @@ INVARIANT = Invariant(
     origin="vllm#42554",
     severity=Severity.CRASH,
     check=check,
+    needs=(Need.DEATHS,),
+    subjects=(Subject.RAISES,),
     killed_by="align_split_refuses_external",
 )

@@ -9,8 +9,10 @@ end.
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
@@ -24,6 +26,8 @@ INVARIANT = Invariant(
     origin="vllm#42554",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.FUTURE,),
+    subjects=(Subject.PRESENT, Subject.STATUS),
     killed_by="align_split_during_load",
     kind="eventually",
 )

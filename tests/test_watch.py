@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kvproof.live.watch.not_judged import JUDGED
+from kvproof.live.watch.shown import JUDGED
 from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
+from kvproof.live.watch.shown import JUDGED, NOT_JUDGED
 from kvproof.live.watch.summary import Summary
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.finding import Finding

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kvproof.invariants.of_bytes import SEVERITIES
-from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
+from kvproof.live.watch.shown import JUDGED, NOT_JUDGED
 
 Plain = Mapping[str, Mapping[str, int]]
 """The numbers of a summary as plain data."""

@@ -15,10 +15,10 @@ from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge, Violation
-from kvproof.live.watch.not_judged import NOT_JUDGED
 from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.record import last_words
 from kvproof.live.watch.run import Run, at_end
+from kvproof.live.watch.shown import NOT_JUDGED
 from kvproof.live.watch.summary import Summary
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding

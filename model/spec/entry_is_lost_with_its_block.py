@@ -19,6 +19,7 @@ from kvproof.model.events import (
     Schedule,
     describe,
 )
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Engines, alive
 from kvproof.model.spec.guard import Guard
@@ -88,4 +89,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.CHANGED_ENTRIES,),
 )

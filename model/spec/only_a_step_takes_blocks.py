@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule, describe
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive
 from kvproof.model.spec.guard import Guard
@@ -34,4 +35,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.LEAK,
     check=check,
+    needs=(Need.CHANGED_REFERENCES,),
 )

@@ -20,6 +20,7 @@ from kvproof.model.events import (
     TransferFail,
     describe,
 )
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive, requests
 from kvproof.model.spec.guard import Guard
@@ -95,4 +96,5 @@ GUARD = Guard(
     part="scheduler",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.CHANGED_STATUS,),
 )

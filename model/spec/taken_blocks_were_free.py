@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because
 from kvproof.model.config import Cluster
 from kvproof.model.events import Choice, Schedule, describe
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
@@ -76,4 +77,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.CHANGED_REFERENCES,),
 )

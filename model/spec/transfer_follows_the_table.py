@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because
 from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.events import describe
+from kvproof.model.needs import Need
 from kvproof.model.phases import allowed, way_of
 from kvproof.model.severity import Severity
 from kvproof.model.spec.guard import Guard
@@ -33,4 +34,5 @@ GUARD = Guard(
     part="connector",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.PHASES,),
 )

@@ -8,6 +8,7 @@ from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
 from kvproof.live import adapt
 from kvproof.live.watch.happening import Looked
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.state import Cached
 from kvproof.model.step import Admission, Effects
 
@@ -23,7 +24,7 @@ SERVED_MAX = 64
 class Hits(Part):
     """The hit of each admission, with the part of the cache that its tokens name."""
 
-    judges = ("hit_holds_in_every_group", "hit_is_the_longest")
+    view = Views.HITS.value
 
     def questions(self) -> Iterator[Question]:
         """One admission after the other."""

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
 from kvproof.model.state import Engine, Request
 from kvproof.model.step import Effects
@@ -13,11 +15,11 @@ from kvproof.model.step import Effects
 class Watermark(Part):
     """The admissions of a step, and the number of blocks that it leaves free."""
 
-    judges = ("watermark_is_kept",)
+    view = Views.WATERMARK.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Most engines have no watermark."""
-        return {} if self.cfg.watermark_blocks else {"watermark_is_kept": "it has no watermark"}
+        return {} if self.cfg.watermark_blocks else {Need.WATERMARK: "it has no watermark"}
 
     def questions(self) -> Iterator[Question]:
         """All admissions of a step at once."""
@@ -45,9 +47,9 @@ TOO_LONG = (
 class Progress(Part):
     """A step that schedules nothing, with all requests."""
 
-    judges = ("step_makes_progress",)
+    view = Views.PROGRESS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """What else a step may wait for, that the invariant does not know."""
         scheduler = self.scheduler
         others = (
@@ -56,7 +58,7 @@ class Progress(Part):
             (getattr(scheduler, "use_pp", False), "a request may wait for its turn in a pipeline"),
         )
         why = next((why for other, why in others if other), "")
-        return dict.fromkeys(self.judges, why) if why else {}
+        return {Need.EMPTY_STEPS: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
         """A step that schedules nothing."""
@@ -99,7 +101,7 @@ class Places(Part):
     """The places in the worker's batch, as the scheduler's outputs say it: those of the requests
     that a step does not schedule, or all if they are too many."""
 
-    judges = ("worker_forgets_who_left",)
+    view = Views.PLACES.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
