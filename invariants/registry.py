@@ -1,6 +1,6 @@
 """All invariants. A new one is a file in this folder that has an `INVARIANT`."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import kvproof.invariants as room
 from kvproof.invariants.invariant import Invariant
@@ -54,6 +54,11 @@ def lacking(check: Invariant, *views: Collection[Need]) -> str:
     nowhere = [n for n in check.needs if not any(n in view for view in views)]
     words = " and ".join(need.value for need in nowhere or check.needs)
     return words if nowhere else f"{words} at once"
+
+
+def why_hidden(check: Invariant, hidden: Mapping[Need, str]) -> str:
+    """Why a check is not asked where some facts are hidden, each for a reason. Empty if it is."""
+    return next((hidden[need] for need in check.needs if need in hidden), "")
 
 
 def severity_of(finding: Finding) -> Severity | None:

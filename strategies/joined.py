@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.registry import CHECKS, why_hidden
 from kvproof.model.because import because
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.events import Lists, Schedule
@@ -84,8 +84,8 @@ class Judged:
 
 
 def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
-    """Ask the checks about each request that both records have. Without a `trim`, `why_not` says why
-    there is none."""
+    """Ask the checks about each request that both records have. Without a `trim`, `why_not` says
+    why there is none."""
     cluster = pair(prefill.header.engine, decode.header.engine)
     judged, hidden = Judged(), dict[Need, str]()
     if trim is None:
@@ -96,7 +96,8 @@ def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = ""
     if not prefill.header.clock or prefill.header.clock != decode.header.clock:
         hidden[Need.BLOCKS_IN_TRANSFER] = "the clocks of the two machines cannot be compared"
     for check in CHECKED:
-        judged.skipped |= {check.id: hidden[need] for need in check.needs if need in hidden}
+        if why := why_hidden(check, hidden):
+            judged.skipped[check.id] = why
     given, first = sent(prefill), set()
     for taken in took(decode):
         source = given.get(taken.remote.request)

@@ -58,11 +58,17 @@ def texts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("late_end_loses_session", "queues"), ("held_is_loaded_again", "present")]
+    ("name", "kind", "expected"),
+    [
+        ("late_end_loses_session", Subject.QUEUES, 1),
+        ("held_is_loaded_again", Subject.PRESENT, False),
+    ],
 )
-def test_a_reproducer_reads_like_this(golden: Golden, name: str, kind: str) -> None:
+def test_a_reproducer_reads_like_this(
+    golden: Golden, name: str, kind: Subject, expected: object
+) -> None:
     made = draft(name)
-    claim = claim_of(made, kind)._replace(expected=1 if kind == "queues" else False)
+    claim = claim_of(made, kind)._replace(expected=expected)
     golden(f"reproducer_{name}.txt", generated(made, claim, name))
 
 

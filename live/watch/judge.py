@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.registry import why_hidden
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.noted import Noted
@@ -66,8 +67,7 @@ class Judge:
     def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Invariant]:
         """The checks that a view of this engine is asked."""
         for check in view.checks:
-            why = next((hidden[need] for need in check.needs if need in hidden), "")
-            if why:
+            if why := why_hidden(check, hidden):
                 self.skipped[check.id] = why
             else:
                 yield check
