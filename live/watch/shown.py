@@ -40,6 +40,21 @@ class Views(Enum):
         "block tables that the worker gets.",
         *(Need.TOKEN_READS, Need.STATE_READS, Need.NULL_BLOCK),
     )
+    BATCH = _view(
+        "The batch of a step: its size, and the requests that compute beyond their known tokens.",
+        Need.BATCH,
+    )
+    ADMITTED = _view(
+        "The requests that a step admits or whose load it finishes, as they were before.",
+        Need.ADMITTED,
+    )
+    GAINED = _view(
+        "The blocks whose reference count an event changes that is no step.",
+        Need.GAINED_REFERENCES,
+    )
+    ENTRIES = _view(
+        "The cache entries that an event loses, with the blocks that it takes.", Need.LOST_ENTRIES
+    )
     WRITES = _view(
         "The blocks that requests write into and that are cached, shared or the null block, with "
         "all requests that hold them.",
@@ -80,7 +95,8 @@ class Views(Enum):
         Need.FAILED_LOADS,
     )
     HITS = _view(
-        "The hit of each admission, with the part of the cache that its tokens name.", Need.LOOKUPS
+        "The hit of each admission, with the part of the cache that its tokens name.",
+        *(Need.LOOKUPS, Need.HIT_BLOCKS),
     )
     REPEATED = _view(
         "The hit of each admission, with served prompts that share more than the hit.",

@@ -89,5 +89,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    needs=(Need.CHANGED_ENTRIES,),
+    needs=(Need.LOST_ENTRIES,),
 )

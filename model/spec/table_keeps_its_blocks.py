@@ -99,5 +99,5 @@ GUARD = Guard(
     part="coordinator",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    needs=(Need.CHANGED_TABLES,),
+    needs=(Need.CHOSEN_BLOCKS,),
 )

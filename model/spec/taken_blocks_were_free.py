@@ -77,5 +77,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.WRONG_TOKENS,
     check=check,
-    needs=(Need.CHANGED_REFERENCES,),
+    needs=(Need.CHOSEN_BLOCKS,),
 )

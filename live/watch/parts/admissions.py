@@ -1,6 +1,6 @@
 """Requests that look up the prefix cache and are admitted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
@@ -9,7 +9,9 @@ from kvproof.live import adapt
 from kvproof.live.watch.happening import Looked
 from kvproof.live.watch.parts.part import Part, Question
 from kvproof.live.watch.shown import Views
-from kvproof.model.state import Cached
+from kvproof.model.events import Admit, Schedule
+from kvproof.model.needs import Need
+from kvproof.model.state import NULL, Cached, Lists
 from kvproof.model.step import Admission, Effects
 
 TOKENS_MAX = 8192
@@ -26,6 +28,11 @@ class Hits(Part):
 
     view = Views.HITS.value
 
+    def hidden(self) -> Mapping[Need, str]:
+        """A hit inside a block ends in a copy of it."""
+        inside = "its prefix hits end inside a block"
+        return {Need.HIT_BLOCKS: inside} if self.cfg.partial_block_hits else {}
+
     def questions(self) -> Iterator[Question]:
         """One admission after the other."""
         for looked in self.seen.event.looked:
@@ -36,7 +43,23 @@ class Hits(Part):
                 self.seen.unjudged[TOO_LONG] += 1
                 continue
             admission = admission_of(self.cfg.name, looked, cut, end, cached)
-            yield self.question(effects=Effects(admissions=(admission,)))
+            choice = Admit(
+                admission.request, admission.hit, looked.external, hit=self._hit(looked, cut)
+            )
+            yield self.question(
+                event=Schedule(self.cfg.name, (choice,)), effects=Effects(admissions=(admission,))
+            )
+
+    def _hit(self, looked: Looked, cut: int) -> Lists:
+        """The blocks of a hit after the first `cut` tokens, null where the request took one."""
+        taken = self.seen.event.taken.get(looked.watched.live.request_id, ())
+        return tuple(
+            tuple(
+                NULL if block.block_id in taken else block.block_id
+                for block in table[cut // size : -(-looked.hit // size)]
+            )
+            for table, size in zip(looked.watched.tables, self.slices.sizes, strict=True)
+        )
 
 
 def looks_up(cfg: Any, looked: Looked) -> bool:
