@@ -25,7 +25,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
 
 SHOWN_MAX = 3
-"""How often a finding of one invariant is printed; the rest is counted."""
+"""How often a finding of one check is printed; the rest is counted."""
 
 SHOWN = 8
 """The number of events that are shown with a finding."""
@@ -215,7 +215,7 @@ class Watching:
             observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
-        """An invariant does not hold."""
+        """A check does not hold."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
         said = f"{words(finding)}; {kept}"

@@ -89,8 +89,9 @@ def admission_of(
 class LookUp:
     """What a request finds in the cache at its admission.
 
-    Tokens at the beginning that are cached in each group of full attention, and that no window of a
-    longer hit has, are left out, and so are tokens behind the first that such a group lacks."""
+    Tokens at the beginning that are cached in each group of full attention, in the blocks that the
+    request got, and that no window of a longer hit has, are left out, and so are tokens behind the
+    first that such a group lacks."""
 
     def __init__(self, seen: Any, looked: Looked) -> None:
         self.cfg = seen.cfg
@@ -128,9 +129,18 @@ class LookUp:
             if group.kind == "full":
                 size = group.block_size
                 lacks = next(self._lacking(index, size), self.known // size)
-                cut = min(cut, lacks * size)
+                cut = min(cut, lacks * size, self._other(index, size) * size)
                 end = min(end, ((lacks + 1) * size // self.unit + 2) * self.unit)
         return cut // self.unit * self.unit, end
+
+    def _other(self, index: int, size: int) -> int:
+        """The first place of the hit where the request does not have the block that is cached, and
+        took none: the number of its places if there is none."""
+        table, hit = self.looked.watched.tables[index], self.looked.hit // size
+        for place, block in enumerate(table[:hit]):
+            if block.block_id != self._block(index, size, place) and not block.is_null:
+                return place
+        return hit
 
     def _lacking(self, index: int, size: int) -> Iterator[int]:
         """The places of blocks that are not cached."""

@@ -1,0 +1,37 @@
+"""A request that a step schedules without a token takes a place in the batch for nothing."""
+
+from collections.abc import Iterator
+
+from kvproof.model.because import Because, because
+from kvproof.model.config import Cluster
+from kvproof.model.events import Compute, Schedule
+from kvproof.model.needs import Need
+from kvproof.model.severity import Severity
+from kvproof.model.spec.guard import Guard
+from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
+
+
+def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+    """A step computes at least one token of each request of its batch."""
+    if not isinstance(step.event, Schedule):
+        return
+    for choice in step.event.chose or ():
+        if isinstance(choice, Compute) and choice.tokens < 1:
+            yield because(
+                f"{choice.request} is in the batch of a step of {step.event.engine}",
+                f"the step computes {choice.tokens} of its tokens",
+                engine=step.event.engine,
+                request=choice.request,
+            )
+
+
+GUARD = Guard(
+    id="whoever_is_scheduled_computes",
+    name="a step computes at least one token of each request of its batch",
+    part="scheduler",
+    severity=Severity.LOST_PERFORMANCE,
+    check=check,
+    needs=(Need.BATCH,),
+    subjects=(Subject.SCHEDULED,),
+)
