@@ -112,7 +112,7 @@ def more_than_the_batch(patch: pytest.MonkeyPatch) -> None:
     original = Scheduler.schedule
 
     def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.max_num_scheduled_tokens = 10_000
+        self.max_num_running_reqs = self.max_num_active_reqs = 10
         return original(self, *args, **kwargs)
 
     patch.setattr(Scheduler, "schedule", schedule)
@@ -161,20 +161,11 @@ def hit_in_another_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KVCacheManager, "get_computed_blocks", get_computed_blocks)
 
 
-def admitted_while_a_token_is_late(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    waits = "if request.num_stale_output_tokens and not request.drop_stale_output:"
-    schedule = mistakes_of_steps.rewritten(Scheduler.schedule, waits, "if False:")
-    patch.setattr(Scheduler, "schedule", schedule)
-
-
 AGAINST_GUARDS = {
-    "step_keeps_its_limits": (more_than_the_batch, "hybrid-chunked"),
+    "step_keeps_its_limits": (more_than_the_batch, "resetting-limited"),
     "only_a_step_takes_blocks": (output_takes_a_block, "full"),
     "entry_is_lost_with_its_block": (entries_go_with_their_requests, "full"),
     "hit_blocks_are_cached": (hit_in_another_order, "full"),
-    "admitted_request_was_waiting": (admitted_while_a_token_is_late, "async-preempting"),
 }
 
 

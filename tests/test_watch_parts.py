@@ -9,10 +9,13 @@ from unittest.mock import Mock
 
 import pytest
 
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.watch.summary import Summary
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
 
 
 def test_the_numbers_of_two_processes_are_added() -> None:
@@ -306,3 +309,39 @@ def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: i
     [question] = Priority(seen).questions()
     held = {each.id: bool(each.tables) for each in question.step.before.engines[0].requests}
     assert held == {"s": True, "w": False}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("status", "fate", "holds"),
+    [
+        (WAITING, COUNTS, True),
+        (PREEMPTED, VOID, True),
+        (RUNNING, COUNTS, False),
+        (WAITING, LATE, False),
+    ],
+)
+def test_an_admission_is_judged_by_what_the_request_was(
+    status: str, fate: str, holds: bool
+) -> None:
+    """As it was before the step, and not what the step has made of it."""
+    from kvproof.live.watch.happening import Admitted, Happening
+    from kvproof.live.watch.parts.steps import Admissions
+
+    event = Happening()
+    event.what, event.choices = "schedule", [Admit("r", 0, 0)]
+    event.admitted = [Admitted("r", status, (Flight("r", 1, samples=True, fate=fate),))]
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=None,
+        slices=None,
+        flights=SimpleNamespace(known=True),
+        cfg=SimpleNamespace(name="E", overlaps=True),
+        unjudged=Counter(),
+    )
+    [(step, _)] = Admissions(seen).questions()
+    found = [*broken(CLUSTERS["async"], step, [CHECKS["admitted_request_was_waiting"]])]
+    assert (not found) == holds
+    seen.flights.known = False
+    assert not list(Admissions(seen).questions())
+    assert sum(seen.unjudged.values()) == 1
