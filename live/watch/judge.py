@@ -85,12 +85,12 @@ class Judge:
 
     def _ask(self, part: Part, checks: list[Invariant], seen: Noted) -> None:
         for step, times in part.questions():
-            for finding in self._findings(seen, step, checks, times):
+            for finding in self._findings(step, seen, checks, times):
                 part.found(finding)
                 self.report(finding, seen.history)
 
     def _findings(
-        self, seen: Noted, step: Step, checks: Iterable[Invariant], times: int = 1
+        self, step: Step, seen: Noted, checks: Iterable[Invariant], times: int = 1
     ) -> Iterator[Finding]:
         for check in checks:
             self.asked[check.id] += times
@@ -103,7 +103,7 @@ class Judge:
         alive = Engine(name, (), ())
         dead = alive._replace(dead=f"{type(error).__name__}: {error}")
         step = Step(State((alive,)), event, Effects(), State((dead,)))
-        for finding in self._findings(seen, step, Views.DEATH.value.checks):
+        for finding in self._findings(step, seen, Views.DEATH.value.checks):
             self.report(finding, seen.history)
 
     def failed(self, error: BaseException) -> None:

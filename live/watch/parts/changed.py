@@ -25,8 +25,7 @@ class Changed(Part):
         return dict.fromkeys(self.view.shows, why) if why else {}
 
     def event(self) -> Event | None:
-        """The event, in the words of the spec. None for those that take or drop what they are told
-        to."""
+        """The event, in the words of the spec. None for those that drop entries on purpose."""
         name, fresh = self.cfg.name, tuple(self.seen.event.fresh)
         found: dict[str, Event] = {
             "schedule": Schedule(name, (Compute("", 1, taken=(fresh,)),)),
