@@ -58,6 +58,8 @@ class Batch(Part):
         most = self.cfg.long_prefill_tokens or self.cfg.chunk_tokens
         for name, count in tokens.items():
             live = known[name]
+            if 0 < count <= most and live.num_computed_tokens <= live.num_tokens:
+                continue
             placeholders = live.num_output_placeholders
             end = live.num_tokens + (placeholders - 1 if placeholders else drafts)
             if live.num_computed_tokens > end or not 0 < count <= most:
