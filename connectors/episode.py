@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,10 +34,7 @@ class Subject:
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
         module, colon, kind = self._place
-        extra = {
-            key: value.replace("{tmp}", str(folder)) if isinstance(value, str) else value
-            for key, value in self.extra.items()
-        }
+        extra = _in_folder(dict(self.extra), str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
         return {"kv_connector": kind, "kv_connector_extra_config": extra, **place}
 
@@ -78,6 +75,17 @@ class Subject:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
 
         return issubclass(self.kind, SupportsHMA)
+
+
+def _in_folder(value: Any, folder: str) -> Any:
+    """A copy of a JSON value, with this folder for `{tmp}` in its texts."""
+    if isinstance(value, str):
+        return value.replace("{tmp}", folder)
+    if isinstance(value, Mapping):
+        return {key: _in_folder(each, folder) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_in_folder(each, folder) for each in value]
+    return value
 
 
 @functools.cache
