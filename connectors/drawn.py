@@ -9,6 +9,7 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
+    Copies,
     Drain,
     Output,
     Plan,
@@ -72,4 +73,5 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
     # Three lists in a row are longer than one, and all of them can be shrunk to nothing.
     actions = [each for _ in range(3) for part in draw(turns) for each in part]
     recompute = draw(st.booleans())
-    return Plan(engine, tuple(actions), "recompute" if recompute else "fail")
+    copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
+    return Plan(engine, tuple(actions), "recompute" if recompute else "fail", copies)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
     Died,
     Fact,
@@ -46,6 +47,7 @@ class Engine:
         cfg: config.Engine,
         connector: Mapping[str, Any],
         load_failure: str,
+        clock: Clock,
         keeps_prompts: bool = False,
     ) -> None:
         self.cfg, self.keeps_prompts = cfg, keeps_prompts
@@ -57,7 +59,7 @@ class Engine:
         self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
         self.owners = Owners(cfg, self.scheduler)
         self._listen(self.scheduler.connector)
-        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts)
+        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts, clock)
 
     # What the environment may do.
 

@@ -3,6 +3,7 @@
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -14,6 +15,8 @@ from typing import Any
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
 from kvproof.connectors.plan import Abort, Action, Drain, Output, Plan, Reset, Step, Submit
 from kvproof.model.errors import UsageError
@@ -36,7 +39,14 @@ class Subject:
         module, colon, kind = self._place
         extra = _in_folder(dict(self.extra), str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
-        return {"kv_connector": kind, "kv_connector_extra_config": extra, **place}
+        # Files in shared memory have this name.
+        name = f"kvproof-{os.getpid()}"
+        return {
+            "kv_connector": kind,
+            "kv_connector_extra_config": extra,
+            "engine_id": name,
+            **place,
+        }
 
     @property
     def _place(self) -> tuple[str, str, str]:
@@ -124,9 +134,13 @@ def play(subject: Subject, plan: Plan) -> Result:
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
-        with closing(
-            Engine(plan.engine, settings, plan.load_failure, subject.keeps_prompts)
-        ) as engine:
+        clock = Clock(plan.copies)
+        with (
+            device(clock),
+            closing(
+                Engine(plan.engine, settings, plan.load_failure, clock, subject.keeps_prompts)
+            ) as engine,
+        ):
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 _act(engine, action)
                 findings = list(broken(engine.take_facts(), past))

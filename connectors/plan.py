@@ -60,13 +60,22 @@ class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 Action = Submit | Step | Output | Abort | Drain | Reset
 
 
+class Copies(Struct, frozen=True, forbid_unknown_fields=True):
+    """Copies in the background: their end is reported `steps` steps after they are submitted, and
+    they are made when they are submitted, or if `late`, just before the report."""
+
+    late: bool = False
+    steps: Annotated[int, Meta(ge=0, le=8)] = 0
+
+
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
-    """An episode: the engine, what vLLM does about a failed load, and the actions in order. After
-    the last one the engine is drained."""
+    """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
+    actions in order. After the last one the engine is drained."""
 
     engine: Engine
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
+    copies: Copies = Copies()
 
 
 def lines(plan: Plan) -> list[str]:
@@ -82,7 +91,7 @@ def lines(plan: Plan) -> list[str]:
     overlap = ", steps overlap" if engine.overlaps else ""
     shown = [
         f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
-        f"step{overlap}"
+        f"step{overlap}; {_copies(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
@@ -95,6 +104,11 @@ def lines(plan: Plan) -> list[str]:
                 what += f", {action.times} times"
         shown.append(f"{number:3}. {what}")
     return shown
+
+
+def _copies(copies: Copies) -> str:
+    when = "late" if copies.late else "at once"
+    return f"background copies are made {when} and reported after {copies.steps} steps"
 
 
 WORDS: dict[type, str] = {

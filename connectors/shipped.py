@@ -1,4 +1,4 @@
-"""The connectors that vLLM ships and the kit drives: the settings to drive each with, and its code."""
+"""The connectors of vLLM that the kit drives: the settings to drive each with, and its code."""
 
 from typing import NamedTuple
 

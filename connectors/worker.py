@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
@@ -28,20 +29,27 @@ class Part(NamedTuple):
 
 class Worker:
     """One worker. `facts` collects what its connector did; `owners` says which request holds a
-    block, by the scheduler."""
+    block, by the scheduler; `clock` is the time of its copies."""
 
     def __init__(
-        self, cfg: Engine, scheduler: Any, numbers: Numbers, owners: Owners, facts: list[Fact]
+        self,
+        cfg: Engine,
+        scheduler: Any,
+        numbers: Numbers,
+        owners: Owners,
+        facts: list[Fact],
+        clock: Clock,
     ) -> None:
         from vllm.distributed.kv_transfer import kv_transfer_state
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
         from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 
-        self.cfg, self.owners, self.facts = cfg, owners, facts
+        self.cfg, self.owners, self.facts, self.clock = cfg, owners, facts, clock
         self.vllm_config = scheduler.vllm_config
         layout = self.vllm_config.cache_config.get_resolved_kv_cache_layout()
         self.caches = Caches(cfg, scheduler.kv_cache_config, layout, numbers)
+        clock.shared["caches"] = self.caches.bytes.data_ptr()
         self.batch = Batch(cfg)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
@@ -55,6 +63,7 @@ class Worker:
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
+        self.clock.tick()
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)

@@ -139,7 +139,8 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     import vllm.v1.core.kv_cache_utils as utils
 
     cache = vllm_config.cache_config
-    cache.kv_cache_layout = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+    common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+    cache.kv_cache_layout = required_layout(vllm_config) or common
     cache.num_gpu_blocks_override = made.num_blocks
     laid_out = utils.get_kv_cache_config_from_groups(
         vllm_config, made.kv_cache_groups, POOL_BYTES_MAX
@@ -153,6 +154,16 @@ def supports_groups(transfer: Any) -> bool:
     import vllm.distributed.kv_transfer.kv_connector.factory as home
 
     return bool(home.KVConnectorFactory.supports_hma_config(transfer))
+
+
+def required_layout(vllm_config: VllmConfig) -> str | None:
+    """The layout of the KV caches that the connector needs; None if any will do."""
+    import vllm.distributed.kv_transfer.kv_connector.factory as home
+
+    factory = home.KVConnectorFactory
+    kind: Any = factory.get_connector_class(vllm_config.kv_transfer_config)
+    layout: str | None = kind.get_required_kvcache_layout(vllm_config)
+    return layout
 
 
 def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
