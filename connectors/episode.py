@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
+from kvproof.connectors.facts import Fact
 from kvproof.connectors.plan import Abort, Action, Drain, Output, Plan, Reset, Step, Submit
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
@@ -117,6 +118,10 @@ def _loaded(path: Path) -> str:
     return name
 
 
+Note = Callable[[Engine, int, list[Fact]], None]
+"""Is told the engine after an action, the number of the action, and the facts of it."""
+
+
 @dataclass(frozen=True)
 class Result:
     """An episode's end. `findings` are those of the first action that broke a rule, the gravest
@@ -129,8 +134,8 @@ class Result:
     judged: Counter[str]
 
 
-def play(subject: Subject, plan: Plan) -> Result:
-    """Play a plan on a new engine with a new connector."""
+def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
+    """Play a plan on a new engine with a new connector. `note` is called after each action."""
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
@@ -143,7 +148,10 @@ def play(subject: Subject, plan: Plan) -> Result:
         ):
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 _act(engine, action)
-                findings = list(broken(engine.take_facts(), past))
+                facts = engine.take_facts()
+                if note is not None:
+                    note(engine, at, facts)
+                findings = list(broken(facts, past))
                 if findings or engine.dead:
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
                     return Result(tuple(findings), at, engine.steps, engine.owners.judged)

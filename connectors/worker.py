@@ -8,6 +8,7 @@ the connector is asked to have the layer loaded, then attention reads, then the 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, Layer
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
@@ -15,8 +16,11 @@ from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
+from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Engine
 from kvproof.model.state import Flight
+
+LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 
 
 class Part(NamedTuple):
@@ -47,13 +51,13 @@ class Worker:
 
         self.cfg, self.owners, self.facts, self.clock = cfg, owners, facts, clock
         self.vllm_config = scheduler.vllm_config
-        layout = self.vllm_config.cache_config.get_resolved_kv_cache_layout()
-        self.caches = Caches(cfg, scheduler.kv_cache_config, layout, numbers)
-        clock.shared["caches"] = self.caches.bytes.data_ptr()
+        order = layout(self.vllm_config)
+        self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
+        clock.shared["caches"] = frozenset(self.caches.memory)
         self.batch = Batch(cfg)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
-            context[name] = ModelLayer(cache)
+            context[name] = model_layer(cache)
         self.connector = KVConnectorFactory.create_connector(
             self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
         )
@@ -105,8 +109,7 @@ class Worker:
                 self.facts.extend(self._reads(layer, parts))
                 cache = self.caches.named[layer.name]
                 self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
-            self.calls.finish_forward()
-            return self.calls.post_forward(output.finished_req_ids)
+            return end_forward(self.calls, output)
 
     def _metadata(self, layer: Layer, parts: list[Part]) -> "Metadata":
         size = self.cfg.groups[layer.group].block_size
@@ -170,7 +173,7 @@ class Worker:
         self.caches.look()
 
     def _note_reports(self, moved: Any) -> None:
-        failed = set(moved.failed_recving or ())
+        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
         invalid = set(moved.invalid_block_ids or ())
         if invalid:
             self.facts.append(Failed(tuple(sorted(invalid)), self.owners.loading_blocks()))
@@ -182,11 +185,22 @@ class Worker:
         self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 
 
-class ModelLayer:
-    """A layer of the model in vLLM's forward context, with its KV cache."""
+def end_forward(calls: Any, output: Any) -> Any:
+    """The end of a forward pass (`ActiveKVConnector`). Releases before 0.32 wait for saves in
+    `post_forward`, and older ones give it the whole output of the scheduler."""
+    if hasattr(calls, "finish_forward"):
+        calls.finish_forward()
+    whole = may_take(calls.post_forward, "scheduler_output")
+    return calls.post_forward(output if whole else output.finished_req_ids)
 
-    def __init__(self, kv_cache: Any) -> None:
-        self.kv_cache = kv_cache
+
+def model_layer(kv_cache: Any) -> Any:
+    """A layer of the model in vLLM's forward context, with its KV cache."""
+    base = adapt.first([LAYER])
+    own = {"get_attn_backend": staticmethod(backend), "get_kv_cache_spec": None}
+    layer = type("ModelLayer", (base,), own)()
+    layer.kv_cache = kv_cache
+    return layer
 
 
 class Metadata:

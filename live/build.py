@@ -139,8 +139,9 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     import vllm.v1.core.kv_cache_utils as utils
 
     cache = vllm_config.cache_config
-    common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
-    cache.kv_cache_layout = required_layout(vllm_config) or common
+    if hasattr(cache, "kv_cache_layout"):
+        common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+        cache.kv_cache_layout = required_layout(vllm_config) or common
     cache.num_gpu_blocks_override = made.num_blocks
     laid_out = utils.get_kv_cache_config_from_groups(
         vllm_config, made.kv_cache_groups, POOL_BYTES_MAX
@@ -153,7 +154,12 @@ def supports_groups(transfer: Any) -> bool:
     not a single group, and switches the hybrid manager off."""
     import vllm.distributed.kv_transfer.kv_connector.factory as home
 
-    return bool(home.KVConnectorFactory.supports_hma_config(transfer))
+    factory = home.KVConnectorFactory
+    if hasattr(factory, "supports_hma_config"):
+        return bool(factory.supports_hma_config(transfer))
+    children = transfer.kv_connector_extra_config.get("connectors", ())
+    kinds = [factory.get_connector_class_by_name(each["kv_connector"]) for each in children]
+    return all(map(home.supports_hma, [factory.get_connector_class(transfer), *kinds]))
 
 
 def required_layout(vllm_config: VllmConfig) -> str | None:

@@ -74,7 +74,7 @@ def _lookups(method: str) -> Callable[[Clock], Any]:
 
 def _is_cuda(clock: Clock) -> Any:
     return property(
-        lambda tensor: tensor.untyped_storage().data_ptr() == clock.shared.get("caches")
+        lambda tensor: tensor.untyped_storage().data_ptr() in clock.shared.get("caches", ())
     )
 
 
@@ -83,8 +83,7 @@ def _thread_start(clock: Clock) -> Any:
 
 
 def _store_config(_clock: Clock) -> Any:
-    import vllm.distributed.mooncake_store as home
-
+    home = importlib.import_module(STORE)
     made = home.MooncakeStoreConfig("", "", "tcp", "")
     return staticmethod(lambda: made)
 
@@ -129,6 +128,10 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:LookupKeyClient._lookup", _lookups("look_up"), "no socket"),
     Replacement(f"{STORE}:LookupKeyClient._reset", _lookups("reset"), "no socket"),
     Replacement(f"{CONFIG}.load_from_config", _store_config, "no file names a server"),
+    *(
+        Replacement(f"{STORE}:MooncakeStoreConfig.{name}", _store_config, "no file names a server")
+        for name in ("load_from_env", "load_from_config")
+    ),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
