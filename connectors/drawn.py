@@ -9,11 +9,14 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
+    Beside,
     Copies,
     Drain,
     Output,
+    Pause,
     Plan,
     Reset,
+    Resume,
     Step,
     Submit,
 )
@@ -26,13 +29,26 @@ HYBRID: tuple[tuple[Group, ...], ...] = (
     *ALONE,
     (Group("full", 4), Group("window", 4, window=8)),
     (Group("full", 4), Group("window", 4, window=5)),
+    (Group("full", 4), Group("window", 2, window=5)),
+    (Group("window", 4, window=5),),
+    (Group("full", 4), Group("mamba", 4)),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
 
-TURNS_MAX = 10
+BESIDE: tuple[tuple[Beside, ...], ...] = (
+    ("",),
+    ("",),
+    ("", "salt"),
+    ("", "lora"),
+    ("salt", "lora"),
+)
+"""What requests of one episode have beside their tokens."""
+
+TURNS_MAX = 8
+ROUNDS_MAX = 3
 
 
 @st.composite
@@ -59,19 +75,37 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, answer: Submit(prompt[0], prompt[1], answer),
+        lambda prompt, answer, beside: Submit(prompt[0], prompt[1], answer, beside),
         st.sampled_from(prompts),
         st.integers(1, 4),
+        st.sampled_from(draw(st.sampled_from(BESIDE))),
     )
-    step: st.SearchStrategy[Action] = st.builds(Step, st.integers(1, 3))
-    others = [st.just(Reset()), st.builds(Abort, st.integers(0, 3))]
-    if engine.overlaps:
-        others.append(st.just(Output()))
-    action = st.one_of(submit, submit, step, step, *others)
-    again = st.just([Drain(), Reset()])
-    turns = st.lists(st.one_of(action.map(lambda each: [each]), again), max_size=TURNS_MAX)
-    # Three lists in a row are longer than one, and all of them can be shrunk to nothing.
-    actions = [each for _ in range(3) for part in draw(turns) for each in part]
+    actions = draw(rounds(submit, engine.overlaps))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     return Plan(engine, tuple(actions), "recompute" if recompute else "fail", copies)
+
+
+@st.composite
+def rounds(draw: st.DrawFn, submit: st.SearchStrategy[Action], overlaps: bool) -> list[Action]:
+    """Actions in rounds: some arrive, the engine may end its work and lose its own cache, and then
+    what arrived may come again, so that it is loaded."""
+    step: st.SearchStrategy[Action] = st.builds(Step, st.integers(1, 3))
+    rare: list[st.SearchStrategy[Action]] = [
+        st.builds(Abort, st.integers(0, 3)),
+        st.builds(Reset, st.booleans(), st.just(False)),
+        st.builds(Reset, st.booleans(), st.booleans()),
+        st.builds(Pause, st.booleans()),
+        st.just(Resume()),
+    ]
+    if overlaps:
+        rare.append(st.just(Output()))
+    action = st.one_of(submit, submit, submit, step, step, step, st.one_of(rare))
+    ends: list[list[Action]] = [[Drain(), Reset()], [Reset()], []]
+    actions: list[Action] = []
+    before: list[Action] = []
+    for _ in range(draw(st.integers(1, ROUNDS_MAX))):
+        again = before if draw(st.booleans()) else []
+        before = draw(st.lists(action, max_size=TURNS_MAX))
+        actions += [*again, *before, *draw(st.sampled_from(ends))]
+    return actions

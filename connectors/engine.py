@@ -23,6 +23,7 @@ from kvproof.connectors.facts import (
 )
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
+from kvproof.connectors.plan import Beside
 from kvproof.connectors.worker import Worker
 from kvproof.live import build
 from kvproof.live.contract.lookup import last_line
@@ -54,7 +55,7 @@ class Engine:
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = 0
-        self.computed: set[str] = set()
+        self.computed: set[tuple[str, str]] = set()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
         self.owners = Owners(cfg, self.scheduler)
@@ -63,11 +64,12 @@ class Engine:
 
     # What the environment may do.
 
-    def submit(self, name: str, prompt: str, max_tokens: int) -> None:
+    def submit(self, name: str, prompt: str, max_tokens: int, beside: Beside = "") -> None:
         """A request arrives."""
         known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
         self.owners.prompts[name] = prompt
-        request = build.request(self.cfg, known, None, 0, self.arrived)
+        self.owners.beside[name] = f"{beside}:" if beside else ""
+        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(beside))
         self.arrived += 1
         self._call(self.scheduler.add_request, request)
 
@@ -77,10 +79,34 @@ class Engine:
 
         self._call(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
 
-    def reset(self) -> None:
-        """The prefix cache of the engine is emptied, if no request runs; the connector keeps what
-        it has."""
-        self._call(self.scheduler.reset_prefix_cache)
+    def reset(self, running: bool = False, connector: bool = False) -> None:
+        """The prefix cache of the engine is emptied, if no request runs; with `running`, those that
+        run are preempted first. The connector keeps what it has, unless `connector`."""
+        if connector:
+            self.computed.clear()
+        self._call(self._reset, running, connector)
+
+    def _reset(self, running: bool, connector: bool) -> None:
+        try:
+            self.scheduler.reset_prefix_cache(
+                reset_running_requests=running, reset_connector=connector
+            )
+        except RuntimeError as error:
+            if "Failed to reset KV cache" not in str(error):
+                raise  # vLLM refuses to reset while a transfer has blocks, and says so
+
+    def pause(self, new: bool) -> None:
+        """Nothing is scheduled, or no `new` request."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
+        self._call(self.scheduler.set_pause_state, state)
+
+    def resume(self) -> None:
+        """A pause ends."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        self._call(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
         """The engine's loop goes round once, if the engine says that it has work: a step is
@@ -96,6 +122,7 @@ class Engine:
     def drain(self) -> None:
         """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
         nothing changes any more. What it still owes then is a fact."""
+        self.resume()
         idle, before = 0, None
         while not self.dead and (self.scheduler.has_requests() or self.queue):
             self.step()
@@ -192,11 +219,13 @@ class Engine:
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what an ended request had in common with this one: of
         its prompt, the whole blocks, but for the last token, which must be computed."""
-        prompt, size = self.owners.prompts[request.request_id], max(self.cfg.block_sizes)
-        common = max((_shared(prompt, each) for each in self.computed), default=0)
+        name, size = request.request_id, max(self.cfg.block_sizes)
+        prompt, beside = self.owners.prompts[name], self.owners.beside[name]
+        alike = (other for each, other in self.computed if each == beside)
+        common = max((_shared(prompt, other) for other in alike), default=0)
         whole = min(common, len(prompt) - 1) // size * size
         if offered < whole:
-            self.facts.append(Missed(request.request_id, offered, whole))
+            self.facts.append(Missed(name, offered, whole))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
@@ -227,7 +256,8 @@ class Engine:
             def finished(request: Any, blocks: Any) -> Any:
                 answer = finish(request, blocks)
                 if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
-                    self.computed.add(self.owners.prompts[request.request_id])
+                    name = request.request_id
+                    self.computed.add((self.owners.beside[name], self.owners.prompts[name]))
                 if answer[0]:
                     self.facts.append(Kept(request.request_id))
                 return answer
@@ -239,6 +269,17 @@ class Engine:
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
                 setattr(connector, name, ended(getattr(connector, name)))
+
+
+def _arguments(beside: Beside) -> dict[str, Any]:
+    """The arguments of a request with this."""
+    if beside == "salt":
+        return {"cache_salt": "salt"}
+    if beside == "lora":
+        from vllm.lora.request import LoRARequest
+
+        return {"lora_request": LoRARequest("adapter", 1, "/nowhere")}
+    return {}
 
 
 def _shared(prompt: str, other: str) -> int:

@@ -19,7 +19,18 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
 from kvproof.connectors.facts import Fact
-from kvproof.connectors.plan import Abort, Action, Drain, Output, Plan, Reset, Step, Submit
+from kvproof.connectors.plan import (
+    Abort,
+    Action,
+    Drain,
+    Output,
+    Pause,
+    Plan,
+    Reset,
+    Resume,
+    Step,
+    Submit,
+)
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
@@ -82,10 +93,14 @@ class Subject:
 
     @property
     def supports_groups(self) -> bool:
-        """Whether the class supports several cache groups (`SupportsHMA`)."""
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
+        """Whether it supports several cache groups (`SupportsHMA`; of several connectors, all)."""
+        from vllm.config import KVTransferConfig
 
-        return issubclass(self.kind, SupportsHMA)
+        from kvproof.live.build import supports_groups
+
+        self.kind  # noqa: B018 (raises UsageError)
+        settings = self.settings(Path())
+        return supports_groups(KVTransferConfig(kv_role="kv_both", **settings))
 
 
 def _in_folder(value: Any, folder: str) -> Any:
@@ -160,7 +175,8 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
 
 def _act(engine: Engine, action: Action) -> None:
     if isinstance(action, Submit):
-        engine.submit(f"r{engine.arrived}", action.prompt, action.max_tokens)
+        name = f"r{engine.arrived}"
+        engine.submit(name, action.prompt, action.max_tokens, action.beside)
     elif isinstance(action, Step):
         for _ in range(action.times):
             engine.step()
@@ -169,6 +185,10 @@ def _act(engine: Engine, action: Action) -> None:
     elif isinstance(action, Abort) and engine.running:
         engine.abort(engine.running[action.which % len(engine.running)])
     elif isinstance(action, Reset):
-        engine.reset()
+        engine.reset(action.running, action.connector)
+    elif isinstance(action, Pause):
+        engine.pause(action.new)
+    elif isinstance(action, Resume):
+        engine.resume()
     elif isinstance(action, Drain):
         engine.drain()

@@ -21,12 +21,14 @@ class Owners:
     def __init__(self, cfg: Engine, scheduler: Any) -> None:
         self.cfg, self.scheduler = cfg, scheduler
         self.prompts: dict[str, str] = {}
+        self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
         self.judged: Counter[str] = Counter()
 
     def text(self, request: str, tokens: int) -> str:
-        """The first tokens of a request: its prompt, then sampled tokens."""
-        return self.prompts[request][:tokens].ljust(tokens, SAMPLED)
+        """The first tokens of a request: its prompt, then sampled tokens. What the KV depends on
+        beside them comes first."""
+        return self.beside[request] + self.prompts[request][:tokens].ljust(tokens, SAMPLED)
 
     def tables(self, request: str) -> tuple[list[int], ...]:
         """The block tables of a request, one for each group."""

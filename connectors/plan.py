@@ -19,12 +19,18 @@ the last two; the first and the last have equal blocks after other tokens."""
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
 
 
+Beside = Literal["", "salt", "lora"]
+"""What a request has beside its tokens. KV of equal tokens differs with it."""
+
+
 class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """A request arrives. Its prompt is the first `tokens` of a family."""
+    """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
+    depends on: a cache salt or a LoRA adapter."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
     max_tokens: Annotated[int, Meta(ge=1, le=16)] = 1
+    beside: Beside = ""
 
     @property
     def prompt(self) -> str:
@@ -54,10 +60,24 @@ class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The engine's own prefix cache is emptied, if no block is in use."""
+    """The engine's own prefix cache is emptied, if no block is in use; with `running`, the requests
+    that run are preempted first; with `connector`, the connector's cache is emptied too."""
+
+    running: bool = False
+    connector: bool = False
 
 
-Action = Submit | Step | Output | Abort | Drain | Reset
+class Pause(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The engine is paused: no request is scheduled, or no new one. `Drain` ends it."""
+
+    new: bool = False
+
+
+class Resume(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A pause ends."""
+
+
+Action = Submit | Step | Output | Abort | Drain | Reset | Pause | Resume
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,13 +117,28 @@ def lines(plan: Plan) -> list[str]:
     for number, action in enumerate(plan.actions, 1):
         if isinstance(action, Submit):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
+            what += BESIDE[action.beside]
             arrived += 1
         else:
-            what = WORDS[type(action)]
-            if isinstance(action, Step) and action.times > 1:
-                what += f", {action.times} times"
+            what = WORDS[type(action)] + _more(action)
         shown.append(f"{number:3}. {what}")
     return shown
+
+
+def _more(action: Action) -> str:
+    if isinstance(action, Step) and action.times > 1:
+        return f", {action.times} times"
+    if isinstance(action, Reset):
+        return ", and the connector's" * action.connector + (
+            "; requests that run are preempted" * action.running
+        )
+    if isinstance(action, Pause):
+        return ": no new request is scheduled" if action.new else ": nothing is scheduled"
+    return ""
+
+
+BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}
+"""What a request has beside its tokens, in words."""
 
 
 def _copies(copies: Copies) -> str:
@@ -117,5 +152,7 @@ WORDS: dict[type, str] = {
     Abort: "a client goes away",
     Drain: "the engine runs until it has nothing more to do",
     Reset: "the engine's own prefix cache is emptied",
+    Pause: "the engine is paused",
+    Resume: "the pause ends",
 }
 """The actions in words."""

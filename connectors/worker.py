@@ -124,11 +124,12 @@ class Worker:
         group = self.cfg.groups[layer.group]
         for part in parts:
             text = self.text(part.request, part.end)
+            beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             if group.attention:
                 for token in range(part.start, part.end):
                     place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text[: token + 1])
+                    self.caches.write(layer, *place, text[: beside + token + 1])
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
@@ -152,14 +153,16 @@ class Worker:
             return
         for part in parts:
             text = self.text(part.request, part.end)
+            beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             first = max(part.start - group.window + 1, 0) if group.window else 0
             for token in range(first, part.end):
                 place = table[token // group.block_size], token % group.block_size
                 found = self.caches.found(layer, *place)
-                if found != text[: token + 1]:
+                expected = text[: beside + token + 1]
+                if found != expected:
                     slot = Slot(layer.name, layer.group, *place)
-                    yield Read(part.request, slot, token, text[: token + 1], found)
+                    yield Read(part.request, slot, token, expected, found)
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""

@@ -315,10 +315,11 @@ def request(
     priority: int = 0,
     arrival: int = 0,
     resumable: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> Request:
     """A real Request as it arrives, with token ids or embeddings. `arrival` is the number of
     earlier arrivals on its engine, parts of sessions included. A session is `resumable` until its
-    last part is answered.
+    last part is answered. `more` are further arguments of `Request`.
     """
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
@@ -326,7 +327,7 @@ def request(
         extra_args={"kv_transfer_params": params} if params else None,
     )
     ids = token_ids(known.prompt)
-    further: dict[str, Any] = {}
+    further: dict[str, Any] = dict(more or {})
     if known.embeds:
         further["prompt_embeds"] = torch.tensor([[float(i)] * HIDDEN for i in ids])
     if priority:

@@ -72,6 +72,15 @@ class RoundsUpWhatIsComputed(Store):
 
 
 @named_by(LOADED)
+class KeyOfOneBlock(Store):
+    """A block is stored under its own tokens, and not under all tokens up to its end."""
+
+    def copies(self, request: Any, blocks: list[int], first: int, last: int) -> list[Copy]:
+        right = super().copies(request, blocks, first, last)
+        return [(key[-self.size :], block) for key, block in right]
+
+
+@named_by(LOADED)
 class ForgetsTheLocalHit(Store):
     """The load begins at the first block, although the first are a local hit."""
 
