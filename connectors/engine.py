@@ -1,5 +1,6 @@
 """One engine under test: the real scheduler with the connector, and the worker of the kit."""
 
+import contextlib
 import inspect
 import traceback
 from collections import deque
@@ -19,6 +20,7 @@ from kvproof.connectors.facts import (
     Owed,
     Promised,
     Read,
+    Remembered,
     Waits,
 )
 from kvproof.connectors.numbers import Numbers
@@ -55,6 +57,7 @@ class Engine:
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = 0
+        self.forgot = self.forgets = False
         self.computed: set[tuple[str, str]] = set()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
@@ -64,12 +67,21 @@ class Engine:
 
     # What the environment may do.
 
-    def submit(self, name: str, prompt: str, max_tokens: int, beside: Beside = "") -> None:
+    def submit(
+        self,
+        name: str,
+        prompt: str,
+        max_tokens: int,
+        beside: Beside = "",
+        computes_all: bool = False,
+    ) -> None:
         """A request arrives."""
         known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
         self.owners.prompts[name] = prompt
         self.owners.beside[name] = f"{beside}:" if beside else ""
         request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(beside))
+        request.skip_reading_prefix_cache = computes_all
+        request.sampling_params.skip_reading_prefix_cache = computes_all
         self.arrived += 1
         self._call(self.scheduler.add_request, request)
 
@@ -82,9 +94,11 @@ class Engine:
     def reset(self, running: bool = False, connector: bool = False) -> None:
         """The prefix cache of the engine is emptied, if no request runs; with `running`, those that
         run are preempted first. The connector keeps what it has, unless `connector`."""
+        idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.computed.clear()
         self._call(self._reset, running, connector)
+        self.forgot = idle and connector and self.forgets
 
     def _reset(self, running: bool, connector: bool) -> None:
         try:
@@ -146,10 +160,16 @@ class Engine:
         self.facts.clear()
         return facts
 
+    def end(self) -> None:
+        """The engine is shut down: both sides of the connector, and the scheduler."""
+        self._call(self.worker.connector.shutdown)
+        self._call(self.scheduler.shutdown)
+
     def close(self) -> None:
-        """End the scheduler and both sides of the connector."""
-        self.worker.connector.shutdown()
-        self.scheduler.shutdown()
+        """Give back what an engine that died still has."""
+        for part in (self.worker.connector, self.scheduler):
+            with contextlib.suppress(Exception):
+                part.shutdown()
 
     @property
     def running(self) -> list[str]:
@@ -169,6 +189,7 @@ class Engine:
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)
         self.steps += 1
+        self.forgot = self.forgot and not output.num_scheduled_tokens
         result = self.worker.execute(output)
         moved = getattr(result, "kv_connector_output", None)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
@@ -239,7 +260,10 @@ class Engine:
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
             self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole))
-            if self.keeps_prompts and tokens is not None:
+            if self.forgot and tokens:
+                self.facts.append(Remembered(name, tokens))
+            skipped = request.skip_reading_prefix_cache
+            if self.keeps_prompts and tokens is not None and not skipped:
                 self._note_missed(request, num_computed_tokens + tokens)
             return answer
 
@@ -247,7 +271,8 @@ class Engine:
             if num_external_tokens:
                 name = request.request_id
                 start, later = computed_of[name]
-                load = Promised(name, start, num_external_tokens, later)
+                computes_all = request.skip_reading_prefix_cache
+                load = Promised(name, start, num_external_tokens, later, computes_all)
                 self.owners.loads[name] = load
                 self.facts.append(load)
             return allocated(request, blocks, num_external_tokens)
@@ -264,6 +289,12 @@ class Engine:
 
             return finished
 
+        def reset() -> Any:
+            answer = empty()
+            self.forgets = answer is True
+            return answer
+
+        empty, connector.reset_cache = connector.reset_cache, reset
         connector.get_num_new_matched_tokens = matched
         connector.update_state_after_alloc = promised
         for name in ("request_finished", "request_finished_all_groups"):

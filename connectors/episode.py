@@ -19,10 +19,13 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
 from kvproof.connectors.facts import Fact
+from kvproof.connectors.memory import Memory
 from kvproof.connectors.plan import (
     Abort,
     Action,
     Drain,
+    Fail,
+    Forget,
     Output,
     Pause,
     Plan,
@@ -40,11 +43,13 @@ from kvproof.model.finding import Finding
 class Subject:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
-    that was computed, and never forgets it."""
+    that was computed, and never forgets it. `forgets` says that what is behind it may lose all that
+    it has at any time, and fail: files in `{tmp}`, or a Mooncake store."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     keeps_prompts: bool = False
+    forgets: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
@@ -154,7 +159,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
-        clock = Clock(plan.copies)
+        clock, memory = Clock(plan.copies), Memory(Path(folder))
         with (
             device(clock),
             closing(
@@ -162,7 +167,9 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
             ) as engine,
         ):
             for at, action in enumerate((*plan.actions, Drain()), 1):
-                _act(engine, action)
+                _act(engine, memory, action)
+                if at > len(plan.actions):
+                    engine.end()
                 facts = engine.take_facts()
                 if note is not None:
                     note(engine, at, facts)
@@ -173,10 +180,10 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
             return Result((), len(plan.actions) + 1, engine.steps, engine.owners.judged)
 
 
-def _act(engine: Engine, action: Action) -> None:
+def _act(engine: Engine, memory: Memory, action: Action) -> None:
     if isinstance(action, Submit):
         name = f"r{engine.arrived}"
-        engine.submit(name, action.prompt, action.max_tokens, action.beside)
+        engine.submit(name, action.prompt, action.max_tokens, action.beside, action.computes_all)
     elif isinstance(action, Step):
         for _ in range(action.times):
             engine.step()
@@ -192,3 +199,7 @@ def _act(engine: Engine, action: Action) -> None:
         engine.resume()
     elif isinstance(action, Drain):
         engine.drain()
+    elif isinstance(action, Forget):
+        memory.forget()
+    elif isinstance(action, Fail):
+        memory.fail(action.times, action.raises)

@@ -25,12 +25,14 @@ Beside = Literal["", "salt", "lora"]
 
 class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
-    depends on: a cache salt or a LoRA adapter."""
+    depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
+    the log-probabilities of its prompt."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
     max_tokens: Annotated[int, Meta(ge=1, le=16)] = 1
     beside: Beside = ""
+    computes_all: bool = False
 
     @property
     def prompt(self) -> str:
@@ -77,7 +79,18 @@ class Resume(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A pause ends."""
 
 
-Action = Submit | Step | Output | Abort | Drain | Reset | Pause | Resume
+class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The memory behind the connector loses all that it has."""
+
+
+class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The next calls of the memory behind the connector fail; with `raises` by an exception."""
+
+    times: Annotated[int, Meta(ge=1, le=8)] = 1
+    raises: bool = False
+
+
+Action = Submit | Step | Output | Abort | Drain | Reset | Pause | Resume | Forget | Fail
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
@@ -117,7 +130,7 @@ def lines(plan: Plan) -> list[str]:
     for number, action in enumerate(plan.actions, 1):
         if isinstance(action, Submit):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
-            what += BESIDE[action.beside]
+            what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
             arrived += 1
         else:
             what = WORDS[type(action)] + _more(action)
@@ -128,6 +141,8 @@ def lines(plan: Plan) -> list[str]:
 def _more(action: Action) -> str:
     if isinstance(action, Step) and action.times > 1:
         return f", {action.times} times"
+    if isinstance(action, Fail):
+        return f" in its next {action.times} calls" + ", by an exception" * action.raises
     if isinstance(action, Reset):
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
@@ -154,5 +169,7 @@ WORDS: dict[type, str] = {
     Reset: "the engine's own prefix cache is emptied",
     Pause: "the engine is paused",
     Resume: "the pause ends",
+    Forget: "the store forgets all that it has",
+    Fail: "the store fails",
 }
 """The actions in words."""

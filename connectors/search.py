@@ -89,7 +89,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(groups, overlaps))
+    @given(plans(groups, overlaps, subject.forgets))
     def episode(plan: Plan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

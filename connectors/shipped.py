@@ -40,10 +40,11 @@ FILES = Subject(
         "spec_name": "TieringOffloadingSpec",
         "secondary_tiers": [{"type": "fs", "root_dir": "{tmp}"}],
     },
+    forgets=True,
 )
 SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
-MOONCAKE = Subject("MooncakeStoreConnector")
+MOONCAKE = Subject("MooncakeStoreConnector", forgets=True)
 
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")

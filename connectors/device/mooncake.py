@@ -5,17 +5,34 @@ import ctypes
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
+
+FAILED = -800
+"""Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
 
 GONE = -704
 """Mooncake's answer for a key that it does not have (`OBJECT_NOT_FOUND`)."""
 
 
 class Store:
-    """The memory of a store. It takes and fills memory by address, as Mooncake does."""
+    """The memory of a store. It takes and fills memory by address, as Mooncake does. Its next
+    `failures` calls fail. `made` are the stores of this episode."""
+
+    made: ClassVar[list["Store"]] = []
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
+        self.failures, self.raises = 0, False
+        self.made.append(self)
+
+    def _fails(self) -> bool:
+        """Whether this call fails."""
+        if not self.failures:
+            return False
+        self.failures -= 1
+        if self.raises:
+            raise RuntimeError("the store does not answer")
+        return True
 
     def setup(self, *_: object, **__: object) -> int:
         """Connect. 0 is success."""
@@ -27,6 +44,8 @@ class Store:
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
         """1 for each key that is kept, else 0."""
+        if self._fails():
+            return [FAILED] * len(keys)
         return [int(key in self.kept) for key in keys]
 
     def batch_put_from_multi_buffers(
@@ -37,6 +56,8 @@ class Store:
         *_: object,
     ) -> list[int]:
         """Keep memory under each key, unless the key is there. 0 for each that is kept."""
+        if self._fails():
+            return [FAILED] * len(keys)
         for key, where, counts in zip(keys, addresses, sizes, strict=True):
             if key not in self.kept:
                 parts = zip(where, counts, strict=True)
@@ -50,6 +71,8 @@ class Store:
         sizes: Sequence[Sequence[int]],
     ) -> list[int]:
         """Fill memory from each key. The number of bytes of each, or `GONE`."""
+        if self._fails():
+            return [FAILED] * len(keys)
         return [
             self._fill(self.kept.get(key), where, counts)
             for key, where, counts in zip(keys, addresses, sizes, strict=True)

@@ -174,6 +174,7 @@ def device(clock: Clock) -> Iterator[None]:
 @contextlib.contextmanager
 def _mooncake() -> Iterator[None]:
     """Have a Mooncake store in memory, unless the real one is installed."""
+    mooncake.Store.made.clear()
     if importlib.util.find_spec("mooncake") is not None:
         yield
         return
