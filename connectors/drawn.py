@@ -31,8 +31,6 @@ HYBRID: tuple[tuple[Group, ...], ...] = (
     *ALONE,
     (Group("full", 4), Group("window", 4, window=8)),
     (Group("full", 4), Group("window", 4, window=5)),
-    (Group("full", 4), Group("window", 2, window=5)),
-    (Group("window", 4, window=5),),
     (Group("full", 4), Group("mamba", 4)),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""

@@ -189,6 +189,7 @@ class Engine:
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)
         self.steps += 1
+        self.owners.judged["steps"] += 1
         self.forgot = self.forgot and not output.num_scheduled_tokens
         result = self.worker.execute(output)
         moved = getattr(result, "kv_connector_output", None)
@@ -245,6 +246,7 @@ class Engine:
         alike = (other for each, other in self.computed if each == beside)
         common = max((_shared(prompt, other) for other in alike), default=0)
         whole = min(common, len(prompt) - 1) // size * size
+        self.owners.judged["prompts that came again"] += whole > 0
         if offered < whole:
             self.facts.append(Missed(name, offered, whole))
 
@@ -260,9 +262,11 @@ class Engine:
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
             self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole))
+            skipped = request.skip_reading_prefix_cache
+            self.owners.judged["answers after a reset"] += self.forgot
+            self.owners.judged["answers for whole prompts"] += skipped
             if self.forgot and tokens:
                 self.facts.append(Remembered(name, tokens))
-            skipped = request.skip_reading_prefix_cache
             if self.keeps_prompts and tokens is not None and not skipped:
                 self._note_missed(request, num_computed_tokens + tokens)
             return answer

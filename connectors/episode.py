@@ -18,7 +18,15 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
-from kvproof.connectors.facts import Fact
+from kvproof.connectors.facts import (
+    Fact,
+    Failed,
+    Kept,
+    LoadEnded,
+    Matched,
+    Promised,
+    SendEnded,
+)
 from kvproof.connectors.memory import Memory
 from kvproof.connectors.plan import (
     Abort,
@@ -138,6 +146,16 @@ def _loaded(path: Path) -> str:
     return name
 
 
+COUNTED: dict[type, str] = {
+    Matched: "answers",
+    Promised: "loads",
+    LoadEnded: "reports",
+    SendEnded: "reports",
+    Failed: "failures",
+    Kept: "kept requests",
+}
+"""What a fact is counted as (`Rule.counts`)."""
+
 Note = Callable[[Engine, int, list[Fact]], None]
 """Is told the engine after an action, the number of the action, and the facts of it."""
 
@@ -166,6 +184,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
                 Engine(plan.engine, settings, plan.load_failure, clock, subject.keeps_prompts)
             ) as engine,
         ):
+            judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 _act(engine, memory, action)
                 if at > len(plan.actions):
@@ -173,11 +192,12 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
                 facts = engine.take_facts()
                 if note is not None:
                     note(engine, at, facts)
+                judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
                 findings = list(broken(facts, past))
                 if findings or engine.dead:
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
-                    return Result(tuple(findings), at, engine.steps, engine.owners.judged)
-            return Result((), len(plan.actions) + 1, engine.steps, engine.owners.judged)
+                    return Result(tuple(findings), at, engine.steps, judged)
+            return Result((), len(plan.actions) + 1, engine.steps, judged)
 
 
 def _act(engine: Engine, memory: Memory, action: Action) -> None:

@@ -12,7 +12,13 @@ from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, plans
 from kvproof.connectors.episode import Result, Subject, play
 from kvproof.connectors.plan import Plan
+from kvproof.live.contract.lookup import last_line
+from kvproof.model.config import Engine, Group
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
+
+ROOM = 32
+"""Blocks of an engine that is made only to see whether the connector can be."""
 
 SHRINK_S = 20.0
 """Wall time after which a plan is shrunk no further."""
@@ -28,7 +34,8 @@ class Broken(Exception):
 @dataclass
 class Search:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
-    counts findings that are less severe than a leak; `first` is the plan of one of each."""
+    counts findings that are less severe than a leak. `refused` are the cache groups with which the
+    connector could not be made, and what it raised."""
 
     episodes: int = 0
     steps: int = 0
@@ -36,6 +43,7 @@ class Search:
     plan: Plan | None = None
     result: Result | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def nothing_judged(self) -> bool:
@@ -62,6 +70,25 @@ class Search:
         return True
 
 
+def accepted(subject: Subject, found: Search) -> list[tuple[Group, ...]]:
+    """The cache groups with which the connector can be made. The others are noted as refused. If
+    there are none, the exception that the connector raises goes on."""
+    groups: list[tuple[Group, ...]] = []
+    for each in HYBRID if subject.supports_groups else ALONE:
+        try:
+            play(subject, Plan(Engine("E", each, num_blocks=ROOM), ()))
+        except AdapterDrift:
+            raise
+        except Exception as error:
+            kinds = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
+            found.refused[kinds] = last_line(error)
+            if len(found.refused) == len(HYBRID) or not subject.supports_groups:
+                raise
+        else:
+            groups.append(each)
+    return groups
+
+
 def search(
     subject: Subject,
     examples: int,
@@ -75,7 +102,7 @@ def search(
     """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
     plan is made smaller. What is found is in `found` also if an interruption ends the search."""
     found = Search() if found is None else found
-    groups = HYBRID if subject.supports_groups else ALONE
+    groups = accepted(subject, found)
     began: list[float] = []
 
     @seed(start)

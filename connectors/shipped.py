@@ -60,7 +60,9 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
-    "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
+    "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
+    "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
+    "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""

@@ -159,6 +159,7 @@ class Worker:
             for token in range(first, part.end):
                 place = table[token // group.block_size], token % group.block_size
                 found = self.caches.found(layer, *place)
+                self.owners.judged["reads"] += 1
                 expected = text[: beside + token + 1]
                 if found != expected:
                     slot = Slot(layer.name, layer.group, *place)

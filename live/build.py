@@ -94,9 +94,9 @@ def _model_config() -> ModelConfig:
     )
 
 
-def spec_of(group: config.Group, drafts: int = 0) -> Any:
+def spec_of(group: config.Group, drafts: int = 0, page_bytes: int | None = None) -> Any:
     """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts. A Mamba layer keeps
-    a state after each of `drafts` draft tokens."""
+    a state after each of `drafts` draft tokens, in pages that are padded to `page_bytes`."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
@@ -112,6 +112,7 @@ def spec_of(group: config.Group, drafts: int = 0) -> Any:
         dtypes=(torch.float32,),
         mamba_cache_mode=group.mode,
         num_speculative_blocks=drafts,
+        page_size_padded=page_bytes,
     )
 
 
@@ -120,11 +121,13 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all."""
     some = any(g.attention and not g.eagle for g in cfg.groups)
+    pages = [spec_of(group).page_size_bytes for group in cfg.groups]
+    padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(cfg.groups):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts), **flag))
+        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded), **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],

@@ -24,5 +24,7 @@ RULE = Rule(
     name="nothing is loaded for a request that must compute its whole prompt",
     origin="skip_reading_prefix_cache; vllm#44592",
     severity=Severity.WRONG_TOKENS,
+    counts="answers for whole prompts",
+    otherwise="no such request arrived",
     judge=judge,
 )

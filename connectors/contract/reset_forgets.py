@@ -25,5 +25,7 @@ RULE = Rule(
     name="after a reset of its cache, a connector offers nothing that was stored before",
     origin="reset_cache; Scheduler.reset_connector_cache",
     severity=Severity.WRONG_TOKENS,
+    counts="answers after a reset",
+    otherwise="it did not say that it has reset its cache",
     judge=judge,
 )
