@@ -112,8 +112,8 @@ def rounds(
         rare.append(st.tuples(st.just(Output())))
     submits = st.tuples(submit, submit)
     turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
-    # The last one is the most frequent: a prompt that comes again is loaded.
-    ends: list[list[Action]] = [[], [Reset()], [Drain()], [Drain(), Reset()], [Drain(), Reset()]]
+    again_loaded: list[Action] = [Drain(), Reset()]
+    ends = ([], [Reset()], [Drain(), Reset(connector=True)], again_loaded, again_loaded)
     actions: list[Action] = []
     before: list[Action] = []
     for _ in range(draw(st.integers(1, ROUNDS_MAX))):

@@ -235,7 +235,8 @@ class Engine:
                 raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
             home = inspect.getsourcefile(type(self.scheduler.connector))
             inside = any(frame.filename == home for frame in frames)
-            message = f"{type(error).__name__}: {error}".rstrip(": ")
+            # A bare assertion says nothing: its line does.
+            message = f"{type(error).__name__}: {str(error) or frames[-1].line}"
             self.facts.append(Died(frames[-1].name, message, inside))
 
     def _note_missed(self, request: Any, offered: int) -> None:

@@ -220,7 +220,7 @@ class FailureIsNotTold(Store):
 
     def start_load_kv(self, forward_context: Any, **more: Any) -> None:
         for copies in self._connector_metadata.loads.values():
-            copies[1::2] = []
+            del copies[1::2]
         super().start_load_kv(forward_context, **more)
 
 

@@ -17,6 +17,8 @@ from tests.connectors.mistakes import RULE_OF
 pytestmark = pytest.mark.live
 
 EPISODES = 250
+TOLERATED_EPISODES = 40
+"""A finding that is less than a leak ends no search."""
 
 
 class TestStore(ConnectorConformance):
@@ -24,6 +26,7 @@ class TestStore(ConnectorConformance):
 
     connector = "tests.connectors.store:Store"
     keeps_prompts = True
+    examples = 60
 
 
 class TestLaterStore(ConnectorConformance):
@@ -31,14 +34,16 @@ class TestLaterStore(ConnectorConformance):
 
     connector = "tests.connectors.store:LaterStore"
     keeps_prompts = True
+    examples = 60
 
 
 @pytest.mark.parametrize("mistake", RULE_OF)
 def test_a_planted_mistake_is_named(mistake: str) -> None:
     subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
-    found = search(subject, EPISODES, 1, shrinks=False)
     rule = RULES[RULE_OF[mistake]]
-    if rule.severity <= FAIL_ON:
+    grave = rule.severity <= FAIL_ON
+    found = search(subject, EPISODES if grave else TOLERATED_EPISODES, 1, shrinks=False)
+    if grave:
         assert found.result is not None
         assert rule.id in {f.invariant for f in found.result.findings}
     else:

@@ -1,0 +1,46 @@
+"""The connectors that vLLM ships run in the kit: each loads what it stored, with real bytes."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import vllm
+
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import Copies, Drain, Plan, Reset, Submit
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import Engine, Group
+
+pytestmark = pytest.mark.live
+
+ONE = (Group("full", 4),)
+HYBRID = (Group("full", 4), Group("window", 4, window=8))
+MAMBA = (Group("full", 4), Group("mamba", 4))
+
+NOT_WHOLE = {"decode-bench"}
+"""It fills blocks with values that are wrong on purpose."""
+
+TWICE = (Submit(0, 14), Submit(1, 14), Drain(), Reset(), Submit(0, 14), Submit(1, 14), Drain())
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("groups", [ONE, HYBRID, MAMBA], ids=["one", "window", "mamba"])
+@pytest.mark.parametrize("name", sorted(SHIPPED.keys() - NOT_WHOLE))
+def test_a_shipped_connector_loads_what_it_stored(
+    name: str, groups: tuple[Group, ...], late: bool
+) -> None:
+    subject = SHIPPED[name].subject
+    if len(groups) > 1 and not subject.supports_groups:
+        pytest.skip("it supports one group")
+    engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
+    result = play(subject, Plan(engine, TWICE, copies=Copies(late, 1)))
+    assert result.findings == ()
+    assert result.judged["promised tokens"]
+
+
+def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
+    package = Path(vllm.__file__).parent
+    homes = {home for shipped in SHIPPED.values() for home in shipped.home}
+    assert [home for home in homes if not (package / home).exists()] == []
