@@ -2,7 +2,7 @@
 
     python benchmarks/connectors.py --vllm PATH --vllm PATH > reports/connectors.md
 
-Each connector is driven with several seeds in a process of its own for each vLLM. A rule holds if
+Each vLLM has a process, in which each connector is driven with several seeds. A rule holds if
 no episode breaks it and something was judged. A search ends at what it finds, so the cells beside a
 finding count what was judged up to it.
 """
@@ -107,13 +107,13 @@ def main() -> None:
         print(json.dumps(one(trees[0], args.seeds, args.examples)))
         return
     common = ["--alone", f"--seeds={args.seeds}", f"--examples={args.examples}"]
-    runs = []
+    processes = []
     for tree in trees:
         which = ["--vllm", tree] if tree else []
         command = [sys.executable, __file__, *common, *which]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-    print(page(runs))
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate()[0] for process in processes]
+    print(page([json.loads(output.splitlines()[-1]) for output in outputs]))
 
 
 if __name__ == "__main__":

@@ -15,16 +15,16 @@ from kvproof.connectors.device.threads import Queues, Threads
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
-CONFIG = "vllm.distributed.mooncake_store:MooncakeStoreConfig"
 
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    Releases differ: a name that a vLLM does not have is left alone."""
+    A name that a vLLM does not have is left alone: `older` releases have it."""
 
     place: str
     by: Callable[[Clock], Any]
     why: str
+    older: bool = False
 
 
 def _always(what: Any) -> Callable[[Clock], Any]:
@@ -92,6 +92,7 @@ GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
 THREADS = "background threads work at the moment that the kit chooses"
+NO_FILE = "no file names a server"
 ONE_RANK = "there is one rank and no process group"
 
 REPLACED: tuple[Replacement, ...] = (
@@ -113,25 +114,24 @@ REPLACED: tuple[Replacement, ...] = (
         for place in (f"{OFFLOAD}.cpu.spec", f"{OFFLOAD}.cpu.gpu_worker", SIMPLE)
     ),
     *(
-        Replacement(f"{place}:{name}", by, THREADS)
+        Replacement(f"{place}:threading", Threads, THREADS)
         for place in (
             SIMPLE,
             f"{OFFLOAD}.tiering.async_lookup",
             f"{OFFLOAD}.tiering.fs.thread_pool",
         )
-        for name, by in (("threading", Threads), ("queue", Queues))
     ),
-    Replacement(f"{STORE}:queue", Queues, THREADS),
+    *(
+        Replacement(f"{place}:queue", Queues, THREADS)
+        for place in (SIMPLE, f"{OFFLOAD}.tiering.async_lookup", STORE)
+    ),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:LookupKeyServer.__init__", _lookups("begin_server"), "no socket"),
     Replacement(f"{STORE}:LookupKeyClient.__init__", _lookups("begin_client"), "no socket"),
     Replacement(f"{STORE}:LookupKeyClient._lookup", _lookups("look_up"), "no socket"),
     Replacement(f"{STORE}:LookupKeyClient._reset", _lookups("reset"), "no socket"),
-    Replacement(f"{CONFIG}.load_from_config", _store_config, "no file names a server"),
-    *(
-        Replacement(f"{STORE}:MooncakeStoreConfig.{name}", _store_config, "no file names a server")
-        for name in ("load_from_env", "load_from_config")
-    ),
+    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
+    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
