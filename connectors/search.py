@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -70,22 +70,25 @@ class Search:
         return True
 
 
-def accepted(subject: Subject, found: Search) -> list[tuple[Group, ...]]:
+def accepted(
+    subject: Subject, found: Search, kinds: Sequence[tuple[Group, ...]] = HYBRID
+) -> list[tuple[Group, ...]]:
     """The cache groups with which the connector can be made. The others are noted as refused. If
     there are none, the exception that the connector raises goes on."""
     groups: list[tuple[Group, ...]] = []
-    for each in HYBRID if subject.supports_groups else ALONE:
+    why: Exception | None = None
+    for each in kinds if subject.supports_groups else ALONE:
         try:
             play(subject, Plan(Engine("E", each, num_blocks=ROOM), ()))
         except AdapterDrift:
             raise
         except Exception as error:
-            kinds = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
-            found.refused[kinds] = last_line(error)
-            if len(found.refused) == len(HYBRID) or not subject.supports_groups:
-                raise
+            words = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
+            found.refused[words], why = last_line(error), error
         else:
             groups.append(each)
+    if why is not None and not groups:
+        raise why
     return groups
 
 

@@ -1,5 +1,7 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
+from pathlib import Path
+
 import pytest
 
 from kvproof.testing import ConnectorConformance
@@ -10,7 +12,8 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.episode import Subject
 from kvproof.connectors.facts import Promised
-from kvproof.connectors.search import search
+from kvproof.connectors.search import Search, accepted, search
+from kvproof.model.config import Group
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
 
@@ -60,3 +63,20 @@ def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
     load = Promised("r0", 0, 8, later=False, computes_all=True)
     assert [f.invariant for f in broken([load], Past())] == ["recomputed_prompt_is_not_loaded"]
     assert not list(broken([load._replace(computes_all=False)], Past()))
+
+
+def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/test-a-connector.md").read_text()
+    assert f"has {len(RULE_OF)} such mistakes" in page
+    assert [rule for rule in RULES if f"| `{rule}` |" not in page] == []
+
+
+def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:
+    found = Search()
+    subject = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    whole = accepted(subject, found)
+    assert not found.refused
+    none = (Group("window", 4, window=5),)
+    only = accepted(subject, found, (*whole, none))
+    assert only == whole
+    assert list(found.refused) == ["window (blocks of 4)"]
