@@ -33,6 +33,30 @@ NOT_DRIVEN = {
 }
 """The other registered connectors, and why the kit does not drive them."""
 
+LOOKED_AT = {
+    "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
+    "whole prompt, the file those of the first chunk, so the engine dies in `inject_kv_into_layer`. "
+    "It matches tokens from the prompt alone, so a prompt of which more is computed gets a negative "
+    "number.",
+    "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
+    "decoding. No defect.",
+    "OffloadingConnector, `connector_survives`": "A forced reset "
+    "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
+    "step names them in `preempted_req_ids` and admits them again, with a load. "
+    "`build_connector_meta` then asserts that the jobs of a preempted request are stores, and the "
+    "engine dies.",
+    "MooncakeStoreConnector, `every_request_ends` and `connector_survives`": "The same step: "
+    "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
+    "also if it was admitted again. The load is never begun and the request waits for ever, or its "
+    "state is missing and the engine dies.",
+    "OffloadingConnector with files, `reset_forgets`": "Wanted by vLLM: the comment of "
+    "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
+    "although the call answers that the cache was reset.",
+    "MultiConnector, `reset_forgets`": "`reset_cache` answers True also if a child has not "
+    "implemented it (None), so ExampleConnector keeps its files.",
+}
+"""The findings, looked at in the source of vLLM."""
+
 
 def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
     """The results in this process: for each connector what was judged, and what was found."""
@@ -89,7 +113,9 @@ def page(runs: list[dict[str, Any]]) -> str:
             cells = (cell(rule, run["results"][name]) for run in runs)
             lines.append(f"| `{rule.id}` | " + " | ".join(cells) + " |")
         lines.append("")
-    lines += ["## Not driven", "", "| connector | because |", "|---|---|"]
+    lines += ["## The findings, looked at in the source", ""]
+    lines += [f"- **{name}.** {what}" for name, what in LOOKED_AT.items()]
+    lines += ["", "## Not driven", "", "| connector | because |", "|---|---|"]
     lines += [f"| {name} | {why} |" for name, why in NOT_DRIVEN.items()]
     return "\n".join(lines)
 

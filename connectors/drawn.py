@@ -113,7 +113,13 @@ def rounds(
     submits = st.tuples(submit, submit)
     turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
     again_loaded: list[Action] = [Drain(), Reset()]
-    ends = ([], [Reset()], [Drain(), Reset(connector=True)], again_loaded, again_loaded)
+    ends: tuple[list[Action], ...] = (
+        [],
+        [Reset()],
+        [Drain(), Reset(connector=True)],
+        again_loaded,
+        again_loaded,
+    )
     actions: list[Action] = []
     before: list[Action] = []
     for _ in range(draw(st.integers(1, ROUNDS_MAX))):

@@ -38,6 +38,8 @@ LAYERS = 2
 OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live", "model"))
 """Folders of kvproof: an exception that is raised there is a mistake of the kit."""
 
+DEVICE = Path(__file__).parent / "device"
+
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
 
@@ -231,7 +233,7 @@ class Engine:
         except Exception as error:
             self.dead = True
             frames = traceback.extract_tb(error.__traceback__)
-            if any(Path(frames[-1].filename).is_relative_to(room) for room in OURS):
+            if is_ours(error):
                 raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
             home = inspect.getsourcefile(type(self.scheduler.connector))
             inside = any(frame.filename == home for frame in frames)
@@ -305,6 +307,15 @@ class Engine:
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
                 setattr(connector, name, ended(getattr(connector, name)))
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an exception was raised in a file of kvproof: then it is a mistake of the kit. What
+    the device raises is for the connector: a store that fails, a wait without end."""
+    raised = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    if raised.is_relative_to(DEVICE):
+        return False
+    return any(raised.is_relative_to(room) for room in OURS)
 
 
 def _arguments(beside: Beside) -> dict[str, Any]:

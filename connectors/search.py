@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, plans
+from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import Result, Subject, play
 from kvproof.connectors.plan import Plan
 from kvproof.live.contract.lookup import last_line
@@ -80,9 +81,9 @@ def accepted(
     for each in kinds if subject.supports_groups else ALONE:
         try:
             play(subject, Plan(Engine("E", each, num_blocks=ROOM), ()))
-        except AdapterDrift:
-            raise
         except Exception as error:
+            if isinstance(error, AdapterDrift) or is_ours(error):
+                raise
             words = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
             found.refused[words], why = last_line(error), error
         else:

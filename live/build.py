@@ -139,16 +139,14 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
     layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
-    import vllm.v1.core.kv_cache_utils as utils
-
+    home, name = "vllm.v1.core", "get_kv_cache_config_from_groups"
+    laid = adapt.first([f"{home}.kv_cache_planning:{name}", f"{home}.kv_cache_utils:{name}"])
     cache = vllm_config.cache_config
     if hasattr(cache, "kv_cache_layout"):
         common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
         cache.kv_cache_layout = required_layout(vllm_config) or common
     cache.num_gpu_blocks_override = made.num_blocks
-    laid_out = utils.get_kv_cache_config_from_groups(
-        vllm_config, made.kv_cache_groups, POOL_BYTES_MAX
-    )
+    laid_out = laid(vllm_config, made.kv_cache_groups, POOL_BYTES_MAX)
     return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
 
 
