@@ -36,8 +36,8 @@ NOT_DRIVEN = {
 LOOKED_AT = {
     "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
     "whole prompt, the file those of the first chunk, so the engine dies in "
-    "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request of which more is "
-    "computed gets a negative number.",
+    "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
+    "more computed tokens gets a negative number.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector, `connector_survives`": "A forced reset "
