@@ -8,6 +8,7 @@ pytest.importorskip("vllm")
 
 import vllm
 
+from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import Copies, Drain, Plan, Reset, Submit
 from kvproof.connectors.shipped import SHIPPED
@@ -44,3 +45,13 @@ def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
     package = Path(vllm.__file__).parent
     homes = {home for shipped in SHIPPED.values() for home in shipped.home}
     assert [home for home in homes if not (package / home).exists()] == []
+
+
+def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> None:
+    page = (Path(__file__).parents[2] / "reports/connectors.md").read_text()
+    parts = {part.splitlines()[0]: part for part in page.split("\n## ")[1:]}
+    for name in SHIPPED:
+        rows = [line.split("|")[1:-1] for line in parts[name].splitlines() if "|" in line]
+        assert [row[0].strip(" `") for row in rows[2:]] == list(RULES)
+        assert all(cell.strip() for row in rows for cell in row)
+        assert len(rows[0]) == 3
