@@ -44,7 +44,8 @@ LOOKED_AT = {
     "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
     "step names them in `preempted_req_ids` and admits them again, with a load. "
     "`build_connector_meta` then asserts that the jobs of a preempted request are stores, and the "
-    "engine dies.",
+    "engine dies. Rare: not in the episodes of this table, found in others, and pinned in "
+    "`tests/connectors/test_shipped.py`.",
     "MooncakeStoreConnector, `every_request_ends` and `connector_survives`": "The same step: "
     "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
     "also if it was admitted again. The load is never begun and the request waits for ever, or its "

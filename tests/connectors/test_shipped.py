@@ -10,7 +10,7 @@ import vllm
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import Copies, Drain, Plan, Reset, Submit
+from kvproof.connectors.plan import Abort, Copies, Drain, Plan, Reset, Step, Submit
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.model.config import Engine, Group
 
@@ -55,3 +55,16 @@ def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> No
         assert [row[0].strip(" `") for row in rows[2:]] == list(RULES)
         assert all(cell.strip() for row in rows for cell in row)
         assert len(rows[0]) == 3
+
+
+def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
+    # A finding in 0.32.0. If a release mends it, this test says so.
+    engine = Engine("E", ONE, num_blocks=9, chunk_tokens=5)
+    again = (Submit(0, 20, 4), Submit(0, 20, 3), Submit(0, 20, 4))
+    plan = Plan(
+        engine,
+        (Submit(0, 20, 4), Drain(), *again, Abort(0), Abort(0), Step(2), Reset(running=True)),
+    )
+    result = play(SHIPPED["offloading"].subject, plan)
+    assert [finding.invariant for finding in result.findings] == ["connector_survives"]
+    assert "assert self._jobs[any_jid].is_store" in result.findings[0].reasons[-1]
