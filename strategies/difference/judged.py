@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model import interruption, termination
@@ -24,11 +26,13 @@ from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event, stimulus
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
+from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
 from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands, standing
+from kvproof.strategies.difference.workload import Fixed, Play, follow
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
@@ -68,6 +72,9 @@ class Break:
     without numbers and names. `index_of_first` is the index (from 0) of the
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
+
+    A break of a connector has its plan in `plan` and no events; the cluster is the engine of the
+    plan. Its check is a rule of the contract of connectors, which has the `severity`.
     """
 
     signature: Signature
@@ -79,6 +86,25 @@ class Break:
     index_of_first: int
     after: tuple[Key, ...]
     message: str = ""
+    plan: Play | None = None
+    severity: Severity | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of events or actions of the run."""
+        return len(self.events) if self.plan is None else len(self.plan.actions)
+
+    @property
+    def place(self) -> int:
+        """The index of the event or action that breaks the check. A plan ends with a drain, which
+        is none of its actions."""
+        return self.length - 1 if self.plan is None else self.index_of_first
+
+    def run(self, name: str) -> Fixed:
+        """The run as a workload of this name."""
+        if self.plan is None:
+            return follow(self.cluster, name, self.events)
+        return replace(self.plan, name=name)
 
     @property
     def key(self) -> Key:
@@ -88,7 +114,7 @@ class Break:
     @property
     def order(self) -> tuple[bool, int]:
         """The sort key: the smallest is the run to keep."""
-        return bool(self.after), len(self.events)
+        return bool(self.after), self.length
 
 
 @dataclass
@@ -230,8 +256,12 @@ def message_of(step: Step, finding: Finding) -> str:
     out, because they differ from run to run."""
     if finding.invariant != "engine_survives":
         return ""
-    said = step.after.engine(finding.about.engine).dead.partition(":")[2].partition("\n")[0]
-    return VARYING.sub("#", said).strip()[:MESSAGE_MAX]
+    return in_short(step.after.engine(finding.about.engine).dead.partition(":")[2])
+
+
+def in_short(said: str) -> str:
+    """The first line of what an exception says, without what differs from run to run."""
+    return VARYING.sub("#", said.partition("\n")[0]).strip()[:MESSAGE_MAX]
 
 
 @contextmanager
