@@ -25,7 +25,7 @@ from tests.fake_sides import FakeSide
 pytestmark = pytest.mark.live
 
 ONE_AT_A_TIME = Lock()
-DRAWN = [Plays(f"plans, part {part}", "ours", part, 30) for part in range(4)]
+DRAWN = [Plays(f"plans, part {part}", "ours", part, 12) for part in range(6)]
 
 
 class KitSide(FakeSide):
@@ -74,8 +74,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
-    mistake: str, tmp_path: Path
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("kvproof.cli.pull_request.shorter.RUNS_MAX", 8)
     wrong, rule = f"tests.connectors.mistakes:{mistake}", RULE_OF[mistake]
     right = f"tests.connectors.store:{MISTAKES[mistake]}"
     for found in both(right, wrong):
