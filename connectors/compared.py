@@ -21,11 +21,12 @@ from kvproof.model.config import Cluster
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
+from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.strategies.difference.judged import Break, Key, in_short
 from kvproof.strategies.difference.protocol import Connector
-from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.result import Result, severity
 from kvproof.strategies.difference.workload import Play, Plays
 
 
@@ -80,8 +81,9 @@ def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]
 
 
 class _Played:
-    """A plan that was played on an engine with a connector of the kit's table. A finding does not
-    end the episode, so that what breaks often hides nothing."""
+    """A plan that was played on an engine with a connector of the kit's table. A leak, or what is
+    less grave, does not end the episode, so that it hides nothing. Wrong tokens would be read again
+    and again: what comes after them says nothing new."""
 
     def __init__(self, name: str, chosen: Subject, plan: Plan, place: int | None) -> None:
         self.name, self.plan, self.place = name, plan, place
@@ -101,10 +103,10 @@ class _Played:
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)
-        for finding in broken(facts, self.past):
-            found = self._break(finding, at, after)
+        new = [self._break(finding, at, after) for finding in broken(facts, self.past)]
+        for found in new:
             self.breaks.setdefault(found.key, found)
-        return True
+        return all(severity(found) >= Severity.LEAK for found in new)
 
     @property
     def course(self) -> Course:
@@ -113,7 +115,7 @@ class _Played:
         return Course(
             stands=self.stands,
             dead=dead,
-            ended=not dead and not self.waits,
+            ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
             actions=self.result.at,
             judged=tuple(r.id for r in RULES.values() if self.result.judged[r.counts]),
         )

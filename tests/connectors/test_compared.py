@@ -102,4 +102,6 @@ def test_what_both_break_is_still_there() -> None:
     for found in both(wrong, wrong):
         assert not found.introduced
         assert not list(found.of_base())
-        assert {one.signature.check for _, one in found.still_there()} >= {RULE_OF[wrong[27:]]}
+        assert {one.signature.check for _, one in found.still_there()} >= {
+            RULE_OF["LayersAreSwapped"]
+        }
