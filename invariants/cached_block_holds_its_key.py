@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model import config
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
@@ -33,9 +33,13 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             held = content.slots if content and content.group == key[0] else ()
             if held[: len(expected)] != expected:
                 yield because(
-                    f"block {block} of {engine.name} is cached as prefix {quoted(key[1])} of group "
-                    f"{key[0]} and must hold {list(expected)}",
-                    f"it holds {list(held) or 'nothing of this group'}",
+                    reason(
+                        "must_hold",
+                        "block {block} of {engine} is cached as prefix "
+                        "{prefix:quoted} of group {group} and must hold {expected}",
+                        expected=expected,
+                    ),
+                    reason("holds", "it holds {held:or nothing of this group}", held=held),
                     engine=engine.name,
                     group=key[0],
                     block=block,

@@ -12,6 +12,9 @@ from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
+WAITS = "waits"
+"""The kind of reason that says what a request lacks (see `strategies.waits`)."""
+
 
 def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
     """A single step cannot break this invariant."""

@@ -5,7 +5,7 @@ content of the block."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
@@ -18,9 +18,16 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     carried = {(key, i) for i, b in numbered(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
         yield because(
-            f"the hash map of {engine.name} maps prefix {quoted(key[1])} of group {key[0]} to "
-            f"block {block}",
-            f"the keys of block {block} are {list(engine.blocks[block].keys) or None}",
+            reason(
+                "is_mapped",
+                "the hash map of {engine} maps prefix {prefix:quoted} of group "
+                "{group} to block {block}",
+            ),
+            reason(
+                "has_keys",
+                "the keys of block {block} are {keys:or None}",
+                keys=engine.blocks[block].keys,
+            ),
             engine=engine.name,
             group=key[0],
             block=block,
@@ -28,9 +35,11 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         )
     for key, block in sorted(carried - mapped):
         yield because(
-            f"block {block} of {engine.name} has the key of prefix {quoted(key[1])} of "
-            f"group {key[0]}",
-            "the hash map has no such entry",
+            reason(
+                "has_key",
+                "block {block} of {engine} has the key of prefix {prefix:quoted} of group {group}",
+            ),
+            reason("is_not_mapped", "the hash map has no such entry"),
             engine=engine.name,
             group=key[0],
             block=block,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, logical, taker
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
@@ -20,24 +20,33 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for key, blocks in engine.cached:
             if NULL in blocks:
                 yield because(
-                    f"prefix {quoted(key[1])} of group {key[0]} is cached on {engine.name}",
-                    "its block is the null block, which holds no tokens",
+                    reason(
+                        "is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"
+                    ),
+                    reason("is_null", "its block is the null block, which holds no tokens"),
                     engine=engine.name,
                     group=key[0],
                     prefix=key[1],
                 )
         if NULL in engine.free:
-            never = f"the null block of {engine.name} can never be allocated"
-            yield because(never, "it is in the free queue", engine=engine.name)
+            yield because(
+                reason("never_allocated", "the null block of {engine} can never be allocated"),
+                reason("is_free", "it is in the free queue"),
+                engine=engine.name,
+            )
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
             sides = zip(parties, (local, remote), strict=True)
             if any(NULL in logical(party.engine, group, ids) for party, ids in sides):
                 yield because(
-                    f"{transfer.request} transfers blocks {list(remote)} to {list(local)} in "
-                    f"group {group}",
-                    "one of them is the null block, which holds no tokens",
+                    reason(
+                        "transfers_blocks",
+                        "{request} transfers blocks {remote} to {local} in group {group}",
+                        remote=remote,
+                        local=local,
+                    ),
+                    reason("one_is_null", "one of them is the null block, which holds no tokens"),
                     engine=parties[0].engine.name,
                     request=transfer.request,
                     group=group,
@@ -45,8 +54,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for read in step.effects.reads:
         if read.block == NULL:
             yield because(
-                f"{read.request} reads prefix {quoted(read.expected)} in group {read.group}",
-                f"its block table on {read.engine} has the null block there",
+                reason(
+                    "reads_prefix",
+                    "{request} reads prefix {expected:quoted} in group {group}",
+                    expected=read.expected,
+                ),
+                reason("table_has_null", "its block table on {engine} has the null block there"),
                 engine=read.engine,
                 request=read.request,
                 group=read.group,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Table
@@ -39,10 +39,20 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 origin = offset(theirs.tables[group], there, source.physical_per_logical, width)
                 if to != origin:
                     yield because(
-                        f"block {here} of {sink.name} holds the tokens of {taken} from token "
-                        f"{to} on in group {group}",
-                        f"it is read from block {there} of {source.name}, whose tokens start "
-                        f"at {origin}",
+                        reason(
+                            "holds_tokens_from",
+                            "block {block} of {engine} holds the tokens of {request} "
+                            "from token {to} on in group {group}",
+                            to=to,
+                        ),
+                        reason(
+                            "is_read_from",
+                            "it is read from block {there} of {source}, whose tokens "
+                            "start at {origin}",
+                            there=there,
+                            source=source.name,
+                            origin=origin,
+                        ),
                         engine=sink.name,
                         request=taken,
                         group=group,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
@@ -21,8 +21,14 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     for index, block in numbered(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield because(
-                f"{entries[index]} table entries on {engine.name} name block {index}",
-                f"its reference count is {block.refs}",
+                reason(
+                    "entries_name_it",
+                    "{entries} table entries on {engine} name block {block}",
+                    entries=entries[index],
+                ),
+                reason(
+                    "reference_count", "its reference count is {references}", references=block.refs
+                ),
                 engine=engine.name,
                 block=index,
             )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from kvproof.model import wording
 from kvproof.model.because import About, Reasons
 
 
@@ -17,7 +18,16 @@ class Finding:
     reasons: Reasons
     about: About = field(default=About(), compare=False)
 
+    def of_kind(self, kind: str) -> Reasons:
+        """The reasons of this kind. Those of older traces have no kind."""
+        return tuple(each for each in self.reasons if each.kind == kind)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reasons in words."""
+        return wording.sentences(self.reasons, self.about)
+
     @property
     def sentence(self) -> str:
         """The reasons as one sentence."""
-        return ", yet ".join(("; ".join(self.reasons[:-1]) or "so", self.reasons[-1]))
+        return wording.sentence(self.reasons, self.about)

@@ -5,13 +5,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from kvproof.invariants.engine_survives import died
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.death import death_of
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.parts.part import Part
 from kvproof.live.watch.parts.registry import PARTS
+from kvproof.model.because import because, reason
 from kvproof.model.finding import Finding
 
 Parts = dict[Part, list[Invariant]]
@@ -85,9 +88,10 @@ class Judge:
     def died(self, seen: Noted, what: str, error: Exception) -> None:
         """vLLM raised an exception."""
         self.asked["engine_survives"] += 1
-        why = f"{seen.cfg.name} died: {type(error).__name__}: {error}"
-        finding = Finding("engine_survives", (f"every engine must survive {what}", why))
-        self.report(finding, seen.history)
+        must = reason("must_survive", "every engine must survive {event}", event=what)
+        dead = death_of(error, traceback.extract_tb(error.__traceback__)[-1])
+        why = because(must, died(dead), engine=seen.cfg.name)
+        self.report(Finding("engine_survives", *why), seen.history)
 
     def failed(self, error: BaseException) -> None:
         """A hook of kvproof made a mistake, and kvproof watches no more."""
