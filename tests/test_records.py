@@ -25,6 +25,7 @@ from kvproof.model.records.words import described
 from kvproof.reports.record import render, show
 from kvproof.reports.schemas import text
 from tests.conftest import TESTDATA
+from tests.reasons import said
 from tests.sentences import two_sentences
 
 FILE = TESTDATA / "record.jsonl"
@@ -130,7 +131,7 @@ def test_a_step_that_died_has_no_choices_to_follow(
     record: Record, run: Any, tmp_path: Path
 ) -> None:
     died = Replace(record.events[1].event, tokens={}, admitted=(), tables=(), raised="KeyError: 1")
-    finding = Finding("engine_survives", ("every engine must survive schedule", "E died"))
+    finding = Finding("engine_survives", said("every engine must survive schedule", "E died"))
     events = (record.events[0], Happened(died, (finding,)))
     code, out, _ = run("replay", str(write_in(tmp_path, "died", record._replace(events=events))))
     assert code == 0

@@ -9,12 +9,12 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import events as vocabulary
-from kvproof.model.because import quoted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.state import Block, Engine, Request, Transfer
 from kvproof.model.traces.trace_reader import read
+from kvproof.model.wording import quoted
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.search import PointOfNoReturn
@@ -42,7 +42,7 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert known.severity is not None
     assert f"BROKEN: {trace.finding.invariant}: {known.severity.words}" in first
     assert known.name in first
-    assert all(" ".join(reason.split()) in first for reason in trace.finding.reasons)
+    assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
     assert f"Where: event {len(trace.events)}" in first
     function = OF_FAULT[fault]
     assert f"In vLLM, at fault: {function}" in first

@@ -69,7 +69,7 @@ def test_a_hang_says_who_waits_for_what(fault: str) -> None:
     first = found.waits[0]
     assert (first.engine, first.request, first.lack) == LACKS[fault]
     assert trace.finding is not None
-    assert trace.finding.reasons[0] == first.sentence
+    assert trace.finding.sentences[0] == first.sentence
     assert (trace.finding.about.engine, trace.finding.about.request) == LACKS[fault][:2]
     text = " ".join(render(trace, Extra(Path("t.jsonl"))).split())
     assert found.refuses[0] in text

@@ -15,6 +15,7 @@ from kvproof.model.signature import Signature
 from kvproof.strategies.difference.judged import Break, followed, sampled
 from kvproof.strategies.difference.result import Result, result_of
 from kvproof.strategies.difference.workload import Follow, Workload
+from tests.reasons import said
 
 FULL = CLUSTERS["full"]
 
@@ -41,7 +42,7 @@ def broken(
     """A break of a check, shown by a run of this many events on the preset `full`."""
     events: tuple[Event, ...] = (Submit("E", "r0"), *[Complete("E")] * (length - 1))
     signature = Signature(check, event, "full")
-    finding = Finding(check, ("this", "not this"))
+    finding = Finding(check, said("this", "not this"))
     return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import Schedule, describe
+from kvproof.model.events import Schedule
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive
 from kvproof.model.spec.guard import Guard
@@ -18,8 +18,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for before, after in alive(step):
         for name in set(after.running) - set(before.running):
             yield because(
-                f"{describe(step.event)} lets nobody run",
-                f"{name} runs on {after.name}, and did not before",
+                reason("may_not_run", "{event} lets nobody run", event=type(step.event).__name__),
+                reason("runs", "{request} runs on {engine}, and did not before"),
                 engine=after.name,
                 request=name,
             )
