@@ -52,11 +52,15 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     prefix: str = ""
 
 
+NOTHING = About()
+"""Nothing in particular."""
+
+
 class Because(NamedTuple):
     """Reasons, and what they are about."""
 
     reasons: Reasons
-    about: About = About()
+    about: About = NOTHING
 
 
 def reason(kind: str, says: str, /, **facts: Any) -> Reason:

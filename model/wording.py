@@ -16,15 +16,15 @@ from typing import Any
 
 import msgspec
 
-from kvproof.model.because import About, Reason, Reasons
+from kvproof.model.because import NOTHING, About, Reason, Reasons
 
 
-def sentences(reasons: Reasons, about: About = About()) -> tuple[str, ...]:  # noqa: B008
+def sentences(reasons: Reasons, about: About = NOTHING) -> tuple[str, ...]:
     """The reasons in words."""
     return tuple(worded(reason, about) for reason in reasons)
 
 
-def sentence(reasons: Reasons, about: About = About()) -> str:  # noqa: B008
+def sentence(reasons: Reasons, about: About = NOTHING) -> str:
     """The reasons as one sentence: what must be so, yet what is."""
     *before, last = sentences(reasons, about)
     return ", yet ".join(("; ".join(before) or "so", last))
