@@ -46,8 +46,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         yield because(
             reason(
                 COULD_SCHEDULE,
-                "no step of {engine} and no transfer is in flight, {free} of {pool} "
-                "blocks are free, and the step could schedule or reject {requests:names}",
+                "no step of {engine} and no transfer is in flight, {free} of {pool} blocks are "
+                "free, and the step could schedule or reject {requests:names} ({statuses:names})",
                 free=len(before.free),
                 pool=len(before.blocks) - 1,
                 requests=[r.id for r in waiting],
