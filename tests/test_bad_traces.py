@@ -222,7 +222,7 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     trace = edited(lines, 1, faults=["front_trimm"])
     Path("bad.jsonl").write_text(trace)
     assert "Use front_trim instead" in refused("replay", "bad.jsonl")
-    finding = {"invariant": "pool_add_up", "reasons": ["a", "b"]}
+    finding = {"invariant": "pool_add_up", "reasons": [REASON, REASON]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")
 
