@@ -63,17 +63,7 @@ class Because(NamedTuple):
     about: About = NOTHING
 
 
-def reason(kind: str, says: str, /, **facts: Any) -> Reason:
-    """A fact: its kind, its sentence with gaps, and its values by name."""
-    return Reason(kind, says, {name: _value(each) for name, each in facts.items()})
-
-
-def because(*reasons: Reason, **about: object) -> Because:
-    """Reasons in order, and the fields of `About` by name. A sentence may name these, too."""
-    return Because(reasons, About(**about))  # type: ignore[arg-type]
-
-
-def _value(given: Any) -> Any:
+def as_data(given: Any) -> Any:
     """A value as plain data, which does not change and can be stored."""
     if given is None or isinstance(given, Reason) or type(given) in (str, int):
         return given
@@ -83,4 +73,14 @@ def _value(given: Any) -> Any:
         return int(given)
     if isinstance(given, str):  # the hashes of a prefix in a watched engine
         return repr(given)
-    return tuple(map(_value, given))
+    return tuple(map(as_data, given))
+
+
+def reason(kind: str, says: str, /, **facts: Any) -> Reason:
+    """A fact: its kind, its sentence with gaps, and its values by name."""
+    return Reason(kind, says, {name: as_data(each) for name, each in facts.items()})
+
+
+def because(*reasons: Reason, **about: object) -> Because:
+    """Reasons in order, and the fields of `About` by name. A sentence may name these, too."""
+    return Because(reasons, About(**about))  # type: ignore[arg-type]

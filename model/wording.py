@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kvproof.model.because import NOTHING, About, Reason, Reasons
+from kvproof.model.because import NOTHING, About, Reason, Reasons, as_data
 
 
 def sentences(reasons: Reasons, about: About = NOTHING) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def sentence(reasons: Reasons, about: About = NOTHING) -> str:
 
 def worded(reason: Reason, about: About) -> str:
     """One fact in words."""
-    known = msgspec.structs.asdict(about) | reason.facts
+    known = {n: as_data(v) for n, v in msgspec.structs.asdict(about).items()} | reason.facts
     return _Gaps(about).vformat(reason.says, (), known)
 
 
