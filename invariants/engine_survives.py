@@ -10,7 +10,6 @@ from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
 from kvproof.model.state import Death
 from kvproof.model.step import Step
-from kvproof.model.wording import literal
 
 DIED = "died"
 """The kind of reason that says how an engine died."""
@@ -18,9 +17,10 @@ DIED = "died"
 
 def died(dead: Death) -> Reason:
     """How the engine died."""
+    says = "{engine} died: {exception} in {function}" if dead.exception else "{engine} died"
     return reason(
         DIED,
-        f"{{engine}} died: {literal(dead.words)}",
+        f"{says}: {{message}}" if dead.message else says,
         exception=dead.exception,
         function=dead.function,
         message=dead.message,

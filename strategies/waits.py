@@ -302,7 +302,7 @@ def _refused(
         faulty = _step(cluster, state, engine, asked).refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
     if asked.live:  # vLLM may count otherwise, and was not asked here
-        why = "counted by the reference of kvproof"
+        why = "counted by the reference"
     return _as_wait(cluster, engine, request, error, why)
 
 
@@ -382,7 +382,7 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
     Lack.PROGRESS: lambda _: "is scheduled each time, and loses its progress again",
     Lack.NOTHING: lambda w: (
         f"lacks nothing that is observed: {w.free} of {w.pool} blocks are free, and the "
-        f"reference of kvproof would go on with it{w.why and f' ({w.why})'}"
+        f"reference would go on with it{w.why and f' ({w.why})'}"
     ),
     Lack.TURN: lambda w: f"lacks nothing itself, but each step ends at {w.on[1]}, {w.why}",
     Lack.REPORT: lambda w: f"waits for the report that its transfer has ended, yet {w.why}",

@@ -282,12 +282,12 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("planted")
 
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(watching, "last_words", fails)
-    watched = watching.Watching("warn", said.append)
+    watched = watching.Watching("warn", lines.append)
     watched.report(Finding("pool_adds_up", said("a", "b")), History(from_start=True))
-    assert "VIOLATED pool_adds_up" in said[0]
-    assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in said[0]
+    assert "VIOLATED pool_adds_up" in lines[0]
+    assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in lines[0]
 
 
 @pytest.mark.live
