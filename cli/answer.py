@@ -116,6 +116,7 @@ def answer(
             for line in (*before, summary(outcome, setup), *tolerated, *details):
                 say(line)
             return
+        lines = [*details, *before, *tolerated]
         show(
             sys.stdout,
             trace,
@@ -124,7 +125,7 @@ def answer(
                 outcome.leads_to,
                 outcome.coverage.get("point_of_no_return"),
                 explain=getattr(args, "explain", False),
-                rest=(*details, *before, *tolerated, "", summary(outcome, setup)),
+                rest=(*lines, *([""] if lines else ()), summary(outcome, setup)),
             ),
         )
 

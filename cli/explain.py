@@ -1,4 +1,5 @@
-"""`kvproof explain`: what an invariant, a guard, a fault, a finding or a preset is.
+"""`kvproof explain`: what an invariant, a guard, a fault, a finding or a preset is, and what comes
+from a pull request or an issue of vLLM.
 
 All of it is in the file that declares it: in the sentence there, and in the docstring.
 """
@@ -32,11 +33,19 @@ NEAR = 3
 
 PAGE_SIZE_MAX_MIB = 4
 
+NAMED_ALIKE = 2
+"""So many things may have one name: a finding, and the fault that puts it into the model."""
+
+THREAD = re.compile(r"(?:vllm)?#?(?P<number>\d{3,9})")
+"""A pull request or an issue of vLLM, as a user may write it."""
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The name."""
     parser.add_argument(
-        "explained", metavar="NAME", help="an invariant, a guard, a fault, a finding or a preset"
+        "explained",
+        metavar="NAME",
+        help="an invariant, a guard, a fault, a finding, a preset, or vllm#NUMBER",
     )
 
 
@@ -51,6 +60,9 @@ def run(args: argparse.Namespace) -> int:
 
 def explanations(name: str) -> Iterator[Explanation]:
     """What has this name. Raises UsageError with the nearest names if nothing has."""
+    thread = THREAD.fullmatch(name)
+    if thread is not None:
+        return iter(_of_thread(thread["number"]))
     found = [told for names, told in KINDS if name in names()]
     if not found:
         near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
@@ -62,17 +74,35 @@ def explanations(name: str) -> Iterator[Explanation]:
     return (told(name) for told in found)
 
 
+def _of_thread(number: str) -> list[Explanation]:
+    """What has this pull request or issue as its origin."""
+    every = (told(name) for names, told in KINDS for name in sorted(names()))
+    found = [each for each in every if re.search(rf"#{number}\b", each.origin)]
+    if not found:
+        raise UsageError(
+            f"Nothing in kvproof comes from vllm#{number}. Use a number that kvproof invariants or "
+            "faults lists."
+        )
+    return found
+
+
 def every_name() -> list[str]:
     """All names that are explained."""
     return sorted({each for names, _ in KINDS for each in names()})
 
 
-def _print(told: Iterable[Explanation]) -> None:
+def _print(told: Collection[Explanation]) -> None:
+    """All that is known of one name, or of a finding and its fault; of more, the sentence and a
+    command each."""
     for number, each in enumerate(told):
         if number:
             say()
         beside = ", ".join(filter(None, (each.severity, each.origin)))
         say(f"{each.name}: {each.kind}{f' ({beside})' if beside else ''}")
+        if len(told) > NAMED_ALIKE:
+            say(f"  {each.sentence}", hang=2)
+            say(f"  See it: {each.see[0]}", hang=0)
+            continue
         for text in (each.sentence, *each.scenario):
             say()
             say(f"  {text}", hang=2)

@@ -117,8 +117,12 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
     return {} if point is None else {"point_of_no_return": point}
 
 
+MARGINS = "smallest margins, less than 0 would be a violation (after events)"
+
+
 def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
-    """The lines about a search after its verdict."""
+    """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
+    else was reached is in the output of `--json` alone."""
     covered = outcome.coverage
     lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
     if "renamings" in covered:
@@ -126,14 +130,19 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
             "symmetry: merged states that are equal up to renaming blocks, and under "
             f"{covered['renamings']} permutations of the jobs"
         )
+    if outcome.finding is not None:
+        return lines
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()
     )
     lines.append(f"events (new states): {fired or 'none'}")
-    for name, margin in covered["margins"].items():
-        close, after = margin["smallest"], margin["after_events"]
-        lines.append(f"smallest margin: {name} {close} (after {after} events)")
+    margins = [
+        f"{name} {margin['smallest']} ({margin['after_events']})"
+        for name, margin in covered["margins"].items()
+    ]
+    if margins:
+        lines.append(f"{MARGINS}: {', '.join(margins)}")
     goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:

@@ -49,7 +49,7 @@ def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
     """The line about a violation that does not fail the run; none if there is no such violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
-        rest = f" The search for more severe violations: {graver.verdict}." if graver else ""
+        rest = f" A search for more severe ones found none ({graver.verdict})." if graver else ""
         return [
             f"The severity of this violation is {outcome.severity.words}, which does not "
             f"fail the run (--fail-on {fail_on.option}).{rest}"

@@ -137,6 +137,8 @@ def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list
 def line(proof: Proof) -> str:
     """The line of an obligation: the claim, its verdict, and the numbers or the reason."""
     numbers = ", ".join(f"{name} = {value}" for name, value in proof.numbers.items())
+    if proof.numbers:
+        numbers = f"it does not hold for {numbers}"
     if proof.counterexample is not None:
         numbers = "; ".join(sentences(proof.counterexample.reasons))
     why = numbers or proof.reason

@@ -11,6 +11,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, page_file
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
+from kvproof.live.recognised import recognised
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
@@ -49,9 +50,10 @@ def run(args: argparse.Namespace) -> int:
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
     point = None if args.json and args.html is None else _point(trace)
+    known = recognised(trace)
     files = []
     if args.html is not None:
-        files.append(page_file(args.html, page(of_trace(trace, args.trace, point))))
+        files.append(page_file(args.html, page(of_trace(trace, args.trace, point, known))))
     return finish(
         args,
         0,
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         lambda: show(
             sys.stdout,
             trace,
-            Extra(args.trace, point=point, whole=args.all, explain=args.explain),
+            Extra(args.trace, point=point, whole=args.all, explain=args.explain, known=known),
         ),
         files,
     )

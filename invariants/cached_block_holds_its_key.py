@@ -32,14 +32,22 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             content = engine.memory[block]
             held = content.slots if content and content.group == key[0] else ()
             if held[: len(expected)] != expected:
+                what = "the KV of" if cfg.groups[key[0]].attention else "the state after"
                 yield because(
                     reason(
                         "must_hold",
                         "block {block} of {engine} is cached as prefix "
-                        "{prefix:quoted} of group {group} and must hold {expected}",
+                        f"{{prefix:quoted}} of group {{group}} and must hold {what} "
+                        "{expected:listed}",
                         expected=expected,
                     ),
-                    reason("holds", "it holds {held:or nothing of this group}", held=held),
+                    reason(
+                        "holds",
+                        f"it holds {what} {{held:listed}}"
+                        if held
+                        else "it holds nothing of this group",
+                        held=held,
+                    ),
                     engine=engine.name,
                     group=key[0],
                     block=block,

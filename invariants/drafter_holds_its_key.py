@@ -33,7 +33,7 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
                     ),
                     reason(
                         "drafter_computed",
-                        "its drafter computed the block as part of {held:or nothing}",
+                        "its drafter computed the block as part of {held:listed}",
                         held=held,
                     ),
                     engine=engine.name,

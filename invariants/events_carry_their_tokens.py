@@ -41,15 +41,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 yield because(
                     reason(
                         "reports_stored",
-                        "{engine} reports {prefixes} as stored in group {group}, in "
+                        "{engine} reports {prefixes:listed} as stored in group {group}, in "
                         "blocks of {size} tokens",
                         prefixes=report.prefixes,
                         size=size,
                     ),
                     reason(
                         "reported_tokens",
-                        "the reported tokens are {tokens!r} after {parent!r}"
-                        + (", and {lookahead} after each block" if ahead else ""),
+                        "the reported tokens are '{tokens}' after '{parent}'"
+                        + (", and {lookahead:listed} after each block" if ahead else ""),
                         tokens=report.tokens,
                         parent=report.parent,
                         lookahead=report.lookahead,
@@ -61,7 +61,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 yield because(
                     reason(
                         "reports_stored_after",
-                        "{engine} reports blocks stored after {parent!r}",
+                        "{engine} reports blocks stored after '{parent}'",
                         parent=report.parent,
                     ),
                     reason("parent_not_reported", "no event has reported this parent as cached"),

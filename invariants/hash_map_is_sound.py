@@ -25,7 +25,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
             ),
             reason(
                 "has_keys",
-                "the keys of block {block} are {keys:or None}",
+                "block {block} has the keys {keys:or none}",
                 keys=engine.blocks[block].keys,
             ),
             engine=engine.name,

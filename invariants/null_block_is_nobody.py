@@ -38,16 +38,24 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
             sides = zip(parties, (local, remote), strict=True)
-            if any(NULL in logical(party.engine, group, ids) for party, ids in sides):
+            null = [p.engine.name for p, ids in sides if NULL in logical(p.engine, group, ids)]
+            if null:
+                sink, source = (party.engine.name for party in parties)
                 yield because(
                     reason(
                         "transfers_blocks",
-                        "{request} transfers blocks {remote} to {local} in group {group}",
-                        remote=remote,
+                        "blocks {local} of {engine} are filled from blocks {remote} of {source} "
+                        "for {request} in group {group}",
                         local=local,
+                        remote=remote,
+                        source=source,
                     ),
-                    reason("one_is_null", "one of them is the null block, which holds no tokens"),
-                    engine=parties[0].engine.name,
+                    reason(
+                        "one_is_null",
+                        "block 0 of {engines:all} is the null block, which holds no tokens",
+                        engines=null,
+                    ),
+                    engine=sink,
                     request=transfer.request,
                     group=group,
                 )

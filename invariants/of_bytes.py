@@ -17,6 +17,11 @@ TRANSFERRED = "transferred_bytes_are_equal"
 """The blocks of a finished request that its connector sends keep their bytes until they are freed.
 After the transfer the receiver's blocks have the same bytes, which `kvproof join` compares."""
 
+LOADED = "loaded_bytes_were_computed"
+"""Where a connector loads tokens that this engine has computed before, each block gets the bytes
+that these tokens had then. It is judged of full blocks of attention groups in a store that this
+engine fills: neither of a load from another engine, nor of one that has failed."""
+
 NULL = "null_block_is_never_written"
 """Nothing writes to the null block. Padded tokens have no slot, so this holds where all layers are
 attention layers. It is not judged where a part of vLLM writes to it on purpose: the Mamba layers of
@@ -24,6 +29,7 @@ a dummy step, the attention backend HPC_ATTN (padded tokens), the warm-up of ela
 
 SEVERITIES = {
     CACHED: Severity.WRONG_TOKENS,
+    LOADED: Severity.WRONG_TOKENS,
     TRANSFERRED: Severity.WRONG_TOKENS,
     NULL: Severity.BOOKKEEPING,
 }

@@ -5,7 +5,7 @@ token positions."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.parties import giver, taker
+from kvproof.invariants.parties import giver, kernel_block, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.severity import Severity
@@ -41,16 +41,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                     yield because(
                         reason(
                             "holds_tokens_from",
-                            "block {block} of {engine} holds the tokens of {request} "
+                            "{here} holds the tokens of {request} "
                             "from token {to} on in group {group}",
+                            here=kernel_block(sink, here),
                             to=to,
                         ),
                         reason(
                             "is_read_from",
-                            "it is read from block {there} of {source}, whose tokens "
-                            "start at {origin}",
-                            there=there,
-                            source=source.name,
+                            "it is read from {there}, whose tokens start at {origin}",
+                            there=kernel_block(source, there),
                             origin=origin,
                         ),
                         engine=sink.name,

@@ -23,7 +23,7 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
             yield because(
                 reason(
                     "entries_name_it",
-                    "{entries} table entries on {engine} name block {block}",
+                    "block {block} of {engine} stands in {entries} table entries",
                     entries=entries[index],
                 ),
                 reason(

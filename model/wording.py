@@ -3,6 +3,7 @@
 A gap is `{name}`, or `{name:how}`:
 
     {prefix:quoted}     in quotes: 'abc'
+    {slots:listed}      what slots hold: 'a', 'ab', and _ for a slot that was never written
     {requests:names}    a list as names: r0, r1
     {counts:either}     a list of which each is right: 3 or 4
     {moves:all}         a list of which each is meant: a and b
@@ -10,8 +11,9 @@ A gap is `{name}`, or `{name:how}`:
     {held:or nothing}   these words where the value is empty
 """
 
+import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -31,9 +33,10 @@ def sentence(reasons: Reasons, about: About = NOTHING) -> str:
 
 
 def worded(reason: Reason, about: About) -> str:
-    """One fact in words."""
+    """One fact in words. What an exception says (`message`) stays as it is."""
     known = {n: as_data(v) for n, v in msgspec.structs.asdict(about).items()} | reason.facts
-    return _Gaps(about).vformat(reason.says, (), known)
+    words = _Gaps(about).vformat(reason.says, (), known)
+    return words if "message" in reason.facts else ONE.sub(_one, words)
 
 
 def literal(text: str) -> str:
@@ -45,6 +48,24 @@ def quoted(prefix: str | None) -> str:
     """A prefix in a reason: `'abc'`. A dot in it is no full stop, and the text says so."""
     dot = " (each dot is a sampled token)" if prefix and "." in prefix else ""
     return f"'{prefix or ''}'{dot}"
+
+
+def listed(prefixes: Iterable[str]) -> str:
+    """What slots hold, in a reason: `'a', 'ab'`, and `_` for a slot that was never written."""
+    return ", ".join(f"'{prefix}'" if prefix else "_" for prefix in prefixes)
+
+
+ONE = re.compile(
+    r"(?<![\w.-])1 ((?:\w+ )?(?:block|entr|prompt|request|slot|token))(s|ies)( were| are)?\b"
+)
+"""A count of one with its noun in the plural."""
+
+VERB = {None: "", " were": " was", " are": " is"}
+
+
+def _one(plural: re.Match[str]) -> str:
+    noun, ending, verb = plural.groups()
+    return f"1 {noun}{'y' * (ending == 'ies')}{VERB[verb]}"
 
 
 class _Gaps(string.Formatter):
@@ -63,6 +84,8 @@ class _Gaps(string.Formatter):
             return worded(value, self.about)
         if how == "quoted":
             return quoted(value)
+        if how == "listed":
+            return listed(value)
         if how == "names":
             return ", ".join(map(str, value)) or "nobody"
         if how == "counts":

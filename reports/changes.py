@@ -98,8 +98,15 @@ def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, a
             return "new, " + ", ".join(f"{n} {_named(n, v)}" for n, (_, v) in changed.items() if v)
     if subject[2:3] == ("block",):
         return _block(subject, changed, after)
-    changes = ((n, _named(n, old), _named(n, new)) for n, (old, new) in changed.items())
-    return ", ".join(f"{name} {old} -> {new}" for name, old, new in changes)
+    return ", ".join(_change(name, old, new) for name, (old, new) in changed.items())
+
+
+def _change(name: str, old: Any, new: Any) -> str:
+    """A field with its old and its new value. Pairs have an arrow of their own, so they say it in
+    words."""
+    if name == "pairs":
+        return f"pairs {_named(name, new)}" + (f", before {_named(name, old)}" if old else "")
+    return f"{name} {_named(name, old)} -> {_named(name, new)}"
 
 
 def _named(name: str, v: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from kvproof.invariants.registry import CHECKS
+from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
@@ -26,14 +27,15 @@ from kvproof.reports.trace.functions import functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.legend import legend
-from kvproof.reports.trace.signs import first_sign
+from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.verdict import Consequence
 
 
 class Extra(NamedTuple):
     """What is known of a trace besides: its file, the consequence of its finding, and the event
     from which the violation was certain. With `whole`, nothing is folded; with `explain`, the words
-    are explained. `rest` are lines before the answer at the end."""
+    are explained. `rest` are lines before the answer at the end. `known` is the known finding of
+    vLLM that the trace shows."""
 
     path: Path | None = None
     leads_to: Consequence | None = None
@@ -41,6 +43,7 @@ class Extra(NamedTuple):
     whole: bool = False
     explain: bool = False
     rest: tuple[str, ...] = ()
+    known: Deviation | None = None
 
 
 NOTHING = Extra()
@@ -69,18 +72,18 @@ def _print(file: TextIO, lines: Iterator[Line]) -> None:
 
 def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     hang = hang_of(trace)
-    yield from _finding(trace, extra, hang)
+    sign = first_sign(trace)
+    yield from _finding(trace, extra, hang, sign)
     yield Line()
     yield Line(_headline(trace), "bold")
     for name in trace.faults:
         if name in FAULTS:
             yield Line(f"Fault {name}: {FAULTS[name].mistake}.")
-    if trace.finding is not None:
-        yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
+    yield from _in_words(trace)
     yield from prompts(trace.cluster)
     yield from engines(trace.cluster, width)
     yield Line()
-    point, sign = extra.point, first_sign(trace)
+    point = extra.point
     printed = events(
         trace,
         whole=extra.whole,
@@ -89,6 +92,8 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
         loop=hang.begins if hang else None,
         sign=sign,
     )
+    if printed.left_out:
+        yield Line(f"Changes that do not concern {printed.left_out} are left out (report --all).")
     yield from printed.lines
     yield Line()
     if printed.states:
@@ -97,9 +102,9 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
         if extra.explain:
             yield Line()
             yield from legend(printed.words)
+            yield from _signature(trace)
     else:
         yield Line("The states were not recorded.")
-    yield from _signature(trace)
     if not extra.explain:
         about = trace.finding.invariant if trace.finding else "NAME"
         yield Line(f"For the meaning of the words: --explain, and kvproof explain {about}")
@@ -107,14 +112,16 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
 
 
 TABLES = (
-    "A block is cached as, and holds, prefixes (of the group in brackets). * changed by the last "
-    "event; _ a slot that was never written."
+    "cached as: the prefix that is the block's cache key. holds: for each slot the prefix that its "
+    "KV or state was computed from. In brackets: the cache group. * changed by the last event; _ a "
+    "slot that was never written."
 )
 """What stands in the tables of the blocks."""
 
 
 def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
-    """The answer once more: what is broken, why, where, and how to see it again."""
+    """The answer once more: what is broken, why, where, in which function, and how to see it
+    again."""
     if trace.finding is None:
         return
     hang, reasons = hang_of(trace), trace.finding.sentences
@@ -123,9 +130,17 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
         yield Line(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
     else:
         yield Line(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
-    yield _where(trace, hang)
+    yield from _where(trace, hang, first_sign(trace))
+    yield from _in_words(trace)
+    yield from in_vllm(trace, trace.finding, extra.known, hang)
     if extra.path is not None:
         yield Line(replay_line(trace, extra.path), hang=0)
+
+
+def _in_words(trace: Trace) -> Iterator[Line]:
+    """The last event of a finding as a sentence."""
+    if trace.finding is not None:
+        yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
 
 
 def _signature(trace: Trace) -> Iterator[Line]:
@@ -146,51 +161,63 @@ def _headline(trace: Trace) -> str:
     )
 
 
-def _finding(trace: Trace, extra: Extra, hang: Hang | None) -> Iterator[Line]:
+def _finding(trace: Trace, extra: Extra, hang: Hang | None, sign: Sign | None) -> Iterator[Line]:
     """What is broken, how grave that is, why, where, and how to see it again."""
     if trace.finding is None:
         yield Line("No invariant is broken in this trace.", "bold")
     else:
-        yield from _broken(trace, trace.finding, hang)
+        yield from _broken(trace, trace.finding, extra.known, hang, sign)
     if extra.leads_to is not None:
         yield Line(f"  {extra.leads_to.sentence}")
     if extra.path is not None:
         yield Line(replay_line(trace, extra.path), hang=0)
 
 
-def _broken(trace: Trace, finding: Finding, hang: Hang | None) -> Iterator[Line]:
+def _broken(
+    trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None, sign: Sign | None
+) -> Iterator[Line]:
     yield from finding_lines(finding)
     said = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
     if said:
         yield Line("Who waits for what:")
     for sentence in said:
         yield Line(f"  {sentence}")
-    yield _where(trace, hang)
-    yield from in_vllm(trace, finding, hang)
+    yield from _where(trace, hang, sign)
+    yield from in_vllm(trace, finding, known, hang)
 
 
-def _where(trace: Trace, hang: Hang | None) -> Line:
+def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Line]:
+    """The event at which the finding shows, and before it the one at which the trace went wrong,
+    where that is another."""
+    if sign is not None:
+        name = f"{sign.event}, {describe(trace.events[sign.event - 1])}"
+        yield Line(f"Went wrong: event {name}: {sign.finding.sentence}", hang=12)
     last = len(trace.events)
     if hang is None or hang.begins is None:
-        return Line(f"Where: event {last}, {describe(trace.events[-1])}", hang=7)
+        yield Line(f"Where: event {last}, {describe(trace.events[-1])}", hang=7)
+        return
     if hang.begins == last:
         which = f"event {last} repeats for ever"
     else:
         which = f"events {hang.begins} to {last} repeat for ever"
     said = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
-    return Line(f"Where: {which}: {said}", hang=7)
+    yield Line(f"Where: {which}: {said}", hang=7)
 
 
-def in_vllm(trace: Trace, finding: Finding, hang: Hang | None) -> Iterator[Line]:
+def in_vllm(
+    trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None
+) -> Iterator[Line]:
     """The functions of vLLM: those at fault where they are known, and otherwise those that the last
     event calls; of a hang those that refuse to go on."""
-    known = at_fault(trace.faults)
-    if known:
-        yield Line(f"In vLLM, at fault: {', '.join(known)}", hang=9)
+    if known is not None:
+        yield Line(f"Known finding: {known.name}: {known.says}", hang=9)
+    guilty = at_fault(trace.faults, known)
+    if guilty:
+        yield Line(f"In vLLM, at fault: {', '.join(guilty)}", hang=9)
     if hang is not None and hang.waits:
         each = "Each time round" if hang.begins is not None else "At the end"
         yield Line(f"{each}: {'; '.join(hang.refuses)}", hang=9)
-    elif not known:
+    elif not guilty:
         called = functions(trace.events[-1], finding.about.request)
         yield Line(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
 

@@ -65,3 +65,15 @@ def test_an_unknown_name_gives_the_nearest(name: str, hint: str, refused: Any) -
     said = refused("explain", name)
     assert hint in said
     assert two_sentences(said)
+
+
+def test_a_pull_request_names_what_comes_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    for written in ("vllm#37310", "37310", "#37310"):
+        names = {each.name for each in explanations(written)}
+        assert {"prefill_and_decode_agree", "decode_loads_whole_prompt"} <= names
+        assert all("vllm#37310" in each.origin for each in explanations(written))
+    assert main(["explain", "vllm#37310"]) == 0
+    out = capsys.readouterr().out
+    assert "kvproof explore --fault decode_loads_whole_prompt" in out
+    assert main(["explain", "vllm#1000000"]) == 2
+    assert two_sentences(capsys.readouterr().err)

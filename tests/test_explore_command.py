@@ -137,9 +137,13 @@ def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
     _, out, _ = run("explore", *SMALL)
     not_reached = "partial_hit, eviction, preemption, pool_filled, chunked_prefill"
     assert f"coverage goals not reached: {not_reached}\n" in out
-    assert "smallest margin: pool_adds_up" in out
+    (margins,) = [part for part in out.replace("\n   ", "").splitlines() if "margins" in part]
+    assert margins.startswith(f"{explore_command.MARGINS}: counter_counts_only_cached 0 (")
+    assert ", pool_adds_up " in margins
     _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
     assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
+    assert "coverage goals" not in out
+    assert explore_command.MARGINS not in out
 
 
 def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(

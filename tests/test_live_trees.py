@@ -12,6 +12,8 @@ import pytest
 from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
 from kvproof.live.trees.files import COMPILED
+from kvproof.live.watch import status
+from tests.sentences import two_sentences
 from tests.trees import made
 
 pytestmark = pytest.mark.live
@@ -85,7 +87,8 @@ def test_the_error_of_a_tree_is_shown_to_its_author(tmp_path: Path) -> None:
     ]
 
 
-def test_compiled_parts_that_do_not_fit(tmp_path: Path) -> None:
+def test_compiled_parts_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVPROOF_DIR", str(tmp_path / "records"))
     package = tmp_path / "tree" / "vllm"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import vllm._C\n")
@@ -93,5 +96,8 @@ def test_compiled_parts_that_do_not_fit(tmp_path: Path) -> None:
     words = ["doctor", "--vllm", str(tmp_path / "tree"), "--cache", str(tmp_path / "cache")]
     ran = children.run([*PROGRAM, *words], timeout_s=300)
     assert ran.returncode == 3
-    assert "Use compiled parts that fit it" in ran.stdout
+    of_tree, *watched = ran.stdout.splitlines()
+    assert two_sentences(of_tree)
+    assert "Use compiled parts that fit it" in of_tree
+    assert watched == list(status.lines())
     assert "vllm/__init__.py:1: import vllm._C" in ran.stderr

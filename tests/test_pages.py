@@ -1,6 +1,7 @@
 """What the pages of docs/ show is so: their commands run, and print what stands there."""
 
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -67,8 +68,8 @@ def test_every_page_with_an_output_is_run() -> None:
 @pytest.mark.parametrize("name", PAGES)
 def test_the_commands_of_a_page_are_understood(name: str) -> None:
     for command in named_commands(page(name)):
-        known = command.split()[1]
-        assert parser().parse_args(command.split()[1:]).command == known, command
+        known, *rest = shlex.split(command)[1:]
+        assert parser().parse_args([known, *rest]).command == known, command
 
 
 def named_files(text: str) -> set[str]:

@@ -290,7 +290,7 @@ def test_numbers_in_words(events: tuple[int, ...], said: str) -> None:
             "The violation could no longer be avoided after event 5; ",
         ),
         (PointOfNoReturn(9, "", (2,), 9), "until its last event; event 2 does not matter to it."),
-        (PointOfNoReturn(0, "", (), 9), "The violation could not be avoided from the start."),
+        (PointOfNoReturn(0, "", (), 9), "The violation could not be avoided, whatever was done."),
         (
             PointOfNoReturn(None, "cut", (), 9),
             "It is unknown when the violation could no longer be ",

@@ -132,7 +132,7 @@ def test_it_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert ": lost performance\n" in out.split("It must be true")[0]
     line = "The severity of this violation is lost performance, which does not fail the run"
-    more = "The search for more severe violations: EXHAUSTED."
+    more = "A search for more severe ones found none (EXHAUSTED)."
     assert f"{line} (--fail-on leak). {more}" in out
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model import events as vocabulary
+from kvproof.model.because import because, reason
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.model.reference.apply import initial
+from kvproof.model.state import Block, Death, Engine, Request, Transfer
+from kvproof.model.step import Effects, Step
 from kvproof.model.traces.trace_reader import read
-from kvproof.model.wording import quoted
+from kvproof.model.wording import listed, quoted, sentences
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.search import PointOfNoReturn
@@ -27,6 +31,7 @@ from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
 from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.waits import DECIDES
+from tests.findings import FOLDER
 from tests.test_rendering import trace_of
 
 STORY_FAULTS = [fault for story in STORIES.values() for fault in story.faults]
@@ -58,7 +63,8 @@ def said(text: str) -> str:
 
 @pytest.mark.parametrize("fault", [*STORY_FAULTS, "front_trim", "waiting_sessions_hold_on"])
 def test_the_last_lines_answer_the_questions(fault: str) -> None:
-    """On a screen of 30 lines, the end is what remains: the verdict, why, where, the replay."""
+    """On a screen of 30 lines, the end is what remains: the verdict, why, where, also in words, the
+    function at fault, the replay."""
     trace = trace_of(fault)
     assert trace.finding is not None
     extra = Extra(Path("t.jsonl"), rest=("what was covered", "", "VIOLATED - cluster x"))
@@ -67,7 +73,10 @@ def test_the_last_lines_answer_the_questions(fault: str) -> None:
     assert lines[verdict + 1].startswith(f"BROKEN: {trace.finding.invariant}")
     assert any(line.startswith("Where: event") for line in lines[verdict:])
     assert lines[-1] == "Replay it: kvproof replay t.jsonl --machine model"
-    assert len(lines) - verdict <= 12
+    end = said("\n".join(lines[verdict:]))
+    assert f"Event {len(trace.events)} in words: " in end
+    assert f"In vLLM, at fault: {OF_FAULT[fault]}" in end
+    assert len(lines) - verdict <= 16
     assert "Prompts: " + trace.cluster.jobs[0].name in "\n".join(lines)
 
 
@@ -85,22 +94,54 @@ def test_a_preemption_for_its_own_sake_and_pairs_have_one_reading() -> None:
     )
     assert vocabulary.describe(step) == "Schedule(E): Preempt(r1 for itself), Preempt(r2 for r1)"
     assert in_words.in_words(step.chose[0]) == "r1 is preempted, because it does not fit"
-    assert "pairs [] -> [3] <- [1]" in said(render(trace_of("front_trim")))
+    assert ", pairs [3] <- [1] " in said(render(trace_of("front_trim")))
     assert quoted("abc.") == "'abc.' (each dot is a sampled token)"
     assert quoted("abc") == "'abc'"
 
 
 def test_a_cause_before_the_last_event_is_marked() -> None:
     """The lease ends at event 6, and the wrong tokens are read at event 11."""
-    trace = read(Path(__file__).parent.parent / "findings/lease_ends_under_writer/trace.jsonl")
+    trace = read(FOLDER / "lease_ends_under_writer" / "trace.jsonl")
     found = first_sign(trace)
     assert found is not None
     assert (found.event, found.finding.invariant) == (6, "nothing_reused_under_transfer")
     text = said(render(trace))
+    wrong = "Went wrong: event 6, LeaseExpire(r0): a transfer still reads blocks [1, 2]"
+    assert text.count(wrong) == 2  # in the first and in the last lines
     mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
     assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
     assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
     assert first_sign(trace_of("front_trim")) is None
+
+
+def test_one_is_singular_in_every_reason() -> None:
+    counts = ("1 prompts were served", "it has 1 table entries and 21 tokens", "-1 tokens")
+    assert sentences(*because(*(reason("count", each) for each in counts))) == (
+        "1 prompt was served",
+        "it has 1 table entry and 21 tokens",
+        "-1 tokens",
+    )
+    both = reason("free", "{n} blocks are free, 11 blocks are not", n=1)
+    assert sentences(*because(both)) == ("1 block is free, 11 blocks are not",)
+
+
+def test_the_words_of_an_exception_stay_as_they_are() -> None:
+    cluster = CLUSTERS["full"]
+    dead = initial(cluster)
+    engine = dead.engines[0]._replace(dead=Death("ValueError", "f", "Cannot get 1 free blocks"))
+    after = dead._replace(engines=(engine,))
+    step = Step(dead, vocabulary.Schedule("E", ()), Effects(), after)
+    (found,) = broken(cluster, step, [INVARIANTS["engine_survives"]])
+    assert found.sentences[1] == "E died: ValueError in f: Cannot get 1 free blocks"
+
+
+def test_what_slots_hold_is_no_list_of_python() -> None:
+    assert listed(("a", "ab", "")) == "'a', 'ab', _"
+
+
+def test_a_draft_token_has_a_legend() -> None:
+    assert "A question mark is a draft token." in render(trace_of("drafts_are_cached"))
+    assert "question mark" not in render(trace_of("front_trim"))
 
 
 def test_an_event_in_words() -> None:
@@ -130,7 +171,9 @@ def test_what_does_not_concern_the_finding_is_folded() -> None:
     trace = trace_of("truncation_without_guard")
     short, whole = render(trace), render(trace, Extra(whole=True))
     assert "P request r0" not in short
-    assert "nothing that concerns r1 (report --all shows it)" in short
+    assert "Changes that do not concern r1 are left out (report --all)." in short
+    for number, event in enumerate(trace.events, 1):
+        assert f"{number:3}  {vocabulary.describe(event)[:60]}" in short
     assert "1 other request" in short
     assert "P request r0" in whole
     assert "--all" not in whole
@@ -144,7 +187,8 @@ def test_the_point_of_no_return_is_marked() -> None:
     mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
     events = [line for line in lines[:mark] if line[:6].strip().isdigit()]
     assert events[-1].split()[0] == "2"
-    assert "   8 to 10  nothing that concerns r1 (report --all shows it)" in lines
+    at = lines.index(next(line for line in lines if line.startswith("   9  ")))
+    assert lines[at + 1].startswith("  10  ")  # what an irrelevant event changed is not shown
 
 
 def test_each_field_of_a_state_is_explained() -> None:

@@ -93,18 +93,44 @@ class Watched:
         self.cache = torch.zeros(BLOCKS, 4)
         self.asked: Counter[str] = Counter()
         self.found: list[tuple[int, str]] = []
+        self.loaded: list[tuple[str, bool, list[int]]] = []
         self.entries = Entries(
             layers(self.cache),
             lambda check: self.asked.update([check]),
             lambda entry, when: self.found.append((entry.block, when)),
+            self._loaded,
             null=null,
         )
+
+    def _loaded(self, load: Any) -> None:
+        wrong = [entry.block for entry in load.wrong]
+        self.loaded.append((load.request, load.whole, wrong))
+
+    def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
+        """A step in which a connector fills blocks, by their keys, with some content."""
+        from kvproof.live.watch.bytes.computed import Load
+
+        self.entries.settle()
+        for block, key in blocks.items():
+            self.entries.enters(block, 0, 4, key)
+        step = object()
+        beside = how.get("beside", False)
+        load = Load("r", dict.fromkeys(blocks, 4), None if beside else step, whole=True)
+        self.entries.loads_blocks(load)
+        for block, value in content.items():
+            self.cache[block] = value
+        if how.get("overlaps"):  # the next step is scheduled before the output is there
+            self.entries.settle()
+            self.entries.compare(wait=True)
+        self.entries.step_ends(step, how.get("failed", ()))
+        self.entries.settle()
+        self.entries.compare(wait=True)
 
     def step(self, enters: list[int], hits: list[int], writes: list[int]) -> None:
         """One step: blocks enter the cache, blocks are hit, and the worker writes."""
         self.entries.settle()
         for block in enters:
-            self.entries.enters(block, 0, 4)
+            self.entries.enters(block, 0, 4, f"key {block}")
         self.entries.scheduled((block, "r") for block in hits)
         for block in writes:
             self.cache[block] += 1
@@ -165,3 +191,78 @@ def test_an_audit_compares_all_blocks() -> None:
     watched.step([3], [], [2, 3])
     watched.entries.audit()
     assert (watched.found, watched.asked.total()) == ([(2, "all are read")], 2)
+
+
+def computed() -> Watched:
+    """Blocks 1 and 2 are computed, read and evicted; their content is 1 and 2."""
+    watched = Watched()
+    watched.step([1, 2], [], [1, 2, 2])
+    watched.step([], [], [])
+    for block in (1, 2):
+        watched.entries.leaves(block)
+    watched.entries.scheduled([])
+    watched.entries.compare(wait=True)
+    watched.asked.clear()
+    return watched
+
+
+KEYS = {3: "key 1", 4: "key 2"}
+HOW = ({}, {"beside": True}, {"overlaps": True})
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(("content", "wrong"), [({3: 1, 4: 2}, []), ({3: 2, 4: 1}, [3, 4])])
+def test_a_load_brings_back_what_was_computed(
+    content: dict[int, int], wrong: list[int], how: dict[str, Any]
+) -> None:
+    watched = computed()
+    watched.load(KEYS, content, **how)
+    assert watched.loaded == [("r", True, wrong)]
+    assert watched.asked == {"loaded_bytes_were_computed": 2}
+    watched.entries.leaves(3)
+    watched.load({3: "key 1"}, {3: 2})  # wrong bytes are not learned
+    assert watched.loaded[1:] == [("r", True, [3])]
+
+
+def test_each_bytes_that_a_key_had_are_right() -> None:
+    watched = computed()
+    watched.entries.settle()
+    watched.entries.enters(1, 0, 4, "key 1")
+    watched.cache[1] = 7
+    watched.step([], [], [])
+    for value, wrong in ((1, []), (7, []), (2, [3])):
+        watched.load({3: "key 1"}, {3: value})
+        assert watched.loaded.pop() == ("r", True, wrong)
+        watched.entries.leaves(3)
+
+
+def test_what_was_not_computed_here_or_not_read_is_trusted() -> None:
+    watched = computed()
+    watched.load({3: "key 1", 4: "key 9"}, {3: 1, 4: 5})
+    assert watched.loaded == [("r", False, [])]
+    watched.entries.leaves(3)
+    watched.entries.enters(1, 0, 4, "key 1")
+    watched.entries.reset()  # a store may have what nobody has read
+    watched.load({3: "key 1"}, {3: 6})
+    assert watched.loaded[1:] == [("r", False, [])]
+
+
+@pytest.mark.parametrize("how", HOW[::2])
+def test_a_load_that_fails_is_not_judged(how: dict[str, Any]) -> None:
+    watched = computed()
+    watched.load(KEYS, {3: 9, 4: 9}, failed=[3, 4], **how)
+    assert watched.loaded == [("r", False, [])]
+    for block in KEYS:
+        watched.entries.leaves(block)
+    watched.load(KEYS, {3: 9, 4: 9})  # nor learned
+    assert watched.loaded[1:] == [("r", True, [3, 4])]
+
+
+def test_what_is_known_has_a_bound() -> None:
+    from kvproof.live.watch.bytes import computed as module
+
+    known = module.Computed(0)
+    for key in range(module.LEAST + 1):
+        known.learn(key, key)
+    assert known.of(0) == (0,)
+    assert known.of(module.LEAST) == ()

@@ -27,7 +27,9 @@ def core(end):
     assert not run.parent and not run.broken
     run.save(numbers(3))
     run.step(5)
-    if end == "killed":
+    if end == "idle":
+        run.save(numbers(5))
+    if end in ("idle", "killed"):
         os.kill(os.getpid(), signal.SIGKILL)
     run.save(numbers(5), ended=True)
     assert not run.tells
@@ -52,7 +54,7 @@ def program(body: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 def test_the_parent_knows_what_was_saved_and_what_is_lost(method: str, tmp_path: Path) -> None:
     body = f"""
 run = Run()
-for end in "killed", "itself":
+for end in "killed", "idle", "itself":
     process = multiprocessing.get_context("{method}").Process(target=core, args=(end,), name=end)
     process.start(); process.join()
 for part in sorted(run.others(), key=lambda part: part.saved.name):
@@ -65,6 +67,7 @@ print(os.listdir(Path(os.environ["KVPROOF_DIR"]).parent))
     assert ran.returncode == 0, ran.stderr
     lost = "its last saved count is of step 3, and what was counted in 2 more is lost"
     assert ran.stdout.splitlines() == [
+        *("idle False 5", ""),
         *("itself True 5", ""),
         *("killed False 5", f"killed pid N was killed, or died; {lost}"),
         "['program.py']",
@@ -110,6 +113,8 @@ print(run.tells, Run(forked=True).tells, repr(os.environ["KVPROOF_RUN"]))
 
 CORES = """
 import multiprocessing, os, signal
+from kvproof.live.watch import run
+run.SAVE_S = 1e9  # however slow the machine is
 def core(end):
     if end == "worker":  # as one that outlives the engine core, and its parent
         from kvproof.live.watch import switch
@@ -117,6 +122,7 @@ def core(end):
         return
     test_answers()
     if end == "killed":
+        test_answers()  # the kinds of its findings are known, so nothing is saved
         os.kill(os.getpid(), signal.SIGKILL)
 for end in {ends}:
     process = multiprocessing.get_context("fork").Process(target=core, args=(end,), name=end)

@@ -2,6 +2,7 @@
 breaks made by hand."""
 
 from collections.abc import Iterable
+from threading import Lock
 from typing import Any
 
 from kvproof.invariants.registry import CHECKS
@@ -18,11 +19,13 @@ from kvproof.strategies.difference.workload import Follow, Workload
 from tests.reasons import said
 
 FULL = CLUSTERS["full"]
+ALONE = Lock()
 
 
 def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
-    """The result of a workload on the model with these faults."""
-    with planted(*map(fault_named, faults)):
+    """The result of a workload on the model with these faults. A fault is in the whole process, and
+    a comparison drives its two sides in threads: here one waits for the other."""
+    with ALONE, planted(*map(fault_named, faults)):
         if isinstance(workload, Follow):
             found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
         else:

@@ -3,9 +3,10 @@
 python benchmarks/sanitizer/scheduler_loop.py [--quick]
 
 Pairs of schedulers of the same config take turns in one process, step by step; of each pair one is
-watched. All prompts are different. A decode step, in which each running request gets a token, is
-timed by itself; what reads a prompt is its arrival and the steps until its first token. Times are
-the processor's, and blocks have 16 tokens.
+watched as `KVPROOF=record` does it, with its counts kept on disk. All prompts are different. A
+decode step, in which each running request gets a token, is timed by itself; what reads a prompt is
+its arrival and the steps until its first token. Times are the processor's, and blocks have 16
+tokens.
 
 The pools have 1,000, 10,000 and 100,000 blocks under one load, which fits the smallest. It is flat
 if no ratio of a pool is more than `SPREAD_MAX` times that of another. The serving load needs the
@@ -32,10 +33,9 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from kvproof.live.watch.judge import Judge
-from kvproof.live.watch.observer import Observer
+from kvproof.live.watch.run import Run
+from kvproof.live.watch.watching import Watching
 from kvproof.model.config import Engine, Group
-from kvproof.model.finding import Finding
 
 BLOCK = 16
 POOLS = (1_000, 10_000, 100_000)
@@ -125,12 +125,12 @@ class Driven:
 class Pair:
     """Two schedulers, of which the second is watched."""
 
-    def __init__(self, load: Load, blocks: int, *, overlapping: bool) -> None:
+    def __init__(self, load: Load, blocks: int, run: Run, *, overlapping: bool) -> None:
         self.blocks = blocks
         self.both = tuple(Driven(load, blocks, overlapping=overlapping) for _ in range(2))
-        self.found: list[Finding] = []
-        self.judge = Judge(lambda finding, _: self.found.append(finding))
-        Observer(self.both[1].scheduler, self.judge)
+        self.watching = Watching("record", lambda _: None)
+        self.watching.run = run
+        self.watching.attach(self.both[1].scheduler)
 
     @property
     def decode(self) -> float:
@@ -154,13 +154,16 @@ class Pair:
             f"decode {self.decode:.2f} ({decode[0]:.2f} ms, watched {decode[1]:.2f} ms a step), "
             f"prefill {self.prefill:.2f} ({prefill[0]:.0f} ms, watched {prefill[1]:.0f} ms)"
         )
-        off = self.judge.why_off or self.judge.by_hand
+        [judge] = self.watching.judges
+        off = judge.why_off or judge.by_hand
         return line + (f"; watched no more: {off}" if off else "")
 
 
-def measure(load: Load, pools: tuple[int, ...], *, overlapping: bool = False) -> list[Pair]:
+def measure(
+    load: Load, pools: tuple[int, ...], run: Run, *, overlapping: bool = False
+) -> list[Pair]:
     """Pairs for pools of these sizes, under the same load."""
-    pairs = [Pair(load, blocks, overlapping=overlapping) for blocks in pools]
+    pairs = [Pair(load, blocks, run, overlapping=overlapping) for blocks in pools]
     driven = [each for pair in pairs for each in pair.both]
     gc.collect()
     gc.freeze()  # as vLLM does before it serves
@@ -190,10 +193,10 @@ def _request(number: int, tokens: int) -> Request:
     )
 
 
-def report(*, quick: bool) -> Iterator[str]:
+def report(run: Run, *, quick: bool) -> Iterator[str]:
     """The lines that are printed."""
     small = SMALL._replace(rounds=1) if quick else SMALL
-    pairs = measure(small, POOLS)
+    pairs = measure(small, POOLS, run)
     yield f"{small.words}:"
     yield from (pair.words for pair in pairs)
     for what in ("decode", "prefill"):
@@ -202,22 +205,27 @@ def report(*, quick: bool) -> Iterator[str]:
         flat = "flat" if spread <= SPREAD_MAX else "NOT FLAT"
         yield f"  {what}: {flat}, the ratios are within {spread:.2f} (limit {SPREAD_MAX})"
     for overlapping in (False, True):
-        [pair] = measured = measure(SERVING, POOLS[-1:], overlapping=overlapping)
+        [pair] = measured = measure(SERVING, POOLS[-1:], run, overlapping=overlapping)
         pairs += measured
         yield f"{SERVING.words}{', steps overlap' if overlapping else ''}:"
         yield pair.words
         for what, limit in (("decode", DECODE_MAX), ("prefill", PREFILL_MAX)):
             met = "met" if getattr(pair, what) <= limit else "MISSED"
             yield f"  {what}: the aim of {limit} is {met}"
-    yield f"{sum(len(pair.found) for pair in pairs)} findings"
+    yield f"{sum(pair.watching.counts.total() for pair in pairs)} findings"
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of the small load")
-    for line in report(quick=parser.parse_args().quick):
-        print(line, flush=True)
+    quick = parser.parse_args().quick
+    run = Run()
+    try:
+        for line in report(run, quick=quick):
+            print(line, flush=True)
+    finally:
+        run.told()  # which removes its folder
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ STATE = entries(
         for name, what in (
             ("requests", "the requests of an engine"),
             ("running", "the running requests"),
+            ("finished_req_ids", "whether an engine is idle"),
             ("connector", "the connector of an engine"),
             ("kv_cache_manager", "the pool and the groups"),
             ("kv_cache_config", "the groups"),

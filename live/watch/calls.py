@@ -99,7 +99,7 @@ class Calls:
         external = kwargs.get("num_external_computed_tokens", 0)
         event.choices.append(Admit(name, hit, external))
         if external:
-            self.noted.trusted[f"of {type(self.scheduler.connector).__name__}"] += 1
+            self.noted.trust(1)
         if name in self.noted.requests:
             watched = self.noted.requests[name]
             watched.hit = watched.written = hit + request.num_computed_tokens

@@ -68,6 +68,10 @@ class Noted:
         for some in (self.inserted, self.named, self.admitted, self.begun, self.allocations):
             some.clear()
 
+    def trust(self, loads: int) -> None:
+        """So many more loads of the connector are taken to be right."""
+        self.trusted[f"of {type(self.scheduler.connector).__name__}"] += loads
+
     def meet(self, live: Any) -> None:
         """A request arrives."""
         self.requests[live.request_id] = Watched(live, tokens_of(live), len(self.managers))

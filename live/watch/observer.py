@@ -133,7 +133,7 @@ class Observer:
         is_step = what == "schedule"
         self.judge.steps += is_step
         self._judge(what)
-        self.judge.judged(is_step, self._is_idle())
+        self.judge.judged(is_step, self._is_idle() and not self.scheduler.finished_req_ids)
 
     def _is_idle(self) -> bool:
         return not self.scheduler.requests and not self.noted.flights.steps

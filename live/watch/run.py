@@ -31,9 +31,6 @@ VARIABLE = "KVPROOF_RUN"
 SAVE_S = 1.0
 """Between two savings, in seconds, while the engine works."""
 
-IDLE_S = 0.2
-"""The same when it has become idle: often nothing comes for a long time."""
-
 DIGITS = 20
 """Of the number of steps, which is the first line of a file and is written after each step."""
 
@@ -74,17 +71,18 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> str:
-        """What is not known of this process, in a sentence. Empty if it has saved all."""
-        if self.saved.ended:
+        """What is not known of this process, in a sentence. Empty if it has saved all: `vllm serve`
+        kills an idle engine core at its end."""
+        step = self.saved.numbers.get("watched", {}).get("steps", 0)
+        if self.saved.ended or (not self.runs and step == self.steps):
             return ""
         who = f"{self.saved.name} pid {self.saved.pid}"
         if self.runs:
             return f"{who} still runs, and is reported as it is at step {self.steps:,}"
-        step = self.saved.numbers.get("watched", {}).get("steps", 0)
-        line = f"{who} was killed, or died; its last saved count is of step {step:,}"
-        if step < self.steps:
-            line += f", and what was counted in {self.steps - step:,} more is lost"
-        return line
+        return (
+            f"{who} was killed, or died; its last saved count is of step {step:,}, "
+            f"and what was counted in {self.steps - step:,} more is lost"
+        )
 
 
 class Run:
@@ -119,9 +117,9 @@ class Run:
             os.pwrite(self._file, _line(steps), 0)
 
     def is_due(self, *, idle: bool) -> bool:
-        """Whether it is time to save."""
-        since = time.monotonic() - self._saved_s
-        return not self.broken and since > (IDLE_S if idle else SAVE_S)
+        """Whether it is time to save: while the engine works, and always when it has become idle,
+        for often nothing comes for a long time."""
+        return not self.broken and (idle or time.monotonic() - self._saved_s > SAVE_S)
 
     def save(self, numbers: Plain, *, ended: bool = False) -> None:
         """Save what was judged so far. Raises UsageError where that is not possible, once."""

@@ -76,7 +76,8 @@ class Summary:
 
     def _reservations(self) -> Iterator[str]:
         for of, times in self.trusted.items():
-            yield f"{_number(times, 'load')} {of} {_were(times)} trusted, not judged"
+            if times:
+                yield f"{_number(times, 'load')} {of} {_were(times)} trusted, not judged"
         for times, what in (
             (self.not_watched.total(), "not watched"),
             (self.by_hand.total(), "not watched to the end"),

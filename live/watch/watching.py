@@ -137,13 +137,14 @@ class Watching:
         )
 
     def _judged(self, is_step: bool, idle: bool) -> None:
-        """An event of an engine was judged."""
+        """An event of an engine was judged. Between the beginning of a step and its end nothing is
+        saved: all of a step is counted then, or nothing."""
         if self.run is None:
             return
         if is_step:
             self.steps += 1
             self.run.step(self.steps)
-        if self.run.is_due(idle=idle):
+        elif self.run.is_due(idle=idle):
             self._save()
 
     def _save(self, *, ended: bool = False) -> None:

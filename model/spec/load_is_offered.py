@@ -43,7 +43,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             yield because(
                 reason(
                     "offered",
-                    "{offered} tokens of {request} are offered to {engine}",
+                    "{engine} is offered {offered} tokens of {request}",
                     offered=offered,
                 ),
                 reason(

@@ -1,5 +1,5 @@
 """The result of the gate on a terminal: the verdict in the first line, then what is introduced,
-mended, still there, not comparable, changed and lost, and what was run."""
+mended, still there, not comparable, changed and lost, what was run, and the verdict again."""
 
 import sys
 from collections.abc import Iterator
@@ -59,6 +59,21 @@ def lines(gate: Gate) -> Iterator[Line]:
             yield Line(f"  ... and {len(more)} more (--json lists all)")
     yield Line()
     yield from _about(gate)
+    yield from _again(gate)
+
+
+def _again(gate: Gate) -> Iterator[Line]:
+    """The verdict and the gravest introduced finding once more: a small screen still shows them."""
+    found = words.of_kind(gate, "introduced")
+    if not found:
+        return
+    yield Line()
+    yield Line(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
+    yield _row("found", words.plain(found[0].sentence))
+    if gate.base is not None:
+        yield _row("where", words.where(found[0].places))
+    if (command := words.replay(gate, found[0], here=True)) is not None:
+        yield _row("replay it", command, hang=0)
 
 
 def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[Line]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from kvproof.invariants.parties import giver, taker
 from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.apply import initial
@@ -33,9 +34,13 @@ from kvproof.strategies.waits import ROOTS, Wait
 
 
 def of_trace(
-    trace: Trace, path: Path | None = None, point: PointOfNoReturn | None = None
+    trace: Trace,
+    path: Path | None = None,
+    point: PointOfNoReturn | None = None,
+    known: Deviation | None = None,
 ) -> Ledger:
-    """The data of a trace. `path` is its file, which is named in the command that replays it."""
+    """The data of a trace. `path` is its file, which is named in the command that replays it, and
+    `known` the known finding of vLLM that it shows."""
     last = len(trace.events)
     return Ledger(
         source="trace",
@@ -47,7 +52,7 @@ def of_trace(
         transfers=_transfers(trace.cluster),
         notes=tuple(line.text for line in prompts(trace.cluster)),
         hang=_hang(trace),
-        at_fault=tuple(at_fault(trace.faults)),
+        at_fault=tuple(at_fault(trace.faults, known)),
         initial=flat(initial(trace.cluster)),
         steps=_steps(trace, point.irrelevant if point else ()),
     )

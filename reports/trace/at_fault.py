@@ -1,8 +1,10 @@
-"""The function of vLLM that is at fault in a trace, where that is known: most faults are
-made in one function of vLLM. A hang is refused by
-the function that the waiting request needs."""
+"""The function of vLLM that is at fault in a trace, where that is known: most faults and most known
+findings are made in one function of vLLM. A hang is refused by the function that the waiting
+request needs."""
 
 from collections.abc import Iterable
+
+from kvproof.model.deviation import Deviation
 
 _SPLIT = "Scheduler._mamba_block_aligned_split"
 _PREDICTED = "SingleTypeKVCacheManager.get_num_blocks_to_allocate"
@@ -116,10 +118,12 @@ OF_FAULT: dict[str, str] = {
     "window_offer_one_block_short": "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
     "write_awaited_for_ever": "NixlPushConnectorScheduler.build_connector_meta",
 }
-"""The function of vLLM in which each fault is made. A fault that is missing here belongs to no
-single function: the worker's order of work, the order of requests, what a hash covers."""
+"""The function of vLLM in which each fault is made. A known finding has the name of the fault that
+puts it into the model. A fault that is missing here belongs to no single function: the worker's
+order of work, the order of requests, what a hash covers."""
 
 
-def at_fault(faults: Iterable[str]) -> list[str]:
-    """The functions of vLLM in which these faults are made."""
-    return list(dict.fromkeys(OF_FAULT[name] for name in faults if name in OF_FAULT))
+def at_fault(faults: Iterable[str], known: Deviation | None = None) -> list[str]:
+    """The functions of vLLM in which these faults, and this known finding, are made."""
+    names = [*faults, *([known.name] if known else ())]
+    return list(dict.fromkeys(OF_FAULT[name] for name in names if name in OF_FAULT))

@@ -35,6 +35,8 @@ def prompts(cluster: Cluster) -> Iterator[Line]:
     words = "; ".join(_job(job) for job in cluster.jobs)
     if words:
         yield Line(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
+    if any(engine.drafts for engine in cluster.engines):
+        yield Line("A question mark is a draft token.")
 
 
 def _job(job: Job) -> str:

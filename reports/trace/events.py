@@ -1,5 +1,5 @@
 """The events of a trace with their changes. What does not concern the finding is folded: further
-requests and blocks into a few words, and events that change nothing of it into one line."""
+requests and blocks into a few words, and events that change nothing of it into their names."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -20,11 +20,13 @@ NO_RETURN = "      --- from here on the violation could no longer be avoided ---
 @dataclass
 class Printed:
     """The lines of the events. `words` are the fields that they name, `states` the states before
-    and after the last event, if there are states."""
+    and after the last event, if there are states. `left_out` says of which changes some are not
+    among the lines; it is empty if all are."""
 
     lines: list[Line] = field(default_factory=list)
     words: set[str] = field(default_factory=set)
     states: list[Flat] = field(default_factory=list)
+    left_out: str = ""
 
 
 def events(
@@ -39,14 +41,12 @@ def events(
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
     `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided, `irrelevant` are those that do not matter to it. `loop` is the number of the first
-    event of those that repeat without end; these are never folded. `sign` is where the trace went
-    wrong first; this event is not folded either.
+    avoided, `irrelevant` are those that do not matter to it. `loop` is the
+    number of the first event of those that repeat without end; these are never folded. `sign` is
+    where the trace went wrong first; this event is not folded either.
     """
     about = About(trace, whole)
     printed = Printed()
-    folded: list[int] = []
-    what = about.words
     states = trace.states()
     printed.states = [*islice(states, 1)]
     for number, event in enumerate(trace.events, 1):
@@ -56,28 +56,28 @@ def events(
             changed = about.entries(trace.changes[number - 1], *printed.states)
         last = number == len(trace.events) and trace.finding is not None
         if number == loop:
-            _unfold(printed, folded, what)
             printed.lines.append(Line(REPEATS, "bold", 10))
         unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
         repeats = loop is not None and number >= loop
         begins = sign is not None and number == sign.event
         if unread and not whole and not last and not repeats and not begins:
-            folded.append(number)
+            printed.lines.append(Line(f"{number:4}  {describe(event)}", "dim", 10))
+            left_out = True
         else:
-            _unfold(printed, folded, what)
-            _event(event, printed, number, changed, last)
+            left_out = _event(event, printed, number, changed, last)
+        if left_out:
+            printed.left_out = about.words
         if sign is not None and begins:
             printed.lines.append(Line(_went_wrong(sign), "bold", 10))
         if number == point_of_no_return:
-            _unfold(printed, folded, what)
             printed.lines.append(Line(NO_RETURN, "bold", 10))
-    _unfold(printed, folded, what)
     return printed
 
 
 def _event(
     event: Event, printed: Printed, number: int, changed: list[Entry] | None, last: bool
-) -> None:
+) -> bool:
+    """Add the lines of an event. Returns whether they leave out changes."""
     mark = f"{'>' if last else ' '}{number:3}  "
     printed.lines.append(Line(mark + describe(event), "bold red" if last else "", len(mark) + 4))
     further = {"request": 0, "block": 0}
@@ -90,19 +90,9 @@ def _event(
     others = [f"{n} other {kind}{'s' * (n > 1)}" for kind, n in further.items() if n]
     if others:
         printed.lines.append(Line(f"{'':8}and {' and '.join(others)}", "dim", 10))
+    return not all(entry.near for entry in changed or ())
 
 
 def _went_wrong(sign: Sign) -> str:
     name, sentence = sign.finding.invariant, sign.finding.sentence
     return f"      --- it went wrong here, {name}: {sentence} ---"
-
-
-def _unfold(printed: Printed, folded: list[int], what: str) -> None:
-    """One line for events that were left out."""
-    if folded:
-        first, last = folded[0], folded[-1]
-        which = f"{first:4}  " if first == last else f"{first:4} to {last}  "
-        printed.lines.append(
-            Line(f"{which}nothing that concerns {what} (report --all shows it)", "dim", 8)
-        )
-        folded.clear()

@@ -66,7 +66,7 @@ class PointOfNoReturn(NamedTuple):
         if self.event is None:
             return "All requests could still end without a violation after the last event"
         if self.event == 0:
-            return "The violation could not be avoided from the start"
+            return "The violation could not be avoided, whatever was done"
         if self.event == self.length:
             return "The violation could be avoided until its last event"
         return f"The violation could no longer be avoided after event {self.event}"

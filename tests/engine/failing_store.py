@@ -1,12 +1,13 @@
-"""vLLM's example of a connector that keeps KV in files, with loads that can be made to fail."""
+"""vLLM's example of a connector that keeps KV in files, with loads that can be made to fail, or to
+fill the right blocks in a wrong order."""
 
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.example_connector import ExampleConnector
 
-fails = False
+fails = pairs_wrongly = False
 failed: list[int] = []
-"""Whether loads fail, and the blocks of those that did."""
+"""Whether loads fail, or are wrong, and the blocks of those that failed."""
 
 
 def fail(_llm: Any, now: bool) -> int:
@@ -14,6 +15,13 @@ def fail(_llm: Any, now: bool) -> int:
     global fails
     fails = now
     return len(failed)
+
+
+def pair_wrongly(_llm: Any) -> None:
+    """Let each load put the content of a block into the next one, and that of the last into the
+    first."""
+    global pairs_wrongly
+    pairs_wrongly = True
 
 
 class FailingStore(ExampleConnector):
@@ -25,6 +33,9 @@ class FailingStore(ExampleConnector):
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         if not fails:
+            for request in self._get_connector_metadata().requests if pairs_wrongly else ():
+                if not request.is_store:
+                    request.slot_mapping = request.slot_mapping.roll(self._block_size)
             super().start_load_kv(forward_context, **kwargs)
             return
         for request in self._get_connector_metadata().requests:

@@ -126,7 +126,7 @@ class Process:
             if error is None:
                 self._wait()
         finally:
-            _end(self._process.pid)
+            end_group(self._process.pid)
             self.returncode = self._process.wait()
             self._process.stdout.close()
             self.log = self.printed()
@@ -199,7 +199,7 @@ class Process:
         return [line for line in said if any(word in line for word in wrong)]
 
 
-def _end(group: int) -> None:
+def end_group(group: int) -> None:
     """End a process and all that it has started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kvproof.invariants.of_bytes import CACHED, NULL, TRANSFERRED
+from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, TRANSFERRED
 from tests.engine.pair import HANGS_S, decode, pair, prefill, prompts, transfer
 from tests.engine.process import OPTIONS, Process
-from tests.engine.workloads import KINDS, ORDINARY, add, tokens
+from tests.engine.workloads import FIRST, KINDS, LOADING, ORDINARY, STORE, add, tokens
 
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
@@ -80,6 +80,27 @@ def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None
     assert (str(evicted.results[0]), "it is evicted") in found
     assert len(found) == 2
     assert (f"VIOLATED: {NULL}, 1 time\n" in process.log) == (model == "full")
+
+
+def test_a_store_brings_back_the_bytes_that_were_computed(tmp_path: Path) -> None:
+    """Three loads, of which one fails and is computed. The last load is wrong."""
+    extra = {"kv_connector_extra_config": {"shared_storage_path": str(tmp_path / "store")}}
+    options = OPTIONS | KINDS["store"].options | {"kv_transfer_config": STORE | extra}
+    with Process(tmp_path, mode="warn", environment=ON) as process:
+        good = process.take(["engine", "full", options], *LOADING)
+        assert good.error is None, good.error
+        assert "VIOLATED" not in process.printed(), process.printed()
+        judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
+        wrongly = ["call", "tests.engine.failing_store:pair_wrongly"]
+        wrong = process.take(["reset"], wrongly, add("wrong", FIRST, 8), ["run"])
+        assert wrong.error is None, wrong.error
+    blocks = len(FIRST) // OPTIONS["block_size"]
+    assert judged[LOADED] == 2 * blocks
+    found = re.findall(rf"VIOLATED {LOADED} .* when (wrong\S*) has loaded it; rec", process.log)
+    assert len(found) == 3, process.log  # each kind is printed three times
+    assert f"VIOLATED: {LOADED}, {blocks} times" in process.log
+    [verdict] = re.findall(r"kvproof: (\d+ violation.* in .*)", process.log)
+    assert verdict.endswith("; 1 load of FailingStore was trusted, not judged")
 
 
 def test_the_memory_of_a_worker_in_another_process_is_unknown(tmp_path: Path) -> None:

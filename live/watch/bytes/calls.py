@@ -20,7 +20,7 @@ class ByteCalls(Calls):
             group = self.cfg.groups[get_group_id(key)]
             tokens = getattr(block, "block_hash_num_tokens", None) or 0
             if not group.attention or tokens % group.block_size == 0:
-                self.entries.enters(block.block_id, get_group_id(key), tokens)
+                self.entries.enters(block.block_id, get_group_id(key), tokens, key)
 
     def has_unmapped(self, removed: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         super().has_unmapped(removed, args, kwargs)
@@ -29,6 +29,7 @@ class ByteCalls(Calls):
 
     def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         name = request.request_id
-        if self.entries is not None and name not in self.scheduler.failed_recving_kv_req_ids:
-            self.entries.loads.append(name)
+        if self.entries is not None:
+            failed = name in self.scheduler.failed_recving_kv_req_ids
+            self.entries.loads.append((name, failed))
         yield from super().loaded(request, *args, **kwargs)

@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kvproof.invariants.of_bytes import CACHED, NULL
+from kvproof.invariants.of_bytes import CACHED, LOADED, NULL
+from kvproof.live.watch.bytes.computed import Computed, Load
 from kvproof.live.watch.bytes.layers import Layers
 from kvproof.live.watch.bytes.sums import Sums
 
@@ -15,18 +16,29 @@ AUDITED = 1024
 class Entry:
     """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
     writes its bytes was given to the device; `sum` is theirs, None where it is not known yet. A
-    cached block ends a prefix of so many `tokens`."""
+    cached block ends a prefix of so many `tokens`, and has a `key`. This engine has computed it,
+    or it is part of a `load`; of a load that has `failed` nothing is known."""
 
-    __slots__ = ("block", "check", "filled", "group", "sum", "tokens")
+    __slots__ = ("block", "check", "failed", "filled", "group", "key", "load", "sum", "tokens")
 
     def __init__(
-        self, block: int, group: int, check: str, tokens: int = 0, *, filled: bool = False
+        self,
+        block: int,
+        group: int,
+        check: str,
+        tokens: int = 0,
+        *,
+        key: Any = None,
+        filled: bool = False,
     ) -> None:
         self.block = block
         self.group = group
         self.check = check
         self.tokens = tokens
+        self.key = key
         self.filled = filled
+        self.failed = False
+        self.load: Load | None = None
         self.sum: int | None = None
 
 
@@ -47,41 +59,46 @@ class Reading(NamedTuple):
 
 class Entries:
     """The watched blocks of one engine. `judged` is called for each comparison, `changed` with each
-    entry whose bytes are others than they were."""
+    entry whose bytes are others than they were, and `loaded` with each load of which all is
+    known."""
 
     def __init__(
         self,
         layers: Layers,
         judged: Callable[[str], None],
         changed: Callable[[Entry, str], None],
+        loaded: Callable[[Load], None],
         *,
         null: bool,
     ) -> None:
         self.layers = layers
         self.judged = judged
         self.changed = changed
+        self.loaded = loaded
+        self.computed = Computed(layers.num_blocks)
         self.cached: dict[int, Entry] = {}
         self.filling: list[Entry] = []
         self.left: list[Entry] = []
         self.held: dict[str, list[Entry]] = {}
-        self.loads: list[str] = []
+        self.loads: list[tuple[str, bool]] = []
+        self.awaited: list[Load] = []
         groups = range(len(layers.names)) if null else ()
         self.null = {group: Entry(0, group, NULL, filled=True) for group in groups}
         self._waiting: deque[Reading] = deque()
 
     # The prefix cache.
 
-    def enters(self, block: int, group: int, tokens: int) -> None:
+    def enters(self, block: int, group: int, tokens: int, key: Any) -> None:
         """A block enters the prefix cache. The next step may be the one that fills it."""
         if block not in self.cached:
-            self.cached[block] = Entry(block, group, CACHED, tokens)
+            self.cached[block] = Entry(block, group, CACHED, tokens, key=key)
             self.filling.append(self.cached[block])
 
     def written(self, block: int) -> None:
         """The next step computes the tokens of a cached block again."""
         entry = self.cached.get(block)
         if entry is not None and entry.filled:
-            entry.filled = False
+            entry.filled = entry.failed = False
             self.filling.append(entry)
 
     def leaves(self, block: int) -> None:
@@ -92,6 +109,7 @@ class Entries:
 
     def reset(self) -> None:
         """The prefix cache is empty now."""
+        self._miss(self.filling)
         self.cached.clear()
         self.filling.clear()
         self.left.clear()
@@ -99,11 +117,17 @@ class Entries:
     def settle(self) -> None:
         """All steps so far were given to the device: what they fill can be read."""
         entries = [each for each in self.filling if self.cached.get(each.block) is each]
+        self._miss(each for each in self.filling if self.cached.get(each.block) is not each)
         self.filling.clear()
         self.left.clear()
         for entry in entries:
             entry.filled = True
         self.read([Row(entry) for entry in entries])
+
+    def _miss(self, entries: Iterable[Entry]) -> None:
+        """These blocks are gone before they were read."""
+        for entry in entries:
+            self.computed.miss(entry.key)
 
     def scheduled(self, hits: Iterable[tuple[int, str]]) -> None:
         """A step was scheduled, and not given to the device yet. `hits` are blocks with the
@@ -122,6 +146,54 @@ class Entries:
         for begin in range(0, len(entries), AUDITED):
             self.read([Row(each, "all are read") for each in entries[begin : begin + AUDITED]])
             self.compare(wait=True)
+
+    # Loads.
+
+    def loads_blocks(self, load: Load) -> None:
+        """A connector has filled these blocks, or does it in the step that begins now."""
+        for block in list(load.blocks):
+            entry = self.cached.get(block)
+            if entry is None or entry.filled:
+                load.whole = False
+            else:
+                entry.load = load
+                load.left += 1
+        if load.left and load.step is not None:
+            self.awaited.append(load)
+
+    def step_ends(self, step: Any, failed: Iterable[int]) -> None:
+        """The output of a step is there, with the blocks whose loads have failed."""
+        failed = set(failed)
+        for block in failed:
+            if block in self.cached:
+                self.cached[block].failed = True
+        ended = [each for each in self.awaited if each.step is step]
+        self.awaited = [each for each in self.awaited if each.step is not step]
+        for load in ended:
+            load.step = None
+            load.whole = load.whole and failed.isdisjoint(load.blocks)
+            load.wrong = [each for each in load.wrong if each.block not in failed]
+            self._ended(load)
+
+    def _filled(self, entry: Entry, found: int) -> None:
+        """The bytes of a block in the prefix cache were read for the first time."""
+        load, entry.load = entry.load, None
+        if load is None:
+            if not entry.failed:
+                self.computed.learn(entry.key, found)
+            return
+        load.left -= 1
+        known = () if entry.failed else self.computed.of(entry.key)
+        if not known:
+            load.whole = False
+        else:
+            self.judged(LOADED)
+            if found not in known:
+                load.wrong.append(entry)
+
+    def _ended(self, load: Load) -> None:
+        if load.ended:
+            self.loaded(load)
 
     # Transfers.
 
@@ -147,13 +219,19 @@ class Entries:
         while self._waiting and (wait or self._waiting[0].sums.ready()):
             reading = self._waiting.popleft()
             sums = reading.sums.result()
-            wrong = []
+            wrong: list[tuple[Entry, str]] = []
+            loads: list[Load] = []
             for (entry, when), found in zip(reading.rows, sums, strict=True):
                 if when and entry.sum is not None:
                     self.judged(entry.check)
                     if entry.sum != found:
                         wrong.append((entry, when))
+                elif entry.key is not None:
+                    loads += [entry.load] if entry.load is not None else []
+                    self._filled(entry, found)
                 entry.sum = found
             for entry, when in wrong:
                 self.changed(entry, when)
+            for load in dict.fromkeys(loads):
+                self._ended(load)
             reading.then()

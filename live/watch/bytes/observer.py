@@ -13,9 +13,10 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import get_block_hash
 
-from kvproof.invariants.of_bytes import CACHED, NULL, SEVERITIES, TRANSFERRED
+from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, SEVERITIES, TRANSFERRED
 from kvproof.live import adapt
 from kvproof.live.watch.bytes.calls import ByteCalls
+from kvproof.live.watch.bytes.computed import Load
 from kvproof.live.watch.bytes.entries import Entries, Entry, Row
 from kvproof.live.watch.bytes.layers import Layers
 from kvproof.live.watch.bytes.moved import Moved
@@ -36,6 +37,11 @@ OUGHT = {
         "is_cached",
         "block {block} of {engine} is in the prefix cache ({tokens} tokens, group {group}) and "
         "must keep its bytes",
+    ),
+    LOADED: (
+        "was_computed",
+        "block {block} of {engine} holds {tokens} tokens (group {group}) that this engine has "
+        "computed before, and must get the bytes that it had then",
     ),
     TRANSFERRED: (
         "is_held",
@@ -66,7 +72,8 @@ class ByteObserver(Observer):
             if writers:
                 judge.skipped[NULL] = f"{writers} may write to it"
             null = not writers
-            self.calls.entries = Entries(layers, self._judged, self._differs, null=null)
+            found = self._judged, self._differs, self._loaded
+            self.calls.entries = Entries(layers, *found, null=null)
 
     @property
     def entries(self) -> Entries | None:
@@ -111,13 +118,23 @@ class ByteObserver(Observer):
             self.entries.scheduled(self._hits())
             for block in self._written_again(self.entries, output.num_scheduled_tokens):
                 self.entries.written(block)
-            for name in self.entries.loads:
+            scheduled = output.num_scheduled_tokens
+            for watched in self.noted.admitted:
+                self._load(self.entries, watched, scheduled, output)
+            for name, failed in self.entries.loads:
                 watched = self.noted.requests[name]
-                self._move(watched, watched.hit, watched.hit + watched.external, sent=False)
+                if not failed:
+                    self._move(watched, watched.hit, watched.hit + watched.external, sent=False)
+                    self._load(self.entries, watched, scheduled, None)
             self.entries.loads.clear()
 
     def _completes(self, *args: Any, **kwargs: Any) -> Noting:
         output = args[0] if args else kwargs["scheduler_output"]
+        if self.entries is not None:
+            with self._guard():
+                answer = args[1] if len(args) > 1 else kwargs["model_runner_output"]
+                reports = getattr(answer, "kv_connector_output", None)
+                self.entries.step_ends(output, getattr(reports, "invalid_block_ids", None) or ())
         if output is self._last:  # else another step is on its way
             self._settle()
         yield from super()._completes(*args, **kwargs)
@@ -208,10 +225,44 @@ class ByteObserver(Observer):
     def _moved(self, moved: Moved, form: str) -> None:
         self.noted.history.sums(moved.sums(form))
 
+    def _load(
+        self, entries: Entries, watched: Watched, scheduled: dict[str, int], step: Any
+    ) -> None:
+        """A connector loads tokens of a request in a step, or has loaded them beside the steps. Its
+        blocks are compared with those that this engine has computed, but not what another engine
+        sends. The step computes what is behind `start`."""
+        live = watched.live
+        if not watched.external or self._loads_from_others(live):
+            return
+        start = live.num_computed_tokens - scheduled.get(live.request_id, 0)
+        end = min(watched.hit + watched.external, start)
+        whole, blocks = end == watched.hit + watched.external, {}
+        for group, table in zip(self.cfg.groups, watched.tables, strict=True):
+            size = group.block_size
+            whole = whole and group.attention and watched.hit % size == 0 == end % size
+            for column in range(-(-watched.hit // size), end // size if group.attention else 0):
+                if not table[column].is_null:
+                    blocks[table[column].block_id] = (column + 1) * size
+        entries.loads_blocks(Load(live.request_id, blocks, step, whole=whole))
+
+    def _loads_from_others(self, live: Any) -> bool:
+        config = self.scheduler.vllm_config.kv_transfer_config
+        params = live.kv_transfer_params or {}
+        return config.kv_role == "kv_consumer" or any(each.startswith("remote") for each in params)
+
     # What comes of it.
 
     def _judged(self, check: str) -> None:
         self.judge.asked[check] += 1
+
+    def _loaded(self, load: Load) -> None:
+        """All is known of a load. If all of it was compared, it is not trusted."""
+        if load.whole:
+            self.noted.trust(-1)
+        for entry in load.wrong:
+            tokens = load.blocks[entry.block]
+            wrong = Entry(entry.block, entry.group, LOADED, tokens)
+            self._differs(wrong, f"{load.request} has loaded it")
 
     def _differs(self, entry: Entry, when: str) -> None:
         about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}

@@ -1,0 +1,24 @@
+"""Which known deviation a trace of vLLM shows."""
+
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.deviation import Deviation
+from kvproof.model.signature import signature
+from kvproof.model.step import Effects, Step
+from kvproof.model.traces.restored import restored
+from kvproof.model.traces.trace import Trace
+
+
+def recognised(trace: Trace) -> Deviation | None:
+    """The known deviation that explains the finding of a trace, as a search would recognise it at
+    the last event. None where none does, where several do, where the trace has no states, and where
+    the cause shows only in what a step does, which a trace does not have."""
+    found = trace.finding
+    if found is None or trace.machine != "live" or trace.changes is None:
+        return None
+    *_, before, after = map(restored, trace.states())
+    step = Step(before, trace.events[-1], Effects(), after)
+    kind = signature(trace.cluster, step.event, found.invariant, found.about)
+    explained = [
+        each for each in KNOWN.values() if each.explains(trace.cluster, step, kind, found.about)
+    ]
+    return explained[0] if len(explained) == 1 else None

@@ -1,0 +1,88 @@
+"""The sanitizer judges what a store loads, by its bytes, in episodes of the kit that judge nothing
+themselves."""
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvproof.connectors import episode
+from kvproof.connectors.engine import Engine
+from kvproof.connectors.episode import Subject
+from kvproof.connectors.search import search
+from kvproof.invariants.of_bytes import LOADED
+from kvproof.live.watch.bytes.layers import Layers
+from kvproof.live.watch.bytes.observer import ByteObserver
+from kvproof.live.watch.judge import Judge
+from kvproof.model.finding import Finding
+from tests.connectors.mistakes import LoadsIntoTheNextBlock
+from tests.connectors.store import LaterStore
+
+pytestmark = pytest.mark.live
+
+EPISODES = 40
+
+
+class Watched:
+    """What the sanitizer found on all engines that were built."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.judges: list[Judge] = []
+        self.found: list[Finding] = []
+        built = Engine.__init__
+
+        def init(engine: Engine, *args: Any, **named: Any) -> None:
+            built(engine, *args, **named)
+            judge = Judge(lambda finding, _: self.found.append(finding))
+            self.judges.append(judge)
+            ByteObserver(engine.scheduler, judge)
+
+        monkeypatch.setattr(Engine, "__init__", init)
+        monkeypatch.setattr(episode, "broken", lambda *_: ())
+        monkeypatch.setattr(Layers, "backends", lambda _: set())  # the kit's layers have none
+
+    @property
+    def judged(self) -> int:
+        """How many blocks were compared."""
+        return sum(judge.asked[LOADED] for judge in self.judges)
+
+    @property
+    def trusted(self) -> int:
+        """How many loads are trusted."""
+        return sum(judge.trusted.total() for judge in self.judges)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+@pytest.mark.parametrize("store", ["Store", "LaterStore"])
+def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> None:
+    search(Subject(f"tests.connectors.store:{store}"), EPISODES, 1)
+    assert [finding for finding in watched.found if finding.invariant == LOADED] == []
+    assert [
+        why for judge in watched.judges for why in (*judge.why_off, judge.no_bytes) if why
+    ] == []
+    assert watched.judged > EPISODES
+    assert watched.trusted == 0
+
+
+class LaterInNextBlock(LoadsIntoTheNextBlock, LaterStore):
+    """A load beside the steps, whose blocks are wrong."""
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "tests.connectors.mistakes:OneLayerIsNotLoaded",
+        "tests.connectors.mistakes:LoadsIntoTheNextBlock",
+        f"{__name__}:LaterInNextBlock",
+    ],
+)
+def test_a_load_of_wrong_bytes_is_found(mistake: str, watched: Watched) -> None:
+    search(Subject(mistake), EPISODES, 1, shrinks=False)
+    wrong = [finding for finding in watched.found if finding.invariant == LOADED]
+    assert wrong
+    assert "has loaded it" in wrong[0].sentence
