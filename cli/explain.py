@@ -17,7 +17,7 @@ from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.deviations.traces import FOLDER
-from kvproof.live.watch.not_judged import NOT_JUDGED
+from kvproof.live.watch.shown import NOT_JUDGED
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
@@ -26,6 +26,7 @@ from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.output.lists import Explained, Explanation
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
+from kvproof.strategies.joined import ASKED
 from kvproof.strategies.witnesses import broken_by
 
 NEAR = 3
@@ -136,12 +137,11 @@ def _check(name: str) -> Explanation:
         "eventually": "at the end of a run, and on graphs of states",
     }[one.kind]
     sanitizer = (
-        "not by the sanitizer, which asks the invariants alone"
-        if guard
-        else f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.')})"
+        f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.')})"
         if name in NOT_JUDGED
         else "and by the sanitizer"
     )
+    joined = "; and by kvproof join" if name in ASKED else ""
     faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
@@ -155,7 +155,7 @@ def _check(name: str) -> Explanation:
         severity=one.severity.words if one.severity else "",
         origin=one.origin,
         scenario=_scenario("model.spec" if guard else "invariants", name),
-        where=f"judged {when}, on the model and on driven vLLM; {sanitizer}",
+        where=f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}",
         faults=tuple(faults),
         findings=tuple(findings),
         see=tuple(see or ["kvproof sample --machine live"]),

@@ -19,11 +19,8 @@ from kvproof.reports.output.join import Joined as JoinedOutput
 from kvproof.reports.output.join import JoinFinding
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.strategies.joined import ASKED, LISTS, TOKENS, Judged, Trim, judged, sent, took
+from kvproof.strategies.joined import ASKED, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
-
-NEEDED = (*LISTS, TOKENS[0])
-"""The invariants without which nothing is known of a transfer."""
 
 SHOWN_MAX = 8
 """So many findings are printed; the rest is counted."""
@@ -120,7 +117,7 @@ def _joined(found: Judged) -> Joined:
     findings = gravest(found.findings)
     nothing = {name: "there was nothing to judge" for name in ASKED if not found.asked[name]}
     not_judged = nothing | {n: why for n, why in found.skipped.items() if n in nothing}
-    missing = [name for name in NEEDED if name in not_judged]
+    missing = [name for name in NECESSARY if name in not_judged]
     reason = ""
     if not found.requests:
         reason = "no request of D loads from a request of P that both records have"

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kvproof.connectors.allocated import allocated, slots
 from kvproof.connectors.facts import Slot
 from kvproof.connectors.numbers import Numbers
 from kvproof.model.config import Engine
@@ -23,26 +24,35 @@ class Layer(NamedTuple):
     seen: torch.Tensor
 
 
+class Memory(NamedTuple):
+    """The bytes that layers share: as they are now, and when they were last looked at."""
+
+    now: torch.Tensor
+    seen: torch.Tensor
+
+    @classmethod
+    def of(cls, storage: torch.UntypedStorage) -> "Memory":
+        """The bytes of a storage."""
+        now = torch.tensor([], dtype=torch.uint8).set_(storage)
+        return cls(now, now.clone())
+
+
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
 
     def __init__(self, cfg: Engine, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
-        from vllm.v1.worker.utils import allocate_kv_cache
-
         self.numbers = numbers
-        self.named: dict[str, torch.Tensor] = allocate_kv_cache(
-            kv_cache_config, torch.device("cpu"), layout
-        )
-        storage = next(iter(self.named.values())).untyped_storage()
-        self.bytes = torch.tensor([], dtype=torch.uint8).set_(storage)
-        self.seen = self.bytes.clone()
+        self.named: dict[str, Any] = allocated(kv_cache_config, layout)
+        self.memory: dict[int, Memory] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
                 now = slots(self.named[name], cfg.groups[index].attention)
+                storage = now.untyped_storage()
+                memory = self.memory.setdefault(storage.data_ptr(), Memory.of(storage))
                 seen = torch.tensor([], dtype=torch.float32).set_(
-                    self.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
+                    memory.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
                 )
                 self.layers.append(Layer(name, index, now, seen))
 
@@ -72,11 +82,12 @@ class Caches:
 
     def look(self) -> None:
         """Take the memory as it is for known: `changes` gives what differs from it."""
-        self.seen.copy_(self.bytes)
+        for memory in self.memory.values():
+            memory.seen.copy_(memory.now)
 
     def changes(self) -> Iterator[tuple[Layer, Slot, str | None]]:
         """The slots that changed since `look`, and what each held before."""
-        if torch.equal(self.seen, self.bytes):
+        if all(torch.equal(memory.seen, memory.now) for memory in self.memory.values()):
             return
         for layer in self.layers:
             # Bits are compared: a NaN is unlike itself.
@@ -85,10 +96,3 @@ class Caches:
             for block, offset in places:
                 held = self._prefix(layer.name, layer.seen[block, offset])
                 yield layer, Slot(layer.name, layer.group, block, offset), held
-
-
-def slots(view: torch.Tensor, attention: bool) -> torch.Tensor:
-    """A view of the same memory as `[blocks, slots of a block, ...]` of float32."""
-    if attention:
-        return view.transpose(1, 2)
-    return view.view(torch.float32).flatten(1).unsqueeze(1)

@@ -18,6 +18,7 @@ class ConnectorConformance:
     `kv_connector_extra_config`; `{tmp}` in a text is a folder that is new in each episode.
     `examples` is the number of random episodes and `seed` their seed. `keeps_prompts` says that the
     connector stores each whole block of a prompt that was computed and never forgets it.
+    `forgets` says that the files in `{tmp}` may be lost at any time: a load fails, and it is told.
     `async_scheduling` says whether steps may overlap.
     """
 
@@ -26,6 +27,7 @@ class ConnectorConformance:
     examples: ClassVar[int] = 200
     seed: ClassVar[int] = 0
     keeps_prompts: ClassVar[bool] = False
+    forgets: ClassVar[bool] = False
     async_scheduling: ClassVar[bool] = True
 
     def test_contract(self) -> None:
@@ -38,7 +40,7 @@ class ConnectorConformance:
 
         named = self.connector
         name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"
-        subject = Subject(name, self.extra, self.keeps_prompts)
+        subject = Subject(name, self.extra, self.keeps_prompts, self.forgets)
         found = search(subject, self.examples, self.seed, overlaps=self.async_scheduling)
         text = "\n" + "\n".join(shown(subject, found))
         assert found.result is None, text

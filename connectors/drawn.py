@@ -9,10 +9,16 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
+    Beside,
+    Copies,
     Drain,
+    Fail,
+    Forget,
     Output,
+    Pause,
     Plan,
     Reset,
+    Resume,
     Step,
     Submit,
 )
@@ -25,18 +31,32 @@ HYBRID: tuple[tuple[Group, ...], ...] = (
     *ALONE,
     (Group("full", 4), Group("window", 4, window=8)),
     (Group("full", 4), Group("window", 4, window=5)),
+    (Group("full", 4), Group("mamba", 4)),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
 
-TURNS_MAX = 10
+BESIDE: tuple[tuple[Beside, ...], ...] = (
+    ("",),
+    ("",),
+    ("", "salt"),
+    ("", "lora"),
+    ("salt", "lora"),
+)
+"""What requests of one episode have beside their tokens."""
+
+TURNS_MAX = 8
+ROUNDS_MAX = 4
 
 
 @st.composite
-def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) -> Plan:
-    """Plans for engines with these groups, and with async scheduling if `overlaps`."""
+def plans(
+    draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool, forgets: bool = False
+) -> Plan:
+    """Plans for engines with these groups, with async scheduling if `overlaps`, and with a memory
+    that may lose what it has and fail if `forgets`."""
     chosen = draw(st.sampled_from(groups))
     size = chosen[0].block_size
     room = 1 + len(chosen) * -(-(PROMPT_TOKENS_MAX + 4) // size)
@@ -58,18 +78,53 @@ def plans(draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool) 
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, answer: Submit(prompt[0], prompt[1], answer),
+        lambda prompt, *more: Submit(*prompt, *more),
         st.sampled_from(prompts),
         st.integers(1, 4),
+        st.sampled_from(draw(st.sampled_from(BESIDE))),
+        st.sampled_from((False,) * 9 + (True,)),
     )
-    step: st.SearchStrategy[Action] = st.builds(Step, st.integers(1, 3))
-    others = [st.just(Reset()), st.builds(Abort, st.integers(0, 3))]
-    if engine.overlaps:
-        others.append(st.just(Output()))
-    action = st.one_of(submit, submit, step, step, *others)
-    again = st.just([Drain(), Reset()])
-    turns = st.lists(st.one_of(action.map(lambda each: [each]), again), max_size=TURNS_MAX)
-    # Three lists in a row are longer than one, and all of them can be shrunk to nothing.
-    actions = [each for _ in range(3) for part in draw(turns) for each in part]
+    actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())
-    return Plan(engine, tuple(actions), "recompute" if recompute else "fail")
+    copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
+    return Plan(engine, tuple(actions), "recompute" if recompute else "fail", copies)
+
+
+@st.composite
+def rounds(
+    draw: st.DrawFn, submit: st.SearchStrategy[Action], overlaps: bool, forgets: bool
+) -> list[Action]:
+    """Actions in rounds: some arrive, the engine may end its work and lose its own cache, and then
+    what arrived may come again, so that it is loaded."""
+    step = st.builds(Step, st.integers(1, 3))
+    rare: list[st.SearchStrategy[Sequence[Action]]] = [
+        st.tuples(st.builds(Abort, st.integers(0, 3))),
+        st.tuples(st.builds(Abort, st.integers(0, 3))),
+        st.tuples(st.builds(Reset, st.booleans(), st.booleans())),
+        st.tuples(st.builds(Pause, st.booleans()), step, st.just(Resume())),
+    ]
+    if forgets:
+        rare += [
+            st.tuples(st.just(Forget())),
+            st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans())),
+        ]
+    if overlaps:
+        rare.append(st.tuples(st.just(Output())))
+    submits = st.tuples(submit, submit)
+    turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
+    again_loaded: list[Action] = [Drain(), Reset()]
+    ends: tuple[list[Action], ...] = (
+        [],
+        [Reset()],
+        [Drain(), Reset(connector=True)],
+        again_loaded,
+        again_loaded,
+    )
+    actions: list[Action] = []
+    before: list[Action] = []
+    for _ in range(draw(st.integers(1, ROUNDS_MAX))):
+        again = before if draw(st.booleans()) else []
+        turns = [draw(submits), *draw(st.lists(turn, max_size=TURNS_MAX))]
+        before = [action for each in turns for action in each]
+        actions += [*again, *before, *draw(st.sampled_from(ends))]
+    return actions

@@ -1,5 +1,6 @@
 """One engine under test: the real scheduler with the connector, and the worker of the kit."""
 
+import contextlib
 import inspect
 import traceback
 from collections import deque
@@ -7,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
     Died,
     Fact,
@@ -18,10 +20,12 @@ from kvproof.connectors.facts import (
     Owed,
     Promised,
     Read,
+    Remembered,
     Waits,
 )
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
+from kvproof.connectors.plan import Beside
 from kvproof.connectors.worker import Worker
 from kvproof.live import build
 from kvproof.live.contract.lookup import last_line
@@ -33,6 +37,8 @@ LAYERS = 2
 
 OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live", "model"))
 """Folders of kvproof: an exception that is raised there is a mistake of the kit."""
+
+DEVICE = Path(__file__).parent / "device"
 
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
@@ -46,26 +52,38 @@ class Engine:
         cfg: config.Engine,
         connector: Mapping[str, Any],
         load_failure: str,
+        clock: Clock,
         keeps_prompts: bool = False,
     ) -> None:
         self.cfg, self.keeps_prompts = cfg, keeps_prompts
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = 0
-        self.computed: set[str] = set()
+        self.forgot = self.forgets = False
+        self.computed: set[tuple[str, str]] = set()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
         self.owners = Owners(cfg, self.scheduler)
         self._listen(self.scheduler.connector)
-        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts)
+        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts, clock)
 
     # What the environment may do.
 
-    def submit(self, name: str, prompt: str, max_tokens: int) -> None:
+    def submit(
+        self,
+        name: str,
+        prompt: str,
+        max_tokens: int,
+        beside: Beside = "",
+        computes_all: bool = False,
+    ) -> None:
         """A request arrives."""
         known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
         self.owners.prompts[name] = prompt
-        request = build.request(self.cfg, known, None, 0, self.arrived)
+        self.owners.beside[name] = f"{beside}:" if beside else ""
+        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(beside))
+        request.skip_reading_prefix_cache = computes_all
+        request.sampling_params.skip_reading_prefix_cache = computes_all
         self.arrived += 1
         self._call(self.scheduler.add_request, request)
 
@@ -75,10 +93,36 @@ class Engine:
 
         self._call(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
 
-    def reset(self) -> None:
-        """The prefix cache of the engine is emptied, if no request runs; the connector keeps what
-        it has."""
-        self._call(self.scheduler.reset_prefix_cache)
+    def reset(self, running: bool = False, connector: bool = False) -> None:
+        """The prefix cache of the engine is emptied, if no request runs; with `running`, those that
+        run are preempted first. The connector keeps what it has, unless `connector`."""
+        idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
+        if connector:
+            self.computed.clear()
+        self._call(self._reset, running, connector)
+        self.forgot = idle and connector and self.forgets
+
+    def _reset(self, running: bool, connector: bool) -> None:
+        try:
+            self.scheduler.reset_prefix_cache(
+                reset_running_requests=running, reset_connector=connector
+            )
+        except RuntimeError as error:
+            if "Failed to reset KV cache" not in str(error):
+                raise  # vLLM refuses to reset while a transfer has blocks, and says so
+
+    def pause(self, new: bool) -> None:
+        """Nothing is scheduled, or no `new` request."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
+        self._call(self.scheduler.set_pause_state, state)
+
+    def resume(self) -> None:
+        """A pause ends."""
+        from vllm.v1.core.sched.interface import PauseState
+
+        self._call(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
         """The engine's loop goes round once, if the engine says that it has work: a step is
@@ -94,6 +138,7 @@ class Engine:
     def drain(self) -> None:
         """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
         nothing changes any more. What it still owes then is a fact."""
+        self.resume()
         idle, before = 0, None
         while not self.dead and (self.scheduler.has_requests() or self.queue):
             self.step()
@@ -117,10 +162,16 @@ class Engine:
         self.facts.clear()
         return facts
 
+    def end(self) -> None:
+        """The engine is shut down: both sides of the connector, and the scheduler."""
+        self._call(self.worker.connector.shutdown)
+        self._call(self.scheduler.shutdown)
+
     def close(self) -> None:
-        """End the scheduler and both sides of the connector."""
-        self.worker.connector.shutdown()
-        self.scheduler.shutdown()
+        """Give back what an engine that died still has."""
+        for part in (self.worker.connector, self.scheduler):
+            with contextlib.suppress(Exception):
+                part.shutdown()
 
     @property
     def running(self) -> list[str]:
@@ -140,6 +191,8 @@ class Engine:
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)
         self.steps += 1
+        self.owners.judged["steps"] += 1
+        self.forgot = self.forgot and not output.num_scheduled_tokens
         result = self.worker.execute(output)
         moved = getattr(result, "kv_connector_output", None)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
@@ -180,21 +233,25 @@ class Engine:
         except Exception as error:
             self.dead = True
             frames = traceback.extract_tb(error.__traceback__)
-            if any(Path(frames[-1].filename).is_relative_to(room) for room in OURS):
+            if is_ours(error):
                 raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
             home = inspect.getsourcefile(type(self.scheduler.connector))
             inside = any(frame.filename == home for frame in frames)
-            message = f"{type(error).__name__}: {error}".rstrip(": ")
+            # A bare assertion says nothing: its line does.
+            message = f"{type(error).__name__}: {str(error) or frames[-1].line}"
             self.facts.append(Died(frames[-1].name, message, inside))
 
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what an ended request had in common with this one: of
         its prompt, the whole blocks, but for the last token, which must be computed."""
-        prompt, size = self.owners.prompts[request.request_id], max(self.cfg.block_sizes)
-        common = max((_shared(prompt, each) for each in self.computed), default=0)
+        name, size = request.request_id, max(self.cfg.block_sizes)
+        prompt, beside = self.owners.prompts[name], self.owners.beside[name]
+        alike = (other for each, other in self.computed if each == beside)
+        common = max((_shared(prompt, other) for other in alike), default=0)
         whole = min(common, len(prompt) - 1) // size * size
+        self.owners.judged["prompts that came again"] += whole > 0
         if offered < whole:
-            self.facts.append(Missed(request.request_id, offered, whole))
+            self.facts.append(Missed(name, offered, whole))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
@@ -208,7 +265,12 @@ class Engine:
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
             self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole))
-            if self.keeps_prompts and tokens is not None:
+            skipped = request.skip_reading_prefix_cache
+            self.owners.judged["answers after a reset"] += self.forgot
+            self.owners.judged["answers for whole prompts"] += skipped
+            if self.forgot and tokens:
+                self.facts.append(Remembered(name, tokens))
+            if self.keeps_prompts and tokens is not None and not skipped:
                 self._note_missed(request, num_computed_tokens + tokens)
             return answer
 
@@ -216,7 +278,8 @@ class Engine:
             if num_external_tokens:
                 name = request.request_id
                 start, later = computed_of[name]
-                load = Promised(name, start, num_external_tokens, later)
+                computes_all = request.skip_reading_prefix_cache
+                load = Promised(name, start, num_external_tokens, later, computes_all)
                 self.owners.loads[name] = load
                 self.facts.append(load)
             return allocated(request, blocks, num_external_tokens)
@@ -225,18 +288,45 @@ class Engine:
             def finished(request: Any, blocks: Any) -> Any:
                 answer = finish(request, blocks)
                 if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
-                    self.computed.add(self.owners.prompts[request.request_id])
+                    name = request.request_id
+                    self.computed.add((self.owners.beside[name], self.owners.prompts[name]))
                 if answer[0]:
                     self.facts.append(Kept(request.request_id))
                 return answer
 
             return finished
 
+        def reset() -> Any:
+            answer = empty()
+            self.forgets = answer is True
+            return answer
+
+        empty, connector.reset_cache = connector.reset_cache, reset
         connector.get_num_new_matched_tokens = matched
         connector.update_state_after_alloc = promised
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
                 setattr(connector, name, ended(getattr(connector, name)))
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether an exception was raised in a file of kvproof: then it is a mistake of the kit. What
+    the device raises is for the connector: a store that fails, a wait without end."""
+    raised = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    if raised.is_relative_to(DEVICE):
+        return False
+    return any(raised.is_relative_to(room) for room in OURS)
+
+
+def _arguments(beside: Beside) -> dict[str, Any]:
+    """The arguments of a request with this."""
+    if beside == "salt":
+        return {"cache_salt": "salt"}
+    if beside == "lora":
+        from vllm.lora.request import LoRARequest
+
+        return {"lora_request": LoRARequest("adapter", 1, "/nowhere")}
+    return {}
 
 
 def _shared(prompt: str, other: str) -> int:

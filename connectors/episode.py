@@ -3,10 +3,11 @@
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +15,33 @@ from typing import Any
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import Engine
-from kvproof.connectors.plan import Abort, Action, Drain, Output, Plan, Reset, Step, Submit
+from kvproof.connectors.facts import (
+    Fact,
+    Failed,
+    Kept,
+    LoadEnded,
+    Matched,
+    Promised,
+    SendEnded,
+)
+from kvproof.connectors.memory import Memory
+from kvproof.connectors.plan import (
+    Abort,
+    Action,
+    Drain,
+    Fail,
+    Forget,
+    Output,
+    Pause,
+    Plan,
+    Reset,
+    Resume,
+    Step,
+    Submit,
+)
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
@@ -25,21 +51,27 @@ from kvproof.model.finding import Finding
 class Subject:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
-    that was computed, and never forgets it."""
+    that was computed, and never forgets it. `forgets` says that what is behind it may lose all that
+    it has at any time, and fail: files in `{tmp}`, or a Mooncake store."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     keeps_prompts: bool = False
+    forgets: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
         module, colon, kind = self._place
-        extra = {
-            key: value.replace("{tmp}", str(folder)) if isinstance(value, str) else value
-            for key, value in self.extra.items()
-        }
+        extra = _in_folder(dict(self.extra), str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
-        return {"kv_connector": kind, "kv_connector_extra_config": extra, **place}
+        # Files in shared memory have this name.
+        name = f"kvproof-{os.getpid()}"
+        return {
+            "kv_connector": kind,
+            "kv_connector_extra_config": extra,
+            "engine_id": name,
+            **place,
+        }
 
     @property
     def _place(self) -> tuple[str, str, str]:
@@ -74,10 +106,25 @@ class Subject:
 
     @property
     def supports_groups(self) -> bool:
-        """Whether the class supports several cache groups (`SupportsHMA`)."""
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import SupportsHMA
+        """Whether it supports several cache groups (`SupportsHMA`; of several connectors, all)."""
+        from vllm.config import KVTransferConfig
 
-        return issubclass(self.kind, SupportsHMA)
+        from kvproof.live.build import supports_groups
+
+        self.kind  # noqa: B018 (raises UsageError)
+        settings = self.settings(Path())
+        return supports_groups(KVTransferConfig(kv_role="kv_both", **settings))
+
+
+def _in_folder(value: Any, folder: str) -> Any:
+    """A copy of a JSON value, with this folder for `{tmp}` in its texts."""
+    if isinstance(value, str):
+        return value.replace("{tmp}", folder)
+    if isinstance(value, Mapping):
+        return {key: _in_folder(each, folder) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_in_folder(each, folder) for each in value]
+    return value
 
 
 @functools.cache
@@ -99,6 +146,20 @@ def _loaded(path: Path) -> str:
     return name
 
 
+COUNTED: dict[type, str] = {
+    Matched: "answers",
+    Promised: "loads",
+    LoadEnded: "reports",
+    SendEnded: "reports",
+    Failed: "failures",
+    Kept: "kept requests",
+}
+"""What a fact is counted as (`Rule.counts`)."""
+
+Note = Callable[[Engine, int, list[Fact]], None]
+"""Is told the engine after an action, the number of the action, and the facts of it."""
+
+
 @dataclass(frozen=True)
 class Result:
     """An episode's end. `findings` are those of the first action that broke a rule, the gravest
@@ -111,26 +172,38 @@ class Result:
     judged: Counter[str]
 
 
-def play(subject: Subject, plan: Plan) -> Result:
-    """Play a plan on a new engine with a new connector."""
+def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
+    """Play a plan on a new engine with a new connector. `note` is called after each action."""
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
-        with closing(
-            Engine(plan.engine, settings, plan.load_failure, subject.keeps_prompts)
-        ) as engine:
+        clock, memory = Clock(plan.copies), Memory(Path(folder))
+        with (
+            device(clock),
+            closing(
+                Engine(plan.engine, settings, plan.load_failure, clock, subject.keeps_prompts)
+            ) as engine,
+        ):
+            judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
-                _act(engine, action)
-                findings = list(broken(engine.take_facts(), past))
+                _act(engine, memory, action)
+                if at > len(plan.actions):
+                    engine.end()
+                facts = engine.take_facts()
+                if note is not None:
+                    note(engine, at, facts)
+                judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
+                findings = list(broken(facts, past))
                 if findings or engine.dead:
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
-                    return Result(tuple(findings), at, engine.steps, engine.owners.judged)
-            return Result((), len(plan.actions) + 1, engine.steps, engine.owners.judged)
+                    return Result(tuple(findings), at, engine.steps, judged)
+            return Result((), len(plan.actions) + 1, engine.steps, judged)
 
 
-def _act(engine: Engine, action: Action) -> None:
+def _act(engine: Engine, memory: Memory, action: Action) -> None:
     if isinstance(action, Submit):
-        engine.submit(f"r{engine.arrived}", action.prompt, action.max_tokens)
+        name = f"r{engine.arrived}"
+        engine.submit(name, action.prompt, action.max_tokens, action.beside, action.computes_all)
     elif isinstance(action, Step):
         for _ in range(action.times):
             engine.step()
@@ -139,6 +212,14 @@ def _act(engine: Engine, action: Action) -> None:
     elif isinstance(action, Abort) and engine.running:
         engine.abort(engine.running[action.which % len(engine.running)])
     elif isinstance(action, Reset):
-        engine.reset()
+        engine.reset(action.running, action.connector)
+    elif isinstance(action, Pause):
+        engine.pause(action.new)
+    elif isinstance(action, Resume):
+        engine.resume()
     elif isinstance(action, Drain):
         engine.drain()
+    elif isinstance(action, Forget):
+        memory.forget()
+    elif isinstance(action, Fail):
+        memory.fail(action.times, action.raises)

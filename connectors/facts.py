@@ -26,12 +26,13 @@ class Matched(NamedTuple):
 
 class Promised(NamedTuple):
     """The request got blocks for tokens that the connector loads (`update_state_after_alloc`): from
-    token `start` on, `tokens` of them."""
+    token `start` on, `tokens` of them. `computes_all`: it must compute its whole prompt."""
 
     request: str
     start: int
     tokens: int
     later: bool
+    computes_all: bool = False
 
 
 class Loaded(NamedTuple):
@@ -126,6 +127,13 @@ class Missed(NamedTuple):
     whole: int
 
 
+class Remembered(NamedTuple):
+    """The connector offers tokens after a reset of its cache, and nothing was computed since."""
+
+    request: str
+    tokens: int
+
+
 Fact: TypeAlias = (
     Matched
     | Promised
@@ -140,4 +148,5 @@ Fact: TypeAlias = (
     | Waits
     | Owed
     | Missed
+    | Remembered
 )

@@ -21,24 +21,26 @@ class Owners:
     def __init__(self, cfg: Engine, scheduler: Any) -> None:
         self.cfg, self.scheduler = cfg, scheduler
         self.prompts: dict[str, str] = {}
+        self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
         self.judged: Counter[str] = Counter()
 
     def text(self, request: str, tokens: int) -> str:
-        """The first tokens of a request: its prompt, then sampled tokens."""
-        return self.prompts[request][:tokens].ljust(tokens, SAMPLED)
+        """The first tokens of a request: its prompt, then sampled tokens. What the KV depends on
+        beside them comes first."""
+        return self.beside[request] + self.prompts[request][:tokens].ljust(tokens, SAMPLED)
 
     def tables(self, request: str) -> tuple[list[int], ...]:
         """The block tables of a request, one for each group."""
         tables: tuple[list[int], ...] = self.scheduler.kv_cache_manager.get_block_ids(request)
         return tables
 
-    def holders(self, group: int, block: int) -> Iterator[tuple[str, int]]:
-        """The requests that have a block, and its index in their table."""
+    def holders(self, block: int) -> Iterator[tuple[str, int, int]]:
+        """The requests that have a block, with the group and the index in its table."""
         for request in self.scheduler.requests:
-            table = self.tables(request)[group]
-            if block in table:
-                yield request, table.index(block)
+            for group, table in enumerate(self.tables(request)):
+                if block in table:
+                    yield request, group, table.index(block)
 
     def loading_blocks(self) -> tuple[int, ...]:
         """The blocks of requests that are loading."""
@@ -63,7 +65,9 @@ class Owners:
         self.judged["writes"] += 1
         group = self.cfg.groups[slot.group]
         first = ""
-        for request, index in self.holders(slot.group, slot.block):
+        for request, home, index in self.holders(slot.block):
+            if home != slot.group:
+                return  # the layers of the groups share the bytes of a block: one group has it
             first = first or request
             load = self.loads.get(request)
             if load is None:

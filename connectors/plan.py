@@ -19,12 +19,20 @@ the last two; the first and the last have equal blocks after other tokens."""
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
 
 
+Beside = Literal["", "salt", "lora"]
+"""What a request has beside its tokens. KV of equal tokens differs with it."""
+
+
 class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """A request arrives. Its prompt is the first `tokens` of a family."""
+    """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
+    depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
+    the log-probabilities of its prompt."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
     max_tokens: Annotated[int, Meta(ge=1, le=16)] = 1
+    beside: Beside = ""
+    computes_all: bool = False
 
     @property
     def prompt(self) -> str:
@@ -54,19 +62,53 @@ class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The engine's own prefix cache is emptied, if no block is in use."""
+    """The engine's own prefix cache is emptied, if no block is in use; with `running`, the requests
+    that run are preempted first; with `connector`, the connector's cache is emptied too."""
+
+    running: bool = False
+    connector: bool = False
 
 
-Action = Submit | Step | Output | Abort | Drain | Reset
+class Pause(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The engine is paused: no request is scheduled, or no new one. `Drain` ends it."""
+
+    new: bool = False
+
+
+class Resume(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A pause ends."""
+
+
+class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The memory behind the connector loses all that it has."""
+
+
+class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The next calls of the memory behind the connector fail; with `raises` by an exception."""
+
+    times: Annotated[int, Meta(ge=1, le=8)] = 1
+    raises: bool = False
+
+
+Action = Submit | Step | Output | Abort | Drain | Reset | Pause | Resume | Forget | Fail
+
+
+class Copies(Struct, frozen=True, forbid_unknown_fields=True):
+    """Copies in the background: their end is reported `steps` steps after they are submitted, and
+    they are made when they are submitted, or if `late`, just before the report."""
+
+    late: bool = False
+    steps: Annotated[int, Meta(ge=0, le=8)] = 0
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
-    """An episode: the engine, what vLLM does about a failed load, and the actions in order. After
-    the last one the engine is drained."""
+    """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
+    actions in order. After the last one the engine is drained."""
 
     engine: Engine
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
+    copies: Copies = Copies()
 
 
 def lines(plan: Plan) -> list[str]:
@@ -82,19 +124,41 @@ def lines(plan: Plan) -> list[str]:
     overlap = ", steps overlap" if engine.overlaps else ""
     shown = [
         f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
-        f"step{overlap}"
+        f"step{overlap}; {_copies(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
         if isinstance(action, Submit):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
+            what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
             arrived += 1
         else:
-            what = WORDS[type(action)]
-            if isinstance(action, Step) and action.times > 1:
-                what += f", {action.times} times"
+            what = WORDS[type(action)] + _more(action)
         shown.append(f"{number:3}. {what}")
     return shown
+
+
+def _more(action: Action) -> str:
+    if isinstance(action, Step) and action.times > 1:
+        return f", {action.times} times"
+    if isinstance(action, Fail):
+        return f" in its next {action.times} calls" + ", by an exception" * action.raises
+    if isinstance(action, Reset):
+        return ", and the connector's" * action.connector + (
+            "; requests that run are preempted" * action.running
+        )
+    if isinstance(action, Pause):
+        return ": no new request is scheduled" if action.new else ": nothing is scheduled"
+    return ""
+
+
+BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}
+"""What a request has beside its tokens, in words."""
+
+
+def _copies(copies: Copies) -> str:
+    when = "late" if copies.late else "at once"
+    return f"background copies are made {when} and reported after {copies.steps} steps"
 
 
 WORDS: dict[type, str] = {
@@ -103,5 +167,9 @@ WORDS: dict[type, str] = {
     Abort: "a client goes away",
     Drain: "the engine runs until it has nothing more to do",
     Reset: "the engine's own prefix cache is emptied",
+    Pause: "the engine is paused",
+    Resume: "the pause ends",
+    Forget: "the store forgets all that it has",
+    Fail: "the store fails",
 }
 """The actions in words."""

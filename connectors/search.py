@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -10,9 +10,16 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, plans
+from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import Result, Subject, play
 from kvproof.connectors.plan import Plan
+from kvproof.live.contract.lookup import last_line
+from kvproof.model.config import Engine, Group
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
+
+ROOM = 32
+"""Blocks of an engine that is made only to see whether the connector can be."""
 
 SHRINK_S = 20.0
 """Wall time after which a plan is shrunk no further."""
@@ -28,7 +35,8 @@ class Broken(Exception):
 @dataclass
 class Search:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
-    counts findings that are less severe than a leak; `first` is the plan of one of each."""
+    counts findings that are less severe than a leak. `refused` are the cache groups with which the
+    connector could not be made, and what it raised."""
 
     episodes: int = 0
     steps: int = 0
@@ -36,6 +44,7 @@ class Search:
     plan: Plan | None = None
     result: Result | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
+    refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def nothing_judged(self) -> bool:
@@ -62,6 +71,28 @@ class Search:
         return True
 
 
+def accepted(
+    subject: Subject, found: Search, kinds: Sequence[tuple[Group, ...]] = HYBRID
+) -> list[tuple[Group, ...]]:
+    """The cache groups with which the connector can be made. The others are noted as refused. If
+    there are none, the exception that the connector raises goes on."""
+    groups: list[tuple[Group, ...]] = []
+    why: Exception | None = None
+    for each in kinds if subject.supports_groups else ALONE:
+        try:
+            play(subject, Plan(Engine("E", each, num_blocks=ROOM), ()))
+        except Exception as error:
+            if isinstance(error, AdapterDrift) or is_ours(error):
+                raise
+            words = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
+            found.refused[words], why = last_line(error), error
+        else:
+            groups.append(each)
+    if why is not None and not groups:
+        raise why
+    return groups
+
+
 def search(
     subject: Subject,
     examples: int,
@@ -75,7 +106,7 @@ def search(
     """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
     plan is made smaller. What is found is in `found` also if an interruption ends the search."""
     found = Search() if found is None else found
-    groups = HYBRID if subject.supports_groups else ALONE
+    groups = accepted(subject, found)
     began: list[float] = []
 
     @seed(start)
@@ -89,7 +120,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(groups, overlaps))
+    @given(plans(groups, overlaps, subject.forgets))
     def episode(plan: Plan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

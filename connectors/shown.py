@@ -25,6 +25,8 @@ def shown(subject: Subject, searched: Search) -> Iterator[str]:
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote."
     )
+    for kinds, why in searched.refused.items():
+        yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
     for name, count in sorted(searched.tolerated.items()):
         rule = RULES[name]
         yield f"Also seen, {count} times ({rule.severity.words}): it must be true that {rule.name}."

@@ -8,14 +8,19 @@ the connector is asked to have the layer loaded, then attention reads, then the 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
+from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Engine
 from kvproof.model.state import Flight
+
+LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 
 
 class Part(NamedTuple):
@@ -28,24 +33,31 @@ class Part(NamedTuple):
 
 class Worker:
     """One worker. `facts` collects what its connector did; `owners` says which request holds a
-    block, by the scheduler."""
+    block, by the scheduler; `clock` is the time of its copies."""
 
     def __init__(
-        self, cfg: Engine, scheduler: Any, numbers: Numbers, owners: Owners, facts: list[Fact]
+        self,
+        cfg: Engine,
+        scheduler: Any,
+        numbers: Numbers,
+        owners: Owners,
+        facts: list[Fact],
+        clock: Clock,
     ) -> None:
         from vllm.distributed.kv_transfer import kv_transfer_state
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
         from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 
-        self.cfg, self.owners, self.facts = cfg, owners, facts
+        self.cfg, self.owners, self.facts, self.clock = cfg, owners, facts, clock
         self.vllm_config = scheduler.vllm_config
-        layout = self.vllm_config.cache_config.get_resolved_kv_cache_layout()
-        self.caches = Caches(cfg, scheduler.kv_cache_config, layout, numbers)
+        order = layout(self.vllm_config)
+        self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
+        clock.shared["caches"] = frozenset(self.caches.memory)
         self.batch = Batch(cfg)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
-            context[name] = ModelLayer(cache)
+            context[name] = model_layer(cache)
         self.connector = KVConnectorFactory.create_connector(
             self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
         )
@@ -55,6 +67,7 @@ class Worker:
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
+        self.clock.tick()
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
@@ -96,8 +109,7 @@ class Worker:
                 self.facts.extend(self._reads(layer, parts))
                 cache = self.caches.named[layer.name]
                 self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
-            self.calls.finish_forward()
-            return self.calls.post_forward(output.finished_req_ids)
+            return end_forward(self.calls, output)
 
     def _metadata(self, layer: Layer, parts: list[Part]) -> "Metadata":
         size = self.cfg.groups[layer.group].block_size
@@ -112,11 +124,12 @@ class Worker:
         group = self.cfg.groups[layer.group]
         for part in parts:
             text = self.text(part.request, part.end)
+            beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             if group.attention:
                 for token in range(part.start, part.end):
                     place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text[: token + 1])
+                    self.caches.write(layer, *place, text[: beside + token + 1])
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
@@ -140,14 +153,17 @@ class Worker:
             return
         for part in parts:
             text = self.text(part.request, part.end)
+            beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             first = max(part.start - group.window + 1, 0) if group.window else 0
             for token in range(first, part.end):
                 place = table[token // group.block_size], token % group.block_size
                 found = self.caches.found(layer, *place)
-                if found != text[: token + 1]:
+                self.owners.judged["reads"] += 1
+                expected = text[: beside + token + 1]
+                if found != expected:
                     slot = Slot(layer.name, layer.group, *place)
-                    yield Read(part.request, slot, token, text[: token + 1], found)
+                    yield Read(part.request, slot, token, expected, found)
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""
@@ -161,7 +177,7 @@ class Worker:
         self.caches.look()
 
     def _note_reports(self, moved: Any) -> None:
-        failed = set(moved.failed_recving or ())
+        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
         invalid = set(moved.invalid_block_ids or ())
         if invalid:
             self.facts.append(Failed(tuple(sorted(invalid)), self.owners.loading_blocks()))
@@ -173,11 +189,22 @@ class Worker:
         self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 
 
-class ModelLayer:
-    """A layer of the model in vLLM's forward context, with its KV cache."""
+def end_forward(calls: Any, output: Any) -> Any:
+    """The end of a forward pass (`ActiveKVConnector`). Releases before 0.32 wait for saves in
+    `post_forward`, and older ones give it the whole output of the scheduler."""
+    if hasattr(calls, "finish_forward"):
+        calls.finish_forward()
+    whole = may_take(calls.post_forward, "scheduler_output")
+    return calls.post_forward(output if whole else output.finished_req_ids)
 
-    def __init__(self, kv_cache: Any) -> None:
-        self.kv_cache = kv_cache
+
+def model_layer(kv_cache: Any) -> Any:
+    """A layer of the model in vLLM's forward context, with its KV cache."""
+    base = adapt.first([LAYER])
+    own = {"get_attn_backend": staticmethod(backend), "get_kv_cache_spec": None}
+    layer = type("ModelLayer", (base,), own)()
+    layer.kv_cache = kv_cache
+    return layer
 
 
 class Metadata:

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -33,5 +35,7 @@ INVARIANT = Invariant(
     origin="vllm#46283",
     severity=Severity.LEAK,
     check=EachEngine(check),
+    needs=(Need.FREE_WHEN_IDLE,),
+    subjects=(Subject.LOST, Subject.FREE),
     killed_by="aborted_load_never_frees",
 )

@@ -8,8 +8,10 @@ from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model import config
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
+from kvproof.model.subjects import Subject
 
 
 def promised(cfg: config.Engine, key: Key) -> tuple[str, ...]:
@@ -61,5 +63,13 @@ INVARIANT = Invariant(
     origin="vllm#51113",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.CONTENTS,),
+    subjects=(
+        Subject.READ,
+        Subject.SCHEDULED,
+        Subject.COMPUTED,
+        Subject.COPIES,
+        Subject.CACHED_BLOCK,
+    ),
     killed_by="no_align_split",
 )

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -40,5 +42,7 @@ INVARIANT = Invariant(
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
+    needs=(Need.CONTENTS,),
+    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
     killed_by="end_of_prompt_cached_in_wider_block",
 )

@@ -9,8 +9,10 @@ from kvproof.invariants.arithmetic import whole_blocks
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
+from kvproof.model.subjects import Subject
 
 
 def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, int, int, bool]]:
@@ -66,6 +68,8 @@ INVARIANT = Invariant(
     origin="vllm#42547",
     severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
+    needs=(Need.TABLES,),
+    subjects=(Subject.COUNTED,),
     margin=margin,
     killed_by="null_blocks_counted_as_cached",
 )

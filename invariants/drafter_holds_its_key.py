@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -49,5 +51,7 @@ INVARIANT = Invariant(
     origin="vllm#50438",
     severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
+    needs=(Need.DRAFTED,),
+    subjects=(Subject.COUNTED, Subject.CACHED_BLOCK),
     killed_by="next_token_not_hashed",
 )

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Death
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 DIED = "died"
 """The kind of reason that says how an engine died."""
@@ -48,5 +50,7 @@ INVARIANT = Invariant(
     origin="vllm#42554",
     severity=Severity.CRASH,
     check=check,
+    needs=(Need.DEATHS,),
+    subjects=(Subject.RAISES,),
     killed_by="align_split_refuses_external",
 )

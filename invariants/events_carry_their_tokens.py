@@ -15,8 +15,10 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.kv_events import Removed, Stored
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -84,5 +86,7 @@ INVARIANT = Invariant(
     origin="vllm#44451",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.EVENT_TOKENS,),
+    subjects=(Subject.EVENTS,),
     killed_by="report_spans_skipped_blocks",
 )

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -45,5 +47,7 @@ INVARIANT = Invariant(
     origin="vllm#55092",
     severity=Severity.LOST_PERFORMANCE,
     check=EachEngine(check),
+    needs=(Need.EVENTS,),
+    subjects=(Subject.MIRROR, Subject.EVENTS),
     killed_by="removal_of_one_copy_reported",
 )

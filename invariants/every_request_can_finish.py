@@ -9,8 +9,10 @@ end.
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 WAITS = "waits"
 """The kind of reason that says what a request lacks (see `strategies.waits`)."""
@@ -27,6 +29,8 @@ INVARIANT = Invariant(
     origin="vllm#42554",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.FUTURE,),
+    subjects=(Subject.PRESENT, Subject.STATUS),
     killed_by="align_split_during_load",
     kind="eventually",
 )

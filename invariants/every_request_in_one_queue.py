@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import MISQUEUED, PREEMPTED, RUNNING, WAITING, Engine, Request
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -69,5 +71,7 @@ INVARIANT = Invariant(
     origin="vllm-ascend#10545",
     severity=Severity.HANG,
     check=EachEngine(check),
+    needs=(Need.QUEUES,),
+    subjects=(Subject.QUEUES, Subject.STATUS),
     killed_by="finished_still_runs",
 )

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -53,5 +55,7 @@ INVARIANT = Invariant(
     origin="vllm#49125",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
     killed_by="evicted_key_stays",
 )

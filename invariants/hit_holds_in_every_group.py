@@ -8,8 +8,10 @@ from kvproof.invariants.hits import missing
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -42,5 +44,7 @@ INVARIANT = Invariant(
     origin="vllm#46453",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.LOOKUPS,),
+    subjects=(Subject.HIT, Subject.COMPUTED, Subject.TABLE),
     killed_by="deepest_group_wins",
 )

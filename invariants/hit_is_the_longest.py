@@ -7,8 +7,10 @@ from kvproof.invariants.hits import has_room, may_end_at, missing
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Admission, Step
+from kvproof.model.subjects import Subject
 
 
 def longest(cluster: Cluster, admission: Admission) -> int:
@@ -51,5 +53,7 @@ INVARIANT = Invariant(
     origin="vllm#51771",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.LOOKUPS,),
+    subjects=(Subject.HIT, Subject.COMPUTED),
     killed_by="hit_collapses_with_three_groups",
 )

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
@@ -51,5 +52,6 @@ INVARIANT = Invariant(
     origin="vllm#44490",
     severity=Severity.LEAK,
     check=check,
+    needs=(Need.KEPT_WHEN_IDLE,),
     killed_by="blocks_wait_for_one_more_step",
 )

@@ -7,9 +7,11 @@ from typing import TypeAlias
 from kvproof.model.because import Because
 from kvproof.model.config import Cluster
 from kvproof.model.finding import Finding
+from kvproof.model.needs import Need, Needs
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 Check: TypeAlias = Callable[[Cluster, Step], Iterable[Because]]
 """Yields the reasons for each violation of the invariant by a step."""
@@ -57,7 +59,9 @@ class Invariant:
     `name` is a sentence that must be true. `kind` is `always` (checked after every step) or
     `eventually` (checked on runs and graphs, by `strategies`). `severity` is None if the effect on
     a user is unknown; every invariant in the registry has a severity. `killed_by` names a fault
-    that violates the invariant.
+    that violates the invariant. `needs` says what the check looks at: a machine that does not show
+    this is not asked. `subjects` are what a reproducer can assert, the nearest to the invariant
+    first.
     """
 
     id: str
@@ -68,6 +72,8 @@ class Invariant:
     killed_by: str
     kind: str = "always"
     margin: Margin | None = None
+    needs: Needs = (Need.STATE,)
+    subjects: tuple[Subject, ...] = ()
 
 
 def broken(cluster: Cluster, step: Step, invariants: Iterable[Invariant]) -> Iterator[Finding]:

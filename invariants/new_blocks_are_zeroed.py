@@ -10,6 +10,7 @@ from kvproof.invariants.parties import given_to_connector
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
@@ -54,5 +55,6 @@ INVARIANT = Invariant(
     origin="vllm#35219",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.ERASED, Need.ERASED_FOR_STATES),
     killed_by="windows_are_not_zeroed",
 )

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -34,5 +36,7 @@ INVARIANT = Invariant(
     origin="vllm#33775",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.FREE_AND_HELD, Subject.HOLDERS, Subject.IS_FREE),
     killed_by="untouched_hits",
 )

@@ -16,8 +16,10 @@ from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Group
 from kvproof.model.config import Engine as Config
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine, State
+from kvproof.model.subjects import Subject
 
 
 def most(cfg: Config, group: Group) -> int:
@@ -73,6 +75,8 @@ INVARIANT = Invariant(
     origin="vllm#39734",
     severity=Severity.LEAK,
     check=EachEngine(check),
+    needs=(Need.TABLES, Need.LEFT_BEHIND, Need.WINDOWS_KEPT, Need.STATES_KEPT),
+    subjects=(Subject.REAL_BLOCKS, Subject.BLOCKS),
     margin=margin,
     killed_by="old_states_are_kept",
 )

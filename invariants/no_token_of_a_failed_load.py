@@ -8,6 +8,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, Engine
 from kvproof.model.step import Step
@@ -57,5 +58,6 @@ INVARIANT = Invariant(
     origin="vllm#45138",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.FAILED_LOADS,),
     killed_by="poisoned_step_counts",
 )

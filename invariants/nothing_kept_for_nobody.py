@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
@@ -45,5 +47,7 @@ INVARIANT = Invariant(
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LEAK,
     check=EachState(check),
+    needs=(Need.BOTH_ENGINES,),
+    subjects=(Subject.READ, Subject.PRESENT, Subject.FREE),
     killed_by="unneeded_prefill_is_not_reported",
 )

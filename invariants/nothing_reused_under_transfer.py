@@ -8,8 +8,10 @@ from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, giver, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, LOADING, SENDING, State
+from kvproof.model.subjects import Subject
 
 
 def _lost(
@@ -64,5 +66,7 @@ INVARIANT = Invariant(
     origin="vllm#32255",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),
+    needs=(Need.BLOCKS_IN_TRANSFER,),
+    subjects=(Subject.IS_FREE, Subject.HOLDERS, Subject.DEFERRED, Subject.REFERENCES),
     killed_by="abort_frees_under_load",
 )

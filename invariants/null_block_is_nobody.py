@@ -9,9 +9,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, logical, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -98,6 +100,8 @@ INVARIANT = Invariant(
     origin="vllm#42547",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.NULL_BLOCK,),
+    subjects=(Subject.REAL_BLOCKS, Subject.BLOCKS),
     margin=margin,
     killed_by="null_blocks_registered",
 )

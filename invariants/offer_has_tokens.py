@@ -8,6 +8,7 @@ from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
@@ -36,5 +37,6 @@ INVARIANT = Invariant(
     origin="vllm#50297",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),
+    needs=(Need.OFFERS,),
     killed_by="preempted_prefill_is_offered",
 )

@@ -8,9 +8,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import coming_to, giver, is_reverse, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Engine
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -62,5 +64,7 @@ INVARIANT = Invariant(
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.OFFERED,),
+    subjects=(Subject.HIT, Subject.COMPUTED, Subject.READ),
     killed_by="full_hit_gives_up_load",
 )

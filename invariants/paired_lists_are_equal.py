@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, state: State) -> Iterator[Because]:
@@ -42,5 +44,7 @@ INVARIANT = Invariant(
     origin="vllm#42554",
     severity=Severity.CRASH,
     check=EachState(check),
+    needs=(Need.PAIRED_BLOCKS,),
+    subjects=(Subject.READ, Subject.PARAMS, Subject.RAISES),
     killed_by="ssm_placeholders_not_trimmed",
 )

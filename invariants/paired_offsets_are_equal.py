@@ -8,9 +8,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, kernel_block, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Table
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
@@ -68,5 +70,7 @@ INVARIANT = Invariant(
     origin="vllm#50558",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.PAIRED_BLOCKS,),
+    subjects=(Subject.READ, Subject.PARAMS),
     killed_by="front_trim",
 )

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, SENDING, Engine, Request
+from kvproof.model.subjects import Subject
 
 
 def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Because]:
@@ -74,5 +76,7 @@ INVARIANT = Invariant(
     origin="vllm#48245",
     severity=Severity.CRASH,
     check=EachEngine(check),
+    needs=(Need.SAMPLES_IN_FLIGHT,),
+    subjects=(Subject.PLACEHOLDERS, Subject.OUTPUTS),
     killed_by="late_output_takes_placeholder",
 )

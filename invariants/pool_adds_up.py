@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine, State
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -57,6 +59,8 @@ INVARIANT = Invariant(
     origin="vllm#42571",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.LOST, Subject.FREE),
     margin=margin,
     killed_by="double_free",
 )

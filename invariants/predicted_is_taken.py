@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -33,5 +35,7 @@ INVARIANT = Invariant(
     origin="vllm#46892",
     severity=Severity.BOOKKEEPING,
     check=check,
+    needs=(Need.PREDICTIONS,),
+    subjects=(Subject.PREDICTED,),
     killed_by="prediction_forgets_hits",
 )

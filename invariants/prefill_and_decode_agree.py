@@ -8,6 +8,7 @@ from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver, is_reverse, taker
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import State
@@ -54,5 +55,6 @@ INVARIANT = Invariant(
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachState(check),
+    needs=(Need.LOADED_FROM_P,),
     killed_by="decode_loads_whole_prompt",
 )

@@ -8,9 +8,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, FinishLoad, Preempt, Release, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LATE, LOADED, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 READY = (WAITING, PREEMPTED, LOADED, FAILED)
 """Statuses in which a step may admit a request."""
@@ -100,5 +102,7 @@ INVARIANT = Invariant(
     origin="vllm#19057",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.PRIORITIES,),
+    subjects=(Subject.SCHEDULED, Subject.STATUS),
     killed_by="priority_is_reversed",
 )

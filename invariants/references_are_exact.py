@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -40,5 +42,7 @@ INVARIANT = Invariant(
     origin="vllm#44409",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.BLOCKS, Need.REFERENCES),
+    subjects=(Subject.MISCOUNTED, Subject.REFERENCES),
     killed_by="untouched_hits",
 )

@@ -1,6 +1,6 @@
 """All invariants. A new one is a file in this folder that has an `INVARIANT`."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import kvproof.invariants as room
 from kvproof.invariants.invariant import Invariant
@@ -8,6 +8,7 @@ from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.model.discovery import declared
 from kvproof.model.errors import unknown
 from kvproof.model.finding import Finding
+from kvproof.model.needs import Need
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.spec.registry import GUARDS
 
@@ -31,6 +32,8 @@ CHECKS: dict[str, Invariant] = INVARIANTS | {
         check=guard.check,
         killed_by="",
         kind="guard",
+        needs=guard.needs,
+        subjects=guard.subjects,
     )
     for guard in GUARDS.values()
 }
@@ -42,6 +45,20 @@ def check_named(name: str) -> Invariant:
     if name not in CHECKS:
         raise unknown("invariant", name, CHECKS)
     return CHECKS[name]
+
+
+def lacking(check: Invariant, *views: Collection[Need]) -> str:
+    """What a check needs and no view shows, in words. Empty if one view shows all that it needs."""
+    if any(set(view).issuperset(check.needs) for view in views):
+        return ""
+    nowhere = [n for n in check.needs if not any(n in view for view in views)]
+    words = " and ".join(need.value for need in nowhere or check.needs)
+    return words if nowhere else f"{words} at once"
+
+
+def why_hidden(check: Invariant, hidden: Mapping[Need, str]) -> str:
+    """Why a check is not asked where some facts are hidden, each for a reason. Empty if it is."""
+    return next((hidden[need] for need in check.needs if need in hidden), "")
 
 
 def severity_of(finding: Finding) -> Severity | None:

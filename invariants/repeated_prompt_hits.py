@@ -15,9 +15,11 @@ from kvproof.invariants.hits import alike_after_hit, has_room, longest
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.step import Admission, Step
+from kvproof.model.subjects import Subject
 
 
 def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
@@ -82,5 +84,7 @@ INVARIANT = Invariant(
     origin="vllm#43587",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.SERVED, Need.WINDOWS_KEPT),
+    subjects=(Subject.HIT, Subject.COMPUTED),
     killed_by="state_only_at_last_boundary",
 )

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -47,5 +49,14 @@ INVARIANT = Invariant(
     origin="vllm#48633",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.TOKEN_READS,),
+    subjects=(
+        Subject.HIT,
+        Subject.COMPUTED,
+        Subject.HOLDERS,
+        Subject.IS_FREE,
+        Subject.READ,
+        Subject.REAL_BLOCKS,
+    ),
     killed_by="front_trim",
 )

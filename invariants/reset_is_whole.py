@@ -8,6 +8,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 
@@ -52,5 +53,6 @@ INVARIANT = Invariant(
     origin="vllm#57727",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.RESETS,),
     killed_by="reset_under_load",
 )

@@ -21,9 +21,11 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.config import Engine as Config
 from kvproof.model.events import Choice, Compute, Preempt, Release, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import LATE, PREEMPTED, WAITING, Engine, Request
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def _blocks(cfg: Config, request: Request, ahead: int) -> int:
@@ -125,5 +127,7 @@ INVARIANT = Invariant(
     origin="vllm#49206",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.ROOM,),
+    subjects=(Subject.SCHEDULED, Subject.STATUS),
     killed_by="runner_is_passed_over",
 )

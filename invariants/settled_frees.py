@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, Engine
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -47,5 +49,7 @@ INVARIANT = Invariant(
     origin="vllm#47728",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.BLOCKS_IN_FLIGHT,),
+    subjects=(Subject.DEFERRED, Subject.FREE, Subject.IS_FREE),
     killed_by="window_freed_in_flight",
 )

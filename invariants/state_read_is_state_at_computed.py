@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -43,5 +45,7 @@ INVARIANT = Invariant(
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.STATE_READS,),
+    subjects=(Subject.HIT, Subject.COMPUTED, Subject.SCHEDULED, Subject.READ, Subject.REAL_BLOCKS),
     killed_by="embeddings_not_truncated",
 )

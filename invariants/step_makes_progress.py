@@ -13,9 +13,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Release, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 COULD_SCHEDULE = "could_schedule"
 """The kind of reason that names the requests that a step could schedule."""
@@ -65,5 +67,7 @@ INVARIANT = Invariant(
     origin="vllm#39734",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.EMPTY_STEPS,),
+    subjects=(Subject.PRESENT, Subject.STATUS, Subject.SCHEDULED),
     killed_by="impossible_fit_waits",
 )

@@ -8,8 +8,10 @@ from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
+from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -54,5 +56,7 @@ INVARIANT = Invariant(
     origin="vllm#46892",
     severity=Severity.LEAK,
     check=EachEngine(check),
+    needs=(Need.TABLES, Need.STATES_KEPT),
+    subjects=(Subject.BLOCKS, Subject.REAL_BLOCKS),
     killed_by="placeholders_predicted",
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 
@@ -37,5 +38,6 @@ INVARIANT = Invariant(
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
     check=EachEngine(check),
+    needs=(Need.PROMPTS,),
     killed_by="truncation_without_guard",
 )

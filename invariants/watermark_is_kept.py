@@ -12,6 +12,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 from kvproof.model.step import Step
@@ -63,5 +64,6 @@ INVARIANT = Invariant(
     origin="vllm#44594",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.WATERMARK,),
     killed_by="watermark_is_ignored",
 )

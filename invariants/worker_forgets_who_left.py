@@ -8,6 +8,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, SENDING
 from kvproof.model.step import Step
@@ -53,5 +54,6 @@ INVARIANT = Invariant(
     origin="vllm#46974",
     severity=Severity.CRASH,
     check=check,
+    needs=(Need.PLACES,),
     killed_by="preemption_is_not_reported",
 )

@@ -15,9 +15,11 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 
 
 def _written(before: Engine, after: Engine) -> list[int]:
@@ -77,5 +79,7 @@ INVARIANT = Invariant(
     origin="vllm#57605",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.WRITES,),
+    subjects=(Subject.HOLDERS, Subject.IS_FREE, Subject.REAL_BLOCKS, Subject.BLOCKS),
     killed_by="lookahead_not_reserved",
 )

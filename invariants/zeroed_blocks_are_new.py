@@ -9,6 +9,7 @@ from kvproof.invariants.parties import filled_by
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LOADING, NULL, Engine
 from kvproof.model.step import Step
@@ -76,5 +77,6 @@ INVARIANT = Invariant(
     origin="vllm#48481",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.ERASED,),
     killed_by="blocks_of_loads_are_zeroed",
 )

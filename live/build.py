@@ -94,9 +94,9 @@ def _model_config() -> ModelConfig:
     )
 
 
-def spec_of(group: config.Group, drafts: int = 0) -> Any:
+def spec_of(group: config.Group, drafts: int = 0, page_bytes: int | None = None) -> Any:
     """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts. A Mamba layer keeps
-    a state after each of `drafts` draft tokens."""
+    a state after each of `drafts` draft tokens, in pages that are padded to `page_bytes`."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
@@ -112,6 +112,7 @@ def spec_of(group: config.Group, drafts: int = 0) -> Any:
         dtypes=(torch.float32,),
         mamba_cache_mode=group.mode,
         num_speculative_blocks=drafts,
+        page_size_padded=page_bytes,
     )
 
 
@@ -120,11 +121,13 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all."""
     some = any(g.attention and not g.eagle for g in cfg.groups)
+    pages = [spec_of(group).page_size_bytes for group in cfg.groups]
+    padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(cfg.groups):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts), **flag))
+        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded), **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
@@ -136,14 +139,14 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
     layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
-    import vllm.v1.core.kv_cache_utils as utils
-
+    home, name = "vllm.v1.core", "get_kv_cache_config_from_groups"
+    laid = adapt.first([f"{home}.kv_cache_planning:{name}", f"{home}.kv_cache_utils:{name}"])
     cache = vllm_config.cache_config
-    cache.kv_cache_layout = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+    if hasattr(cache, "kv_cache_layout"):
+        common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
+        cache.kv_cache_layout = required_layout(vllm_config) or common
     cache.num_gpu_blocks_override = made.num_blocks
-    laid_out = utils.get_kv_cache_config_from_groups(
-        vllm_config, made.kv_cache_groups, POOL_BYTES_MAX
-    )
+    laid_out = laid(vllm_config, made.kv_cache_groups, POOL_BYTES_MAX)
     return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
 
 
@@ -152,7 +155,22 @@ def supports_groups(transfer: Any) -> bool:
     not a single group, and switches the hybrid manager off."""
     import vllm.distributed.kv_transfer.kv_connector.factory as home
 
-    return bool(home.KVConnectorFactory.supports_hma_config(transfer))
+    factory = home.KVConnectorFactory
+    if hasattr(factory, "supports_hma_config"):
+        return bool(factory.supports_hma_config(transfer))
+    children = transfer.kv_connector_extra_config.get("connectors", ())
+    kinds = [factory.get_connector_class_by_name(each["kv_connector"]) for each in children]
+    return all(map(home.supports_hma, [factory.get_connector_class(transfer), *kinds]))
+
+
+def required_layout(vllm_config: VllmConfig) -> str | None:
+    """The layout of the KV caches that the connector needs; None if any will do."""
+    import vllm.distributed.kv_transfer.kv_connector.factory as home
+
+    factory = home.KVConnectorFactory
+    kind: Any = factory.get_connector_class(vllm_config.kv_transfer_config)
+    layout: str | None = kind.get_required_kvcache_layout(vllm_config)
+    return layout
 
 
 def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
@@ -298,10 +316,11 @@ def request(
     priority: int = 0,
     arrival: int = 0,
     resumable: bool = False,
+    more: Mapping[str, Any] | None = None,
 ) -> Request:
     """A real Request as it arrives, with token ids or embeddings. `arrival` is the number of
     earlier arrivals on its engine, parts of sessions included. A session is `resumable` until its
-    last part is answered.
+    last part is answered. `more` are further arguments of `Request`.
     """
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
@@ -309,7 +328,7 @@ def request(
         extra_args={"kv_transfer_params": params} if params else None,
     )
     ids = token_ids(known.prompt)
-    further: dict[str, Any] = {}
+    further: dict[str, Any] = dict(more or {})
     if known.embeds:
         further["prompt_embeds"] = torch.tensor([[float(i)] * HIDDEN for i in ids])
     if priority:

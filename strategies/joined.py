@@ -14,11 +14,12 @@ from typing import NamedTuple, TypeAlias
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS, why_hidden
 from kvproof.model.because import because, reason
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
 from kvproof.model.records.record import Record
@@ -33,11 +34,18 @@ Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 Trim: TypeAlias = Callable[[Engine, Engine, Lists, Lists], Pairs]
 """What the worker of D makes of its own block lists and P's."""
 
-LISTS = ("paired_lists_are_equal", "paired_offsets_are_equal")
-TOKENS = ("prefill_and_decode_agree", "offered_tokens_are_loaded")
-KEPT = "nothing_reused_under_transfer"
-ASKED = (*LISTS, *TOKENS, KEPT, TRANSFERRED)
-"""The invariants that need both records."""
+TRANSFER = frozenset({Need.PAIRED_BLOCKS, Need.LOADED_FROM_P})
+"""What both records show of a transfer that reads."""
+
+SHOWN = TRANSFER | {Need.OFFERED, Need.BLOCKS_IN_TRANSFER}
+"""What both records show of the requests that they share."""
+
+CHECKED = tuple(each for each in CHECKS.values() if SHOWN.issuperset(each.needs))
+"""The checks that both records together are asked."""
+
+ASKED = (*(each.id for each in CHECKED), TRANSFERRED)
+NECESSARY = tuple(each.id for each in CHECKED if TRANSFER.issuperset(each.needs))
+"""The checks without which nothing is known of a transfer."""
 
 
 class Sent(NamedTuple):
@@ -64,7 +72,7 @@ class Taken(NamedTuple):
 
 @dataclass
 class Judged:
-    """What both records together show: the number of joined requests, how often each invariant had
+    """What both records together show: the number of joined requests, how often each check had
     something to judge, why one was not judged, the findings, and by request of D the blocks that
     its worker pairs."""
 
@@ -76,28 +84,31 @@ class Judged:
 
 
 def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
-    """Ask the invariants about each request that both records have. Without a `trim`, `why_not`
-    says why there is none."""
+    """Ask the checks about each request that both records have. Without a `trim`, `why_not` says
+    why there is none."""
     cluster = pair(prefill.header.engine, decode.header.engine)
-    judged = Judged()
+    judged, hidden = Judged(), dict[Need, str]()
     if trim is None:
-        judged.skipped |= dict.fromkeys(LISTS, why_not)
+        hidden[Need.PAIRED_BLOCKS] = why_not
     elif why := _unpaired(cluster):
         trim = None
-        judged.skipped |= dict.fromkeys(LISTS, why)
+        hidden[Need.PAIRED_BLOCKS] = why
     if not prefill.header.clock or prefill.header.clock != decode.header.clock:
-        judged.skipped[KEPT] = "the clocks of the two machines cannot be compared"
+        hidden[Need.BLOCKS_IN_TRANSFER] = "the clocks of the two machines cannot be compared"
+    for check in CHECKED:
+        if why := why_hidden(check, hidden):
+            judged.skipped[check.id] = why
     given, first = sent(prefill), set()
     for taken in took(decode):
         source = given.get(taken.remote.request)
         if source is None or taken.admitted is None or not taken.tables:
             continue
         judged.requests += 1
-        names = [name for name in ASKED if name not in judged.skipped]
+        shown = set(SHOWN.difference(hidden))
         if taken.remote.request in first or _lease_over(prefill, source, taken):
-            names = [name for name in names if name != KEPT]
+            shown.discard(Need.BLOCKS_IN_TRANSFER)
         first.add(taken.remote.request)
-        _judge(cluster, source, taken, trim, [n for n in names if n != TRANSFERRED], judged)
+        _judge(cluster, source, taken, trim, shown, judged)
         _compare(cluster, prefill, decode, taken, judged)
     judged.skipped.setdefault(
         TRANSFERRED, "the records have no sums of it; KVPROOF_BYTES=1 adds them"
@@ -207,7 +218,7 @@ def _judge(
     source: Sent,
     taken: Taken,
     trim: Trim | None,
-    names: list[str],
+    shown: set[Need],
     judged: Judged,
 ) -> None:
     p, d = cluster.prefill, cluster.decode
@@ -220,8 +231,9 @@ def _judge(
         judged.pairs[taken.name] = trim(p, d, taken.blocks, remote)
         transfer = transfer._replace(pairs=judged.pairs[taken.name])
     else:
-        names = [name for name in names if name not in LISTS]
-    kept = source.freed_s is None or source.freed_s >= taken.at_s or KEPT not in names
+        shown.discard(Need.PAIRED_BLOCKS)
+    kept = source.freed_s is None or source.freed_s >= taken.at_s
+    kept |= Need.BLOCKS_IN_TRANSFER not in shown
     sending = RequestState(taken.name, SENDING, "", 0, 1, tables=source.tables)
     loading = RequestState(taken.name, LOADING, "", 0, 1, tables=taken.tables)
     loading = loading._replace(hit=hit, external=external)
@@ -238,6 +250,7 @@ def _judge(
     )
     if not external:  # D has all of it, and reads nothing
         step = step._replace(after=State(engines, (offered.to(Phase.RELEASING),)))
-        names = [name for name in names if name == TOKENS[1]]
-    judged.asked.update(names)
-    judged.findings += broken(cluster, step, [INVARIANTS[name] for name in names])
+        shown &= {Need.OFFERED}
+    asked = [check for check in CHECKED if shown.issuperset(check.needs)]
+    judged.asked.update(check.id for check in asked)
+    judged.findings += broken(cluster, step, asked)

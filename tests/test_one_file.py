@@ -17,7 +17,7 @@ from tests.renamed_vllm import renamed
 
 NEW = Path(__file__).parent / "testdata" / "one_file"
 INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
-GUARD, DEVIATION = "only_a_step_lets_run", "finished_request_is_kept_running"
+GUARD, DEVIATION = "whoever_is_scheduled_computes", "finished_request_is_kept_running"
 FILES = {
     f"invariants/{INVARIANT}.py",
     f"model/faults/{FAULT}.py",
@@ -31,6 +31,20 @@ HOLD_THE_LISTS = (
     *("shows_nothing", "stories_and", "example_is_of_a_guard", "every_guard_in_every_state"),
 )
 """Tests that go over all invariants, faults, guards or deviations at once."""
+
+OF_ALL = ("test_reference", "test_asked", "test_killed_by", "test_severity", "test_catalogue")
+"""Files of tests that are about the lists as a whole."""
+
+WATCHED = f"""
+from tests.test_watch import CLUSTERS, Watched
+
+def test_watched():
+    watched = Watched()
+    watched.run(CLUSTERS["full"])
+    assert not watched.found
+    assert watched.asked["{INVARIANT}"]
+    assert watched.asked["{GUARD}"]
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +93,8 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
 
 
 def test_the_copy_keeps_its_tests(tree: Path) -> None:
-    """The deviation gets its finding: a folder with a trace, a reproducer and what is told."""
+    """The deviation gets its finding: a folder with a trace, a reproducer and what is told. The
+    generated pages are made anew by the command that the how-to pages name."""
     found = answer(
         tree, "explore", "--fault", FAULT, "--invariant", INVARIANT, "--fail-on", "bookkeeping"
     )
@@ -92,10 +107,29 @@ def test_the_copy_keeps_its_tests(tree: Path) -> None:
     told += f"an example, which breaks `{INVARIANT}`.\n"
     told += "\n## On a real engine\n\nNot seen on a real engine, because it is an example.\n"
     (folder / "README.md").write_text(told, encoding="utf-8")
+    made = run(tree, "pytest", "-q", "tests/test_reference.py", "--rewrite")
+    rewritten = {"asked.md", "faults.md", "invariants.md"}
+    assert {name for name in rewritten if name in made.stdout} == rewritten, made.stdout
+    done = run(tree, "pytest", "-q", "-m", "not live", *(f"tests/{name}.py" for name in OF_ALL))
+    assert done.returncode == 0, done.stdout
     asked = " or ".join((INVARIANT, FAULT, GUARD, DEVIATION, *HOLD_THE_LISTS))
     done = run(tree, "pytest", "-q", "tests", "-m", "not live", "-k", f"({asked}) and not one_file")
     assert done.returncode == 0, done.stdout
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 30
+
+
+def test_the_new_checks_are_asked_by_every_machine_that_shows_what_they_need(tree: Path) -> None:
+    for name in (INVARIANT, GUARD):
+        [told] = answer(tree, "explain", name)["explanations"]
+        assert told["where"].endswith("on the model and on driven vLLM; and by the sanitizer")
+
+
+@pytest.mark.live
+def test_the_sanitizer_asks_the_new_checks(tree: Path) -> None:
+    (tree / "tests" / "test_new.py").write_text(WATCHED, encoding="utf-8")
+    done = run(tree, "pytest", "-q", "tests/test_new.py")
+    (tree / "tests" / "test_new.py").unlink()
+    assert "\n1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.live

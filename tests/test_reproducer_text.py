@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.reproducer import choosing, running
 from kvproof.live.reproducer.choosing import Claim, Seen
 from kvproof.live.reproducer.drafting import Draft, drafted, observing
-from kvproof.live.reproducer.facts import NO_BASE, ORDER, SUBJECTS, Fact
+from kvproof.live.reproducer.facts import NEAREST, NO_BASE, Fact
 from kvproof.live.reproducer.layout import assigned, call, literal
 from kvproof.live.reproducer.library import fitted, library
 from kvproof.live.reproducer.wording import generated
 from kvproof.model.because import About
 from kvproof.model.finding import Finding
+from kvproof.model.subjects import Subject
 from tests.findings import FINDINGS, trace_of
 from tests.reasons import said
 
@@ -36,7 +36,7 @@ def draft(name: str) -> Draft:
 WRITTEN = [name for name in FINDINGS if not trace_of(name).cluster.pushes]
 
 
-def claim_of(made: Draft, kind: str) -> Claim:
+def claim_of(made: Draft, kind: Subject) -> Claim:
     """A claim after the last statement about the last fact of this kind."""
     fact = [fact for fact in made.facts if fact.kind == kind][-1]
     steps = [i for i, p in enumerate(made.pieces) if p.step and p.engine == fact.engine]
@@ -47,23 +47,29 @@ def claim_of(made: Draft, kind: str) -> Claim:
 def texts() -> dict[str, str]:
     """A file for each finding, and one for each kind of fact."""
     made = {}
-    kinds = set(ORDER)
+    kinds = set(Subject) - {Subject.RAISES}
     for name in WRITTEN:
         one = draft(name)
         made[name] = generated(one, Claim(len(one.pieces) - 1, None, None, "died"), name)
-        for kind in sorted(kinds & {fact.kind for fact in one.facts}):
-            made[f"{name}_{kind.replace(' ', '_')}"] = generated(one, claim_of(one, kind), name)
+        for kind in sorted(kinds & {fact.kind for fact in one.facts}, key=NEAREST.__getitem__):
+            made[f"{name}_{kind.name}"] = generated(one, claim_of(one, kind), name)
             kinds.remove(kind)
     assert not kinds
     return made
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("late_end_loses_session", "queues"), ("held_is_loaded_again", "present")]
+    ("name", "kind", "expected"),
+    [
+        ("late_end_loses_session", Subject.QUEUES, 1),
+        ("held_is_loaded_again", Subject.PRESENT, False),
+    ],
 )
-def test_a_reproducer_reads_like_this(golden: Golden, name: str, kind: str) -> None:
+def test_a_reproducer_reads_like_this(
+    golden: Golden, name: str, kind: Subject, expected: object
+) -> None:
     made = draft(name)
-    claim = claim_of(made, kind)._replace(expected=1 if kind == "queues" else False)
+    claim = claim_of(made, kind)._replace(expected=expected)
     golden(f"reproducer_{name}.txt", generated(made, claim, name))
 
 
@@ -117,16 +123,11 @@ def test_what_cannot_be_written_has_a_reason() -> None:
     assert "does not know the option" in why
 
 
-def test_the_subjects_are_invariants_and_kinds() -> None:
-    assert set(SUBJECTS) <= set(INVARIANTS)
-    assert {kind for kinds in SUBJECTS.values() for kind in kinds} <= set(ORDER)
-
-
 FACTS = (
-    Fact("table", "table", "E", "r0", 0),
-    Fact("computed", "computed", "E", "r0"),
-    Fact("other", "computed", "E", "r1"),
-    Fact("wrong", "miscounted", "E", right=[]),
+    Fact("table", Subject.TABLE, "E", "r0", 0),
+    Fact("computed", Subject.COMPUTED, "E", "r0"),
+    Fact("other", Subject.COMPUTED, "E", "r1"),
+    Fact("wrong", Subject.MISCOUNTED, "E", right=[]),
 )
 ABOUT = Finding("request_reads_its_own_prefix", said("a", "b"), About("E", "r0"))
 
@@ -175,7 +176,7 @@ def test_a_death_on_head_alone_is_asserted() -> None:
 def test_a_run_that_leaves_the_trace_is_noticed() -> None:
     trace, made = trace_of("late_end_loses_session"), draft("late_end_loses_session")
     step = next(i for i, piece in enumerate(made.pieces) if piece.step)
-    values: list[Any] = [9 if fact.kind == "scheduled" else 0 for fact in made.facts]
+    values: list[Any] = [9 if fact.kind is Subject.SCHEDULED else 0 for fact in made.facts]
     seen = [Seen(None, [0] * len(values))] * step + [Seen(None, values)]
     why = choosing.departs(trace.events, made.pieces, made.facts, seen)
     assert why.startswith("the statements do not follow the trace: in step")
@@ -212,7 +213,7 @@ def test_an_outcome_is_what_pytest_says(tmp_path: Path, text: str, outcome: str)
 
 
 def test_what_the_invariant_speaks_of_comes_before_what_differs_earlier() -> None:
-    facts = (FACTS[1], Fact("queues", "queues", "E", "r0"))
+    facts = (FACTS[1], Fact("queues", Subject.QUEUES, "E", "r0"))
     pieces = [p._replace(engine="E") for p in draft("late_end_loses_session").pieces]
     head = [Seen(None, [1, 2]), Seen(None, [1, 2])]
     base = [Seen(None, [1, 1]), Seen(None, [4, 1])]

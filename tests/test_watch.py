@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kvproof.live.watch.not_judged import JUDGED
+from kvproof.live.watch.shown import JUDGED, Views
 from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
@@ -24,6 +24,8 @@ PRESETS: dict[str, tuple[str, ...]] = {
         *("every_request_in_one_queue", "truncated_at_most_once", "worker_forgets_who_left"),
         *("hit_holds_in_every_group", "hit_is_the_longest", "repeated_prompt_hits"),
         *("request_reads_its_own_prefix", "all_blocks_return", "idle_engine_keeps_nothing"),
+        *("step_keeps_its_limits", "admitted_request_was_waiting", "hit_blocks_are_cached"),
+        *("only_a_step_takes_blocks", "entry_is_lost_with_its_block"),
     ),
     "hybrid-evicting": (
         *("no_more_is_held_than_is_read", "new_blocks_are_zeroed", "zeroed_blocks_are_new"),
@@ -41,7 +43,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "partial": ("state_read_is_state_at_computed", "writer_is_alone"),
     "events-hybrid": ("events_carry_their_tokens", "events_replay_to_the_cache"),
 }
-"""Presets, and invariants that have something to judge on them."""
+"""Presets, and checks that have something to judge on them."""
 
 
 class Watched:
@@ -83,10 +85,13 @@ def test_a_watcher_finds_nothing_but_what_the_driver_finds(name: str) -> None:
     assert [each for each in PRESETS[name] if not watched.asked[each]] == []
 
 
-def test_all_that_a_watcher_judges_has_something_to_judge() -> None:
-    """No preset has an engine that stands still: a finding on a real engine shows that."""
+def test_every_view_of_a_watcher_has_something_to_show() -> None:
+    """No preset has an engine that dies, or stands still: findings on real engines show that. A
+    check that needs no other facts is asked wherever its view has something to show."""
     judged_here = {name for names in PRESETS.values() for name in names}
-    assert judged_here | {"engine_survives", "step_makes_progress"} == set(JUDGED)
+    assert judged_here <= set(JUDGED)
+    seen = {view for view in Views if judged_here & {check.id for check in view.value.checks}}
+    assert set(Views) - seen == {Views.DEATH, Views.PROGRESS}
 
 
 ALL = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES | mistakes_of_steps.MISTAKES
@@ -99,6 +104,81 @@ SEEN = {
     "prediction_forgets_hits": "full",
     "no_align_split": "hybrid-chunked",
 }
+
+
+def more_than_the_batch(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler.schedule
+
+    def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.max_num_running_reqs = self.max_num_active_reqs = 10
+        return original(self, *args, **kwargs)
+
+    patch.setattr(Scheduler, "schedule", schedule)
+
+
+def output_takes_a_block(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler.update_from_output
+
+    def update_from_output(self: Any, *args: Any, **kwargs: Any) -> Any:
+        pool = self.kv_cache_manager.block_pool
+        pool.touch([pool.blocks[1]])
+        return original(self, *args, **kwargs)
+
+    patch.setattr(Scheduler, "update_from_output", update_from_output)
+
+
+def entries_go_with_their_requests(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.block_pool import BlockPool
+
+    original = BlockPool.free_blocks
+
+    def free_blocks(self: Any, ordered_blocks: Any) -> None:
+        blocks = list(ordered_blocks)
+        original(self, blocks)
+        for block in blocks:
+            if block.ref_cnt == 0:
+                self._maybe_evict_cached_block(block)
+
+    patch.setattr(BlockPool, "free_blocks", free_blocks)
+
+
+def hit_in_another_order(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.get_computed_blocks
+
+    def get_computed_blocks(self: Any, request: Any) -> Any:
+        blocks, *others = original(self, request)
+        for group in blocks.blocks:
+            if isinstance(group, list):
+                group.reverse()
+        return (blocks, *others)
+
+    patch.setattr(KVCacheManager, "get_computed_blocks", get_computed_blocks)
+
+
+AGAINST_GUARDS = {
+    "step_keeps_its_limits": (more_than_the_batch, "resetting-limited"),
+    "only_a_step_takes_blocks": (output_takes_a_block, "full"),
+    "entry_is_lost_with_its_block": (entries_go_with_their_requests, "full"),
+    "hit_blocks_are_cached": (hit_in_another_order, "full"),
+}
+
+
+@pytest.mark.parametrize("guard", AGAINST_GUARDS)
+def test_a_step_that_the_spec_forbids_is_seen(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, preset = AGAINST_GUARDS[guard]
+    plant(monkeypatch)
+    watched = Watched()
+    for seed in range(4):
+        watched.run(CLUSTERS[preset], seed)
+        if guard in watched.found:
+            break
+    assert guard in watched.found, watched.found
 
 
 @pytest.mark.parametrize("name", SEEN)

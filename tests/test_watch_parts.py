@@ -9,65 +9,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.watch.summary import Summary
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
-from tests.conftest import CAREFUL, rewritten
+from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
 from tests.reasons import said
-
-PAGE = Path(__file__).parent.parent / "docs" / "watched.md"
-
-HEAD = """# What a watcher judges
-
-The [sanitizer](sanitizer.md) asks the invariants about parts of a running engine. This page says
-about which parts each invariant is asked, or why no watcher can judge it. Where a part is not
-known, it is not judged, and the summary counts it.
-
-| invariant | asked about |
-|---|---|
-"""
-
-
-def page() -> str:
-    """The page, from the parts and the reasons."""
-    from kvproof.live.watch.parts.registry import PARTS
-
-    lines = []
-    for name in INVARIANTS:
-        parts = [part for part in PARTS if name in part.judges]
-        about = " ".join(_first(part.__doc__ or "") for part in parts)
-        about = about or "Each exception that a step raises."
-        reason = f"Not judged. {NOT_JUDGED[name]}" if name in NOT_JUDGED else about
-        lines.append(f"| `{name}` | {reason} |")
-    return HEAD + "\n".join(lines) + "\n"
-
-
-def _first(text: str) -> str:
-    """The first sentence of a docstring."""
-    return " ".join(text.split()).split(". ")[0].rstrip(".") + "."
-
-
-@pytest.mark.live
-def test_the_page_says_what_is_judged(pytestconfig: pytest.Config) -> None:
-    made, text = page(), PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    if pytestconfig.getoption("--rewrite") and made != text:
-        PAGE.write_text(made, encoding="utf-8")
-        pytestconfig.stash[rewritten].append(PAGE.name)
-        return
-    assert made == text, f"the page differs: if that is right run pytest --rewrite, {CAREFUL}"
-
-
-@pytest.mark.live
-def test_each_invariant_is_judged_or_has_a_reason() -> None:
-    from kvproof.live.watch.parts.registry import PARTS
-
-    by_parts = {name for part in PARTS for name in part.judges}
-    assert by_parts | {"engine_survives"} == set(JUDGED)
-    assert set(JUDGED) | set(NOT_JUDGED) == set(INVARIANTS)
-    assert all(why.endswith(".") and why.count(". ") == 0 for why in NOT_JUDGED.values())
 
 
 def test_the_numbers_of_two_processes_are_added() -> None:
@@ -361,3 +310,39 @@ def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: i
     [question] = Priority(seen).questions()
     held = {each.id: bool(each.tables) for each in question.step.before.engines[0].requests}
     assert held == {"s": True, "w": False}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("status", "fate", "holds"),
+    [
+        (WAITING, COUNTS, True),
+        (PREEMPTED, VOID, True),
+        (RUNNING, COUNTS, False),
+        (WAITING, LATE, False),
+    ],
+)
+def test_an_admission_is_judged_by_what_the_request_was(
+    status: str, fate: str, holds: bool
+) -> None:
+    """As it was before the step, and not what the step has made of it."""
+    from kvproof.live.watch.happening import Admitted, Happening
+    from kvproof.live.watch.parts.steps import Admissions
+
+    event = Happening()
+    event.what, event.choices = "schedule", [Admit("r", 0, 0)]
+    event.admitted = [Admitted("r", status, (Flight("r", 1, samples=True, fate=fate),))]
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=None,
+        slices=None,
+        flights=SimpleNamespace(known=True),
+        cfg=SimpleNamespace(name="E", overlaps=True),
+        unjudged=Counter(),
+    )
+    [(step, _)] = Admissions(seen).questions()
+    found = [*broken(CLUSTERS["async"], step, [CHECKS["admitted_request_was_waiting"]])]
+    assert (not found) == holds
+    seen.flights.known = False
+    assert not list(Admissions(seen).questions())
+    assert sum(seen.unjudged.values()) == 1

@@ -30,5 +30,7 @@ RULE = Rule(
     name="no call of the connector, and none that follows its answers, raises an exception",
     origin="vllm#46231, vllm#43281",
     severity=Severity.CRASH,
+    counts="steps",
+    otherwise="no step was made",
     judge=judge,
 )

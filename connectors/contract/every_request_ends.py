@@ -36,5 +36,7 @@ RULE = Rule(
     name="a request ends when nothing more arrives and the engine runs on",
     origin="get_num_new_matched_tokens, get_finished; vllm#49328",
     severity=Severity.HANG,
+    counts="loads",
+    otherwise="no load was promised",
     judge=judge,
 )

@@ -33,5 +33,7 @@ RULE = Rule(
     name="blocks that are reported as failed belong to requests that are loading",
     origin="get_block_ids_with_load_errors",
     severity=Severity.CRASH,
+    counts="failures",
+    otherwise="it reported no failed block",
     judge=judge,
 )

@@ -49,5 +49,7 @@ RULE = Rule(
     name="when nothing more arrives, every block is free at last",
     origin="request_finished, get_finished; vllm#42611, vllm#43742",
     severity=Severity.LEAK,
+    counts="kept requests",
+    otherwise="it kept no blocks of an ended request",
     judge=judge,
 )

@@ -38,5 +38,7 @@ RULE = Rule(
     name="a connector writes only to slots of a loading request that are still to be filled",
     origin="start_load_kv; update_state_after_alloc",
     severity=Severity.WRONG_TOKENS,
+    counts="writes",
+    otherwise="it wrote nothing",
     judge=judge,
 )

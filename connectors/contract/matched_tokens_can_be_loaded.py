@@ -42,5 +42,7 @@ RULE = Rule(
     name="the number of matched tokens is from 0 to the tokens that are left",
     origin="get_num_new_matched_tokens; Scheduler.schedule",
     severity=Severity.CRASH,
+    counts="answers",
+    otherwise="it was never asked",
     judge=judge,
 )

@@ -38,5 +38,7 @@ RULE = Rule(
     name="when a load is over, each promised token is loaded in each layer",
     origin="get_num_new_matched_tokens, wait_for_layer_load, get_finished; vllm#50558",
     severity=Severity.WRONG_TOKENS,
+    counts="promised tokens",
+    otherwise="no load was promised",
     judge=judge,
 )

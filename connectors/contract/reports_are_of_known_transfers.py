@@ -33,5 +33,7 @@ RULE = Rule(
     name="the worker reports each transfer once, and only transfers that are under way",
     origin="get_finished; Scheduler._update_from_kv_xfer_finished; vllm#43371, vllm#51595",
     severity=Severity.CRASH,
+    counts="reports",
+    otherwise="it reported no end of a transfer",
     judge=judge,
 )

@@ -32,5 +32,7 @@ RULE = Rule(
     name="each slot that a step reads holds the KV of the request's own tokens",
     origin="attention; vllm#49285, vllm#44599",
     severity=Severity.WRONG_TOKENS,
+    counts="reads",
+    otherwise="no step read anything",
     judge=judge,
 )

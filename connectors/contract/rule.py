@@ -29,11 +29,14 @@ class Past:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `judge`
-    yields the reasons if a fact breaks the rule."""
+    """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `counts`
+    names what it judges, as a run counts it. If a run has none, `otherwise` says why it was not
+    judged. `judge` yields the reasons if a fact breaks the rule."""
 
     id: str
     name: str
     origin: str
     severity: Severity
+    counts: str
+    otherwise: str
     judge: Callable[[Fact, Past], Iterator[Because]]

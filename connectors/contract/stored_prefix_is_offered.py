@@ -29,5 +29,7 @@ RULE = Rule(
     name="a prompt whose blocks were stored is offered again",
     origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
     severity=Severity.LOST_PERFORMANCE,
+    counts="prompts that came again",
+    otherwise="it does not say that it keeps each prompt",
     judge=judge,
 )

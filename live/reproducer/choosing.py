@@ -5,15 +5,19 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.step_makes_progress import COULD_SCHEDULE
-from kvproof.live.reproducer.facts import NO_BASE, ORDER, SUBJECTS, Fact, hangs
+from kvproof.live.reproducer.facts import NEAREST, NO_BASE, Fact, hangs, subjects
 from kvproof.live.reproducer.pieces import Piece
 from kvproof.model.events import Compute, Event, Preempt, Schedule
 from kvproof.model.finding import Finding
+from kvproof.model.subjects import Subject
 
-BLOCK_IDS = ("table", "cached", "prefixes", "references", "free", "lost", "params")
+BLOCK_IDS = (
+    *(Subject.TABLE, Subject.CACHED, Subject.PREFIXES, Subject.REFERENCES),
+    *(Subject.FREE, Subject.LOST, Subject.PARAMS),
+)
 """Kinds of facts that say little about a cause: they differ wherever something differs."""
 
-MAY_RAISE = ("read",)
+MAY_RAISE = (Subject.READ,)
 """Kinds of facts that are computed by functions of vLLM, which must not raise."""
 
 
@@ -57,7 +61,7 @@ def claims(
     raises: list[Claim] = []
     if head and head[last].raised and (base is None or _survives(base, last)):
         raises = [Claim(last, None, None, head[last].raised)]
-    if finding.invariant == "engine_survives" and raises:
+    if subjects(finding)[:1] == (Subject.RAISES,) and raises:
         return raises
     found: list[tuple[Any, Claim]] = []
     for index, seen in enumerate(head):
@@ -97,15 +101,15 @@ def _dies(value: Any) -> bool:
 
 def _dies_of(finding: Finding, fact: Fact, ours: Any) -> bool:
     """Whether a function of vLLM raised where a fact is computed, and the finding is this death."""
-    dead = finding.invariant in ("engine_survives", "paired_lists_are_equal")
+    dead = Subject.RAISES in subjects(finding)
     return dead and fact.kind in MAY_RAISE and not has_value(ours) and _dies(ours)
 
 
 def _expected(finding: Finding, fact: Fact, theirs: Any, alone: bool) -> Any:
     """The value that a fact must have."""
-    speaks = fact.kind in SUBJECTS.get(finding.invariant, ())
+    speaks = fact.kind in subjects(finding)
     if alone:
-        finishes = fact.kind == "present" and speaks and _waits(finding, fact)
+        finishes = fact.kind is Subject.PRESENT and speaks and _waits(finding, fact)
         return False if finishes else fact.right if speaks else NO_BASE
     if fact.right is not NO_BASE and theirs != fact.right:
         return NO_BASE
@@ -128,12 +132,12 @@ def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
     may change others on purpose. Then the earliest, because what differs first is the cause."""
     fact, about = claim.fact, finding.about
     assert fact is not None
-    subjects = SUBJECTS.get(finding.invariant, ())
-    speaks = fact.kind in subjects
+    nearest = subjects(finding)
+    speaks = fact.kind in nearest
     apart = 4 * bool(about.engine and fact.engine != about.engine)
     apart += 2 * bool(about.request and fact.request and fact.request != about.request)
     apart += about.group is not None and fact.group is not None and fact.group != about.group
-    rank = subjects.index(fact.kind) if speaks else len(subjects) + ORDER.index(fact.kind)
+    rank = nearest.index(fact.kind) if speaks else len(nearest) + NEAREST[fact.kind]
     wrong = speaks and fact.right is not NO_BASE
     far = piece.engine != fact.engine
     vague = fact.kind in BLOCK_IDS and not speaks
@@ -154,7 +158,7 @@ def departs(
         found = {
             fact.request: value
             for fact, value in zip(facts, seen.facts, strict=True)
-            if fact.kind == "scheduled" and fact.engine == event.engine and value
+            if fact.kind is Subject.SCHEDULED and fact.engine == event.engine and value
         }
         found = {name: value for name, value in found.items() if has_value(value)}
         if found != wanted:

@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 from kvproof.live.reproducer import script
-from kvproof.live.reproducer.facts import Fact, facts, hangs
+from kvproof.live.reproducer.facts import Fact, facts, hangs, subjects
 from kvproof.live.reproducer.pieces import Piece, Writer
 from kvproof.live.reproducer.settings import Settings, settings, unsupported
 from kvproof.model.config import Cluster
 from kvproof.model.finding import Finding
+from kvproof.model.subjects import Subject
 from kvproof.model.traces.trace import Trace
 
 STEPS = 20
@@ -43,7 +44,7 @@ def drafted(trace: Trace) -> Draft | str:
     pieces = writer.pieces(trace.events)
     if hangs(finding):
         pieces.append(_run_on(cluster, len(trace.events)))
-    start = script.started(cluster, writer, finding.invariant == "predicted_is_taken")
+    start = script.started(cluster, writer, Subject.PREDICTED in subjects(finding))
     looks = tuple(facts(cluster, finding))
     return Draft(cluster, finding, chosen, start, tuple(pieces), looks)
 

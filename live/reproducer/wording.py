@@ -3,13 +3,12 @@
 import re
 from typing import Any
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.reproducer import script
 from kvproof.live.reproducer.choosing import MUST_NOT_RAISE, Claim
 from kvproof.live.reproducer.drafting import Draft
 from kvproof.live.reproducer.layout import WIDTH, assigned, call, comment, literal, message, prose
 from kvproof.model.finding import Finding
-from kvproof.model.spec.registry import GUARDS
 
 RUN = "python -m pytest --noconftest -p no:cacheprovider"
 
@@ -30,9 +29,10 @@ def generated(draft: Draft, claim: Claim, name: str) -> str:
 
 def _sentence(finding: Finding) -> tuple[str, str]:
     """What must be true, and where it comes from."""
-    check = INVARIANTS.get(finding.invariant) or GUARDS.get(finding.invariant)
-    origin = str(getattr(check, "origin", ""))
-    return check.name if check else finding.invariant, origin if "vllm#" in origin else ""
+    check = CHECKS.get(finding.invariant)
+    if check is None:
+        return finding.invariant, ""
+    return check.name, check.origin if "vllm#" in check.origin else ""
 
 
 def _docstring(finding: Finding, name: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
-from kvproof.live.watch.happening import Looked
+from kvproof.live.watch.happening import Admitted, Looked
 from kvproof.live.watch.hooks import Arguments
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.worker import Worker
@@ -98,6 +98,7 @@ class Calls:
         hit = kwargs.get("num_new_computed_tokens", 0)
         external = kwargs.get("num_external_computed_tokens", 0)
         event.choices.append(Admit(name, hit, external))
+        self._was(request)
         if external:
             self.noted.trust(1)
         if name in self.noted.requests:
@@ -107,6 +108,13 @@ class Calls:
             watched.loads = self._taken_for_connector(name, watched.hit + external)
             self.noted.admitted.append(watched)
             event.looked.append(Looked(watched, watched.hit, external, self._since))
+
+    def _was(self, request: Any) -> None:
+        """Note a request before the step that admits it, or finishes its load, sets its status."""
+        flights = self.noted.flights
+        parts = tuple(part for part, _ in flights.of(request)) if flights.steps else ()
+        name = request.request_id
+        self.noted.event.admitted.append(Admitted(name, self.slices.status(request), parts))
 
     def _taken_for_connector(self, name: str, end: int) -> Lists:
         """The blocks that an admission took for tokens before `end`: the connector fills them."""
@@ -141,6 +149,7 @@ class Calls:
         name = request.request_id
         self.noted.current, self.noted.touched[name] = request, None
         self.noted.event.choices.append(FinishLoad(name))
+        self._was(request)
         if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
             watched = self.noted.requests[name]
             self.noted.refresh(name)
@@ -166,6 +175,7 @@ class Calls:
     def invalid(self, invalid: Iterable[int], scheduled: Any = (), *_: Any, **__: Any) -> Noting:
         """A load has not filled these blocks."""
         blocks = set(invalid)
+        self.noted.event.invalid = True
         for number in blocks:
             self.contents.undo(number, 0)
         for name in scheduled:
@@ -178,13 +188,18 @@ class Calls:
     def takes(self, *_: Any, **__: Any) -> Noting:
         blocks = yield None
         self._changed(blocks)
+        event = self.noted.event
         for block in blocks:
             self.contents.take(block.block_id)
             self._taken.append(block.block_id)
+            event.fresh.append(block.block_id)
+            if not event.in_step:
+                event.references.setdefault(block.block_id, 0)
 
     def gives_back(self, ordered_blocks: Iterable[Any], *others: Any, **named: Any) -> Noting:
         blocks = list(ordered_blocks)
         self._changed(blocks)
+        self._counts(blocks)
         for block in blocks:
             self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
         yield (blocks, *others), named
@@ -192,7 +207,15 @@ class Calls:
     def touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
         rows = blocks if blocks and isinstance(blocks[0], list | tuple) else (blocks,)
         self._changed(chain(*rows))
+        self._counts(chain(*rows))
         yield None
+
+    def _counts(self, blocks: Iterable[Any]) -> None:
+        """Note reference counts before they change, if not by a step."""
+        event = self.noted.event
+        if not event.in_step:
+            for block in blocks:
+                event.references.setdefault(block.block_id, block.ref_cnt)
 
     def _changed(self, blocks: Iterable[Any]) -> None:
         """Note blocks whose reference counts change."""
@@ -220,6 +243,7 @@ class Calls:
         if removed is not None:
             event, noted = self.noted.event, self.noted
             event.lost = len(event.keys) - 1 if event.lost is None else event.lost
+            event.unmapped.append((key, number))
             self.slices.mapped.remove((number,), key)
             if key in self.slices.ends and self.map.get_one_block(key) is None:
                 del self.slices.ends[key]

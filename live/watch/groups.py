@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import force_setattr
 
 from kvproof.model.config import Group
+from kvproof.model.needs import Need
 
 
 class Unknown(Exception):
@@ -68,14 +69,14 @@ def spec_of(group: Any) -> Any:
     return next(iter(layers.values())) if layers else spec
 
 
-def held_differently(groups: Iterable[Any]) -> dict[str, str]:
-    """The invariants that say too little of these groups, with the reason."""
+def held_differently(groups: Iterable[Any]) -> dict[Need, str]:
+    """What these groups keep otherwise than the checks know, with the reason."""
     specs = [spec_of(each) for each in groups]
-    skipped: dict[str, str] = {}
+    hidden: dict[Need, str] = {}
     if any(getattr(spec, "extra_retained_tokens", 0) for spec in specs):
         why = "windows keep tokens for a drafter of several modules"
-        skipped |= dict.fromkeys(("no_more_is_held_than_is_read", "repeated_prompt_hits"), why)
+        hidden[Need.WINDOWS_KEPT] = why
     if any(getattr(spec, "num_prefill_checkpoint_blocks", 0) for spec in specs):
         why = "Mamba layers keep a state inside the last chunk of a prompt"
-        skipped |= dict.fromkeys(("no_more_is_held_than_is_read", "table_fits_its_tokens"), why)
-    return skipped
+        hidden[Need.STATES_KEPT] = why
+    return hidden

@@ -3,6 +3,16 @@
 from typing import Any, NamedTuple
 
 from kvproof.model.events import Choice
+from kvproof.model.state import Flight
+
+
+class Admitted(NamedTuple):
+    """A request that is admitted, or whose load is finished, as it was before: its status, and its
+    parts of the steps in flight."""
+
+    request: str
+    status: str
+    flights: tuple[Flight, ...]
 
 
 class Looked(NamedTuple):
@@ -27,7 +37,11 @@ class Happening:
     the transfer parameters of requests that end, with their computed tokens. `spoiled` are requests
     of the step whose load has failed, with the length of their answer before. `reports` are the KV
     events that are taken from the pool, None if nobody takes any. `writes` are those of requests
-    into blocks that are cached or shared."""
+    into blocks that are cached or shared. `admitted` are the requests that are admitted or whose
+    load is finished, as they were before. `fresh` are the blocks that were taken from the free
+    queue, and `unmapped` the keys that lost a block. `references` are the earlier reference counts
+    of blocks, if the event is no step (`in_step`). `invalid` says that blocks of a load were not
+    filled."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -49,6 +63,11 @@ class Happening:
         self.reports: list[Any] | None = None
         self.offers: list[tuple[str, int, Any]] = []
         self.spoiled: list[tuple[Any, int]] = []
+        self.admitted: list[Admitted] = []
+        self.fresh: list[int] = []
+        self.unmapped: list[tuple[Any, int]] = []
+        self.references: dict[int, int] = {}
+        self.in_step = self.invalid = False
 
     def had(self, since: int) -> dict[Any, int | None]:
         """The block that each key had before the change `since`, of the keys that change later."""

@@ -2,36 +2,39 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from kvproof.invariants.engine_survives import died
 from kvproof.invariants.invariant import Invariant, broken
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import why_hidden
 from kvproof.live.death import death_of
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.noted import Noted
 from kvproof.live.watch.parts.part import Part
 from kvproof.live.watch.parts.registry import PARTS
-from kvproof.model.because import because, reason
+from kvproof.live.watch.shown import View, Views
+from kvproof.model.events import Complete, Schedule
 from kvproof.model.finding import Finding
+from kvproof.model.needs import Need
+from kvproof.model.state import Engine, State
+from kvproof.model.step import Effects, Step
 
 Parts = dict[Part, list[Invariant]]
 
 
 class Violation(Exception):
-    """An invariant does not hold on a running engine."""
+    """A check does not hold on a running engine."""
 
 
 class Judge:
-    """Asks the invariants about parts of an engine.
+    """Asks the checks about parts of an engine.
 
     `report` is called for each finding, `say` for each mistake of kvproof, and `judged` after each
     event that was judged, with whether it is a step, and whether the engine has nothing more to do.
     `steps` counts the steps, `trusted` the loads that are taken to be right. `skipped` has the
-    invariants that mean nothing on this engine, with the reason, and `why_off` what is not judged
-    any more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
+    checks that need what this engine does not show, with the reason, and `why_off` what is judged
+    no more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
     should be."""
 
     passed_on = (Violation,)
@@ -54,44 +57,56 @@ class Judge:
         self.by_hand = self.no_bytes = ""
 
     def parts(self, seen: Noted) -> Parts:
-        """The parts of an engine, each with its invariants. The judge does not keep them: it may be
+        """The parts of an engine, each with its checks. The judge does not keep them: it may be
         kept longer than the engine."""
-        parts: Parts = {}
         self.unjudged, self.trusted = seen.unjudged, seen.trusted
+        parts: Parts = {}
         for part in (each(seen) for each in PARTS):
-            skipped = part.skipped()
-            self.skipped |= {name: skipped[name] for name in part.judges if name in skipped}
-            names = [name for name in part.judges if name not in skipped]
-            if names:
-                parts[part] = [INVARIANTS[name] for name in names]
-        return parts
+            parts[part] = list(self._shown(part.view, part.hidden()))
+        return {part: checks for part, checks in parts.items() if checks}
+
+    def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Invariant]:
+        """The checks that a view of this engine is asked."""
+        for check in view.checks:
+            if why := why_hidden(check, hidden):
+                self.skipped[check.id] = why
+            else:
+                yield check
 
     def look(self, seen: Noted, parts: Parts) -> None:
         """Judge what an event has touched."""
-        for part, invariants in list(parts.items()):
+        for part, checks in list(parts.items()):
             try:
-                self._ask(part, invariants, seen)
+                self._ask(part, checks, seen)
             except self.passed_on:
                 raise
             except MISTAKES as error:
                 names = ", ".join(each.id for each in parts.pop(part))
                 self.mistake(error, f"it judges {names} no more")
 
-    def _ask(self, part: Part, invariants: list[Invariant], seen: Noted) -> None:
+    def _ask(self, part: Part, checks: list[Invariant], seen: Noted) -> None:
         for step, times in part.questions():
-            for invariant in invariants:
-                self.asked[invariant.id] += times
-                for finding in broken(seen.cluster, step, [invariant]):
-                    part.found(finding)
-                    self.report(finding, seen.history)
+            for finding in self._findings(step, seen, checks, times):
+                part.found(finding)
+                self.report(finding, seen.history)
+
+    def _findings(
+        self, step: Step, seen: Noted, checks: Iterable[Invariant], times: int = 1
+    ) -> Iterator[Finding]:
+        for check in checks:
+            self.asked[check.id] += times
+            yield from broken(seen.cluster, step, [check])
 
     def died(self, seen: Noted, what: str, error: Exception) -> None:
-        """vLLM raised an exception."""
-        self.asked["engine_survives"] += 1
-        must = reason("must_survive", "every engine must survive {event}", event=what)
-        dead = death_of(error, traceback.extract_tb(error.__traceback__)[-1])
-        why = because(must, died(dead), engine=seen.cfg.name)
-        self.report(Finding("engine_survives", *why), seen.history)
+        """vLLM raised an exception in `what`, which ends the engine."""
+        name = seen.cfg.name
+        event = Schedule(name, ()) if what == "schedule" else Complete(name)
+        alive = Engine(name, (), ())
+        death = death_of(error, traceback.extract_tb(error.__traceback__)[-1])
+        dead = alive._replace(dead=death)
+        step = Step(State((alive,)), event, Effects(), State((dead,)))
+        for finding in self._findings(step, seen, Views.DEATH.value.checks):
+            self.report(finding, seen.history)
 
     def failed(self, error: BaseException) -> None:
         """A hook of kvproof made a mistake, and kvproof watches no more."""

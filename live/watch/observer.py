@@ -217,6 +217,7 @@ class Observer:
 
     def _schedules(self, *args: Any, **named: Any) -> Noting:
         event = self._event(args, named)
+        event.in_step = True
         output = event.result = yield None
         self.history.scheduled(output)
         noted = self.noted

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 
 from kvproof.live.watch.groups import Unknown, group, held_differently
 from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.needs import Need
 
 
 class Running(Cluster, frozen=True, dict=True):
@@ -27,13 +28,13 @@ class Running(Cluster, frozen=True, dict=True):
 
 class Shape(NamedTuple):
     """The cluster of one watched engine, and the manager of each cache group. `steps_most` is the
-    most steps that may be in flight. `skipped` has the invariants that mean nothing on this engine,
-    with the reason."""
+    most steps that may be in flight. `hidden` has the facts that this engine does not show, with
+    the reason."""
 
     cluster: Cluster
     managers: tuple[Any, ...]
     steps_most: int
-    skipped: Mapping[str, str]
+    hidden: Mapping[Need, str]
 
     @property
     def engine(self) -> Engine:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from kvproof.invariants.of_bytes import SEVERITIES
-from kvproof.live.watch.not_judged import JUDGED, NOT_JUDGED
+from kvproof.live.watch.shown import JUDGED, NOT_JUDGED
 
 Plain = Mapping[str, Mapping[str, int]]
 """The numbers of a summary as plain data."""
@@ -26,13 +26,13 @@ COUNTERS = (
 
 
 class Summary:
-    """Numbers by name: the engines that are watched, and their steps; how often an invariant was
+    """Numbers by name: the engines that are watched, and their steps; how often a check was
     asked, and does not hold; what was not judged because it is not known; engines that were changed
     by hand, that are not watched, in which kvproof made a mistake, or whose bytes are not judged
     where they should be, by the reason. `trusted` are the loads that are taken to be right, by "of
-    connector", `skipped` the invariants that mean nothing on an engine, as "name, because reason".
-    `records` are lines about files, and `lost` sentences about processes whose numbers are not
-    whole."""
+    connector", `skipped` the checks that need what an engine does not show, as "name, because
+    reason". `records` are lines about files, and `lost` sentences about processes whose numbers are
+    not whole."""
 
     def __init__(self) -> None:
         self.watched: Counter[str] = Counter()
@@ -120,7 +120,7 @@ class Summary:
             yield f"never judged by a watcher: {_list(names)}. {why}"
 
     def _skipped(self) -> Iterator[tuple[str, str]]:
-        """The names of invariants that mean nothing on some engines, and on how many and why."""
+        """The names of checks that are not asked on some engines, and on how many and why."""
         found: dict[str, list[str]] = {}
         for each, times in self.skipped.items():
             name, why = each.split(", because ", 1)

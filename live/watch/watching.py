@@ -15,17 +15,17 @@ from kvproof.live.watch.groups import Unknown
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge, Violation
-from kvproof.live.watch.not_judged import NOT_JUDGED
 from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.record import last_words
 from kvproof.live.watch.run import Run, at_end
+from kvproof.live.watch.shown import NOT_JUDGED
 from kvproof.live.watch.summary import Summary
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
 
 SHOWN_MAX = 3
-"""How often a finding of one invariant is printed; the rest is counted."""
+"""How often a finding of one check is printed; the rest is counted."""
 
 SHOWN = 8
 """The number of events that are shown with a finding."""
@@ -215,7 +215,7 @@ class Watching:
             observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
-        """An invariant does not hold."""
+        """A check does not hold."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
         said = f"{words(finding)}; {kept}"

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Complete, Compute, FinishLoad, Preempt, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Requests, alive, requests
 from kvproof.model.spec.guard import Guard
@@ -96,4 +97,5 @@ GUARD = Guard(
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.CHANGED_COUNTS,),
 )

@@ -18,6 +18,7 @@ from kvproof.model.events import (
     ResetRunning,
     Schedule,
 )
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Engines, alive
 from kvproof.model.spec.guard import Guard
@@ -93,4 +94,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
+    needs=(Need.LOST_ENTRIES,),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive
 from kvproof.model.spec.guard import Guard
@@ -41,4 +42,5 @@ GUARD = Guard(
     part="connector",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.BOTH_ENGINES,),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.events import Admit, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
@@ -75,4 +76,5 @@ GUARD = Guard(
     part="coordinator",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.HIT_BLOCKS,),
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.events import Schedule
+from kvproof.model.needs import Need
 from kvproof.model.phases import Phase, before
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
@@ -22,8 +23,9 @@ def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
     if cfg.store:
         stored = step.before.engine(cfg.name).stored
         return max((len(p) for p in stored if tokens.startswith(p)), default=0)
-    job = cluster.job(admission.request)
-    name = admission.request if cfg.role == "decode" else job.follows + REVERSE
+    name = admission.request
+    if cfg.role != "decode":
+        name = cluster.job(name).follows + REVERSE
     transfer = step.before.transfer(name)
     if transfer is None or transfer.phase not in OPEN:
         return 0
@@ -63,4 +65,5 @@ GUARD = Guard(
     part="connector",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.OFFERED,),
 )

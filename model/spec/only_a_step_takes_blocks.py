@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule
+from kvproof.model.needs import Need
+from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive
 from kvproof.model.spec.guard import Guard
@@ -18,7 +20,8 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     if isinstance(step.event, Schedule):
         return
     for before, after in alive(step):
-        for number, (was, now) in enumerate(zip(before.blocks, after.blocks, strict=True)):
+        for number, now in numbered(after.blocks):
+            was = before.blocks[number]
             if number != NULL and now.refs > was.refs:
                 yield because(
                     reason(
@@ -43,4 +46,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.LEAK,
     check=check,
+    needs=(Need.GAINED_REFERENCES,),
 )

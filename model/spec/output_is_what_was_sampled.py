@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Continue
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive, requests
 from kvproof.model.spec.guard import Guard
@@ -74,4 +75,5 @@ GUARD = Guard(
     part="scheduler",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.SAMPLED,),
 )

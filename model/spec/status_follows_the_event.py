@@ -19,6 +19,7 @@ from kvproof.model.events import (
     TransferDone,
     TransferFail,
 )
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive, requests
 from kvproof.model.spec.guard import Guard
@@ -99,4 +100,5 @@ GUARD = Guard(
     part="scheduler",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.CHANGED_STATUS,),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Preempt, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
@@ -106,4 +107,5 @@ GUARD = Guard(
     part="scheduler",
     severity=Severity.CRASH,
     check=check,
+    needs=(Need.BATCH,),
 )

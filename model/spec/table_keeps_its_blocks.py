@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import FinishLoad, Preempt, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import Requests, alive, requests
 from kvproof.model.spec.guard import Guard
@@ -109,4 +110,5 @@ GUARD = Guard(
     part="coordinator",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.CHOSEN_BLOCKS,),
 )

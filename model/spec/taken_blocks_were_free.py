@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Choice, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
 from kvproof.model.spec.guard import Guard
@@ -82,4 +83,5 @@ GUARD = Guard(
     part="block pool",
     severity=Severity.WRONG_TOKENS,
     check=check,
+    needs=(Need.CHOSEN_BLOCKS,),
 )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.needs import Need
 from kvproof.model.phases import allowed, way_of
 from kvproof.model.severity import Severity
 from kvproof.model.spec.guard import Guard
@@ -39,4 +40,5 @@ GUARD = Guard(
     part="connector",
     severity=Severity.HANG,
     check=check,
+    needs=(Need.PHASES,),
 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import INVARIANTS, gravest
+from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model import interruption, termination
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
@@ -243,7 +243,7 @@ def followed(
     cluster: Cluster,
     make_machine: MakeMachine,
     events: Iterable[Event],
-    invariants: Iterable[Invariant] = tuple(INVARIANTS.values()),
+    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
     known: Iterable[Deviation] = (),
     place: int | None = None,
 ) -> Judgement:
@@ -274,7 +274,7 @@ def sampled(
     seed: int,
     episodes: int,
     steps: int,
-    invariants: Iterable[Invariant] = tuple(INVARIANTS.values()),
+    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
     known: Iterable[Deviation] = (),
 ) -> Judgement:
     """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed

@@ -22,7 +22,7 @@ LOADED, OWN = "promised_tokens_are_loaded", "load_stays_in_its_blocks"
 MATCHED, SURVIVES = "matched_tokens_can_be_loaded", "connector_survives"
 REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
-OFFERED = "stored_prefix_is_offered"
+OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"
 
 
 # The scheduler's side.
@@ -72,6 +72,15 @@ class RoundsUpWhatIsComputed(Store):
 
 
 @named_by(LOADED)
+class KeyOfOneBlock(Store):
+    """A block is stored under its own tokens, and not under all tokens up to its end."""
+
+    def copies(self, request: Any, blocks: list[int], first: int, last: int) -> list[Copy]:
+        right = super().copies(request, blocks, first, last)
+        return [(key[-self.size :], block) for key, block in right]
+
+
+@named_by(LOADED)
 class ForgetsTheLocalHit(Store):
     """The load begins at the first block, although the first are a local hit."""
 
@@ -80,6 +89,48 @@ class ForgetsTheLocalHit(Store):
             last = num_external_tokens // self.size
             table = blocks.get_block_ids()[0]
             self.loads[request.request_id] = self.copies(request, table, 0, last)
+
+
+@named_by(LOADED)
+class KeyWithoutSalt(Store):
+    """The key has the tokens alone: not the salt, not the LoRA adapter."""
+
+    def beside(self, request: Any) -> tuple[Any, ...]:  # noqa: ARG002
+        return ()
+
+
+@named_by(FORGETS)
+class ResetForgetsNothing(Store):
+    """The cache is said to be reset, and is not."""
+
+    def reset_cache(self) -> bool:
+        return True
+
+
+@named_by(LOADED)
+class SavesAfterTheBlocksAreFreed(LaterStore):
+    """The blocks of an ended request are saved a step after they are given back."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        due, self.due = getattr(self, "due", {}), self.ended
+        self.ended = due
+        return super().build_connector_meta(scheduler_output)
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        super().request_finished(request, block_ids)
+        return False, None
+
+    def get_finished(self, finished_req_ids: set[str]) -> Any:
+        _, loaded = super().get_finished(finished_req_ids)
+        return None, loaded
+
+
+@named_by(SURVIVES)
+class DiesAtShutdown(Store):
+    """The end of an engine raises an exception."""
+
+    def shutdown(self) -> None:
+        raise RuntimeError("there is nothing to end")
 
 
 @named_by(MATCHED)
@@ -161,6 +212,41 @@ class StoresTheFirstChunkOnly(Store):
 
 
 # The worker's side.
+
+
+@named_by(LOADED)
+class FailureIsNotTold(Store):
+    """A block that is gone when it should be loaded is left as it is, and nobody is told."""
+
+    def start_load_kv(self, forward_context: Any, **more: Any) -> None:
+        for copies in self._connector_metadata.loads.values():
+            del copies[1::2]
+        super().start_load_kv(forward_context, **more)
+
+
+@named_by(LOADED)
+class HalfABlockIsLoaded(Store):
+    """Of each block, the first half of its tokens is loaded."""
+
+    def start_load_kv(self, forward_context: Any, **more: Any) -> None:
+        before = {name: cache.clone() for name, cache in self.caches.items()}
+        super().start_load_kv(forward_context, **more)
+        for copies in self._connector_metadata.loads.values():
+            for _, block in copies:
+                for name, cache in self.caches.items():
+                    half = self.size // 2
+                    cache[block, :, half:] = before[name][block, :, half:]
+
+
+@named_by(OWN)
+class LoadsIntoBlocksOfAnAbortedRequest(LaterStore):
+    """A load begins a step late, also if its request has ended by then."""
+
+    def start_load_kv(self, forward_context: Any, **more: Any) -> None:
+        late, self.late = getattr(self, "late", {}), self._connector_metadata.loads
+        self._connector_metadata.loads = late
+        super().start_load_kv(forward_context, **more)
+        self.loaded = set(self.late)
 
 
 @named_by(LOADED)

@@ -10,9 +10,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
 )
 
-Key = tuple[int, ...]
+Key = tuple[Any, ...]
 Copy = tuple[Key, int]
-"""The tokens up to the end of a block, and the block."""
+"""What the KV of a block depends on: the tokens up to its end, salt and adapter. And the block."""
 
 
 class Plan(KVConnectorMetadata):
@@ -45,8 +45,13 @@ class Store(KVConnectorBase_V1):
 
     def copies(self, request: Any, blocks: list[int], first: int, last: int) -> list[Copy]:
         """The blocks from `first` up to `last` of a request, with their keys."""
-        ids = request.all_token_ids
-        return [(tuple(ids[: (i + 1) * self.size]), blocks[i]) for i in range(first, last)]
+        ids, beside = request.all_token_ids, self.beside(request)
+        return [((*beside, *ids[: (i + 1) * self.size]), blocks[i]) for i in range(first, last)]
+
+    def beside(self, request: Any) -> tuple[Any, ...]:
+        """What the KV of a request depends on beside its tokens."""
+        lora = request.lora_request.lora_name if request.lora_request else None
+        return (request.cache_salt, lora)
 
     def stored_blocks(self, request: Any) -> int:
         """How many blocks at the beginning of a request are stored; its last token is computed."""

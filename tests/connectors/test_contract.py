@@ -1,20 +1,27 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
+from pathlib import Path
+
 import pytest
 
 from kvproof.testing import ConnectorConformance
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.contract.rule import Past
+from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.episode import Subject
-from kvproof.connectors.search import search
+from kvproof.connectors.facts import Promised
+from kvproof.connectors.search import Search, accepted, search
+from kvproof.model.config import Group
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
 
 pytestmark = pytest.mark.live
 
 EPISODES = 250
+TOLERATED_EPISODES = 40
+"""A finding that is less than a leak ends no search."""
 
 
 class TestStore(ConnectorConformance):
@@ -22,6 +29,7 @@ class TestStore(ConnectorConformance):
 
     connector = "tests.connectors.store:Store"
     keeps_prompts = True
+    examples = 60
 
 
 class TestLaterStore(ConnectorConformance):
@@ -29,14 +37,16 @@ class TestLaterStore(ConnectorConformance):
 
     connector = "tests.connectors.store:LaterStore"
     keeps_prompts = True
+    examples = 60
 
 
 @pytest.mark.parametrize("mistake", RULE_OF)
 def test_a_planted_mistake_is_named(mistake: str) -> None:
     subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
-    found = search(subject, EPISODES, 1, shrinks=False)
     rule = RULES[RULE_OF[mistake]]
-    if rule.severity <= FAIL_ON:
+    grave = rule.severity <= FAIL_ON
+    found = search(subject, EPISODES if grave else TOLERATED_EPISODES, 1, shrinks=False)
+    if grave:
         assert found.result is not None
         assert rule.id in {f.invariant for f in found.result.findings}
     else:
@@ -44,4 +54,29 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
 
 
 def test_each_rule_has_a_mistake() -> None:
-    assert set(RULE_OF.values()) | {"request_reads_its_own_tokens"} == set(RULES)
+    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the other one.
+    no_mistake = {"request_reads_its_own_tokens", "recomputed_prompt_is_not_loaded"}
+    assert set(RULE_OF.values()) | no_mistake == set(RULES)
+
+
+def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
+    load = Promised("r0", 0, 8, later=False, computes_all=True)
+    assert [f.invariant for f in broken([load], Past())] == ["recomputed_prompt_is_not_loaded"]
+    assert not list(broken([load._replace(computes_all=False)], Past()))
+
+
+def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs/howto/test-a-connector.md").read_text()
+    assert f"has {len(RULE_OF)} such mistakes" in page
+    assert [rule for rule in RULES if f"| `{rule}` |" not in page] == []
+
+
+def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:
+    found = Search()
+    subject = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    whole = accepted(subject, found)
+    assert not found.refused
+    none = (Group("window", 4, window=5),)
+    only = accepted(subject, found, (*whole, none))
+    assert only == whole
+    assert list(found.refused) == ["window (blocks of 4)"]

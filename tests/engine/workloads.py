@@ -101,8 +101,9 @@ RARE: dict[str, frozenset[str]] = {
     "placeholders_are_samples_in_flight": frozenset(),  # vLLM lets no steps overlap on the CPU
     "priority_is_kept": frozenset({"window"}),
     "watermark_is_kept": frozenset({"store"}),
+    "entry_is_lost_with_its_block": frozenset(),  # when a cached block is taken
 }
-"""The kinds of engines on which an invariant must have something to judge, where it is not all."""
+"""The kinds of engines on which a check must have something to judge, where it is not all."""
 
 
 @dataclass(frozen=True)

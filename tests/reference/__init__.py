@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
-from tests.reference import checks, clusters, commands, faults, features, files, verdicts
+from tests.reference import asked, checks, clusters, commands, faults, features, files, verdicts
 
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "asked.md": {"checks": asked.checks, "views": asked.views},
     "clusters.md": {"presets": clusters.presets},
     "commands.md": {"list": commands.listed, "commands": commands.commands},
     "faults.md": {"faults": faults.faults},

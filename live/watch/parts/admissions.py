@@ -1,6 +1,6 @@
 """Requests that look up the prefix cache and are admitted."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
@@ -8,7 +8,10 @@ from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
 from kvproof.live import adapt
 from kvproof.live.watch.happening import Looked
 from kvproof.live.watch.parts.part import Part, Question
-from kvproof.model.state import Cached
+from kvproof.live.watch.shown import Views
+from kvproof.model.events import Admit, Schedule
+from kvproof.model.needs import Need
+from kvproof.model.state import NULL, Cached, Lists
 from kvproof.model.step import Admission, Effects
 
 TOKENS_MAX = 8192
@@ -23,7 +26,12 @@ SERVED_MAX = 64
 class Hits(Part):
     """The hit of each admission, with the part of the cache that its tokens name."""
 
-    judges = ("hit_holds_in_every_group", "hit_is_the_longest")
+    view = Views.HITS.value
+
+    def hidden(self) -> Mapping[Need, str]:
+        """A hit inside a block ends in a copy of it."""
+        inside = "its prefix hits end inside a block"
+        return {Need.HIT_BLOCKS: inside} if self.cfg.partial_block_hits else {}
 
     def questions(self) -> Iterator[Question]:
         """One admission after the other."""
@@ -35,7 +43,23 @@ class Hits(Part):
                 self.seen.unjudged[TOO_LONG] += 1
                 continue
             admission = admission_of(self.cfg.name, looked, cut, end, cached)
-            yield self.question(effects=Effects(admissions=(admission,)))
+            choice = Admit(
+                admission.request, admission.hit, looked.external, hit=self._hit(looked, cut)
+            )
+            yield self.question(
+                event=Schedule(self.cfg.name, (choice,)), effects=Effects(admissions=(admission,))
+            )
+
+    def _hit(self, looked: Looked, cut: int) -> Lists:
+        """The blocks of a hit after the first `cut` tokens, null where the request took one."""
+        taken = self.seen.event.taken.get(looked.watched.live.request_id, ())
+        return tuple(
+            tuple(
+                NULL if block.block_id in taken else block.block_id
+                for block in table[cut // size : -(-looked.hit // size)]
+            )
+            for table, size in zip(looked.watched.tables, self.slices.sizes, strict=True)
+        )
 
 
 def looks_up(cfg: Any, looked: Looked) -> bool:
@@ -65,8 +89,9 @@ def admission_of(
 class LookUp:
     """What a request finds in the cache at its admission.
 
-    Tokens at the beginning that are cached in each group of full attention, and that no window of a
-    longer hit has, are left out, and so are tokens behind the first that such a group lacks."""
+    Tokens at the beginning that are cached in each group of full attention, in the blocks that the
+    request got, and that no window of a longer hit has, are left out, and so are tokens behind the
+    first that such a group lacks."""
 
     def __init__(self, seen: Any, looked: Looked) -> None:
         self.cfg = seen.cfg
@@ -104,9 +129,18 @@ class LookUp:
             if group.kind == "full":
                 size = group.block_size
                 lacks = next(self._lacking(index, size), self.known // size)
-                cut = min(cut, lacks * size)
+                cut = min(cut, lacks * size, self._other(index, size) * size)
                 end = min(end, ((lacks + 1) * size // self.unit + 2) * self.unit)
         return cut // self.unit * self.unit, end
+
+    def _other(self, index: int, size: int) -> int:
+        """The first place of the hit where the request does not have the block that is cached, and
+        took none: the number of its places if there is none."""
+        table, hit = self.looked.watched.tables[index], self.looked.hit // size
+        for place, block in enumerate(table[:hit]):
+            if block.block_id != self._block(index, size, place) and not block.is_null:
+                return place
+        return hit
 
     def _lacking(self, index: int, size: int) -> Iterator[int]:
         """The places of blocks that are not cached."""

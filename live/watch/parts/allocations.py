@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.step import Effects
 
 
 class Allocations(Part):
     """All allocations of a step, with what was predicted for them."""
 
-    judges = ("predicted_is_taken",)
+    view = Views.ALLOCATIONS.value
 
     def questions(self) -> Iterator[Question]:
         """All at once."""

@@ -4,24 +4,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
+from kvproof.model.needs import Need
 
 
 class Blocks(Part):
     """The blocks that an event touches, with all requests that hold them and all their keys."""
 
-    judges = (
-        "pool_adds_up",
-        "references_are_exact",
-        "no_block_free_and_held",
-        "hash_map_is_sound",
-        "null_block_is_nobody",
-    )
+    view = Views.BLOCKS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """A connector may hold blocks by itself."""
         if not holds_blocks(self.scheduler.connector):
             return {}
-        return {"references_are_exact": "the connector holds references to blocks, too"}
+        return {Need.REFERENCES: "the connector holds references to blocks, too"}
 
     def questions(self) -> Iterator[Question]:
         """All touched blocks at once."""

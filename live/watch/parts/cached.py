@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.finding import Finding
 
 UNSEEN = "cache entries whose content was never seen written"
@@ -11,7 +12,7 @@ UNSEEN = "cache entries whose content was never seen written"
 class CachedBlocks(Part):
     """The blocks that an event caches, with their content and the prefixes that their keys name."""
 
-    judges = ("cached_block_holds_its_key", "cached_key_can_be_hit")
+    view = Views.CACHED.value
 
     def questions(self) -> Iterator[Question]:
         """All blocks at once."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvproof.live.watch.parts.in_flight import Flying
 from kvproof.live.watch.parts.part import Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.model.events import Complete
 from kvproof.model.state import Engine, Request
@@ -14,7 +15,7 @@ class FailedLoads(Flying):
     """Each request of a step of whose loaded blocks some were not filled, before and after the
     result of the step."""
 
-    judges = ("no_token_of_a_failed_load",)
+    view = Views.FAILED_LOADS.value
 
     def questions(self) -> Iterator[Question]:
         """One request after the other."""

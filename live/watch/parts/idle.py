@@ -6,6 +6,8 @@ from typing import Any
 from kvproof.live import kept, view
 from kvproof.live.watch.parts.blocks import holds_blocks
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
+from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
 from kvproof.model.state import Engine
 from kvproof.model.step import Effects
@@ -21,13 +23,13 @@ LEFT_OUT = (
 class Idle(Part):
     """The number of free blocks of an engine that has nothing to do any more."""
 
-    judges = ("all_blocks_return",)
+    view = Views.IDLE.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
         self.was_idle = True
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Some blocks may belong to nobody's request."""
         pool = self.slices.pool
         why = ""
@@ -35,7 +37,7 @@ class Idle(Part):
             why = "the connector holds blocks by itself"
         if pool.get_num_free_blocks() != len(pool.blocks) - 1:
             why = "some blocks were taken before it was watched"
-        return dict.fromkeys(self.judges, why) if why else {}
+        return {Need.FREE_WHEN_IDLE: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
         """Once each time that the engine has become idle."""
@@ -51,7 +53,7 @@ class Kept(Part):
     """What the scheduler and its KV cache manager keep from one idle time to the next. Caches of
     other parts of vLLM grow on purpose."""
 
-    judges = ("idle_engine_keeps_nothing",)
+    view = Views.KEPT.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

@@ -5,9 +5,11 @@ from typing import Any
 
 from kvproof.live.watch.flights import counts_stale_outputs
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.model.config import Group
 from kvproof.model.memory import first_seen
+from kvproof.model.needs import Need
 from kvproof.model.state import COUNTS, Engine, Flight, Request
 
 UNKNOWN = "requests with steps in flight, because results did not come in the order of the steps"
@@ -31,9 +33,9 @@ class Flying(Part):
 class Placeholders(Flying):
     """The requests that an event touches, with their placeholders and their steps in flight."""
 
-    judges = ("placeholders_are_samples_in_flight",)
+    view = Views.PLACEHOLDERS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Placeholders are those of async scheduling, for one sampled token at a time."""
         scheduler = self.scheduler
         classes = {each.__name__ for each in type(scheduler).__mro__}
@@ -44,7 +46,7 @@ class Placeholders(Flying):
                 why = "its steps overlap without placeholders"
         if getattr(scheduler, "num_sampled_tokens_per_step", 1) != 1:
             why = "its steps sample no token"
-        return dict.fromkeys(self.judges, why) if why else {}
+        return {Need.SAMPLES_IN_FLIGHT: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""
@@ -78,15 +80,15 @@ class Settled(Flying):
     A connector that fills blocks beside the steps makes the engine keep also the blocks of ended
     requests."""
 
-    judges = ("settled_frees",)
+    view = Views.SETTLED.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Without overlapping steps nothing is in flight when blocks are freed. A test may build a
         scheduler with such steps whose config says otherwise."""
         if not self.cfg.overlaps:
-            return {"settled_frees": "its steps do not overlap"}
+            return {Need.BLOCKS_IN_FLIGHT: "its steps do not overlap"}
         if getattr(self.scheduler.vllm_config, "max_concurrent_batches", 2) < 2:
-            return {"settled_frees": "its config says that its steps do not overlap"}
+            return {Need.BLOCKS_IN_FLIGHT: "its config says that its steps do not overlap"}
         return {}
 
     def questions(self) -> Iterator[Question]:

@@ -9,9 +9,11 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, maybe_conv
 
 from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.kv_events import Keys, Stored
+from kvproof.model.needs import Need
 from kvproof.model.state import Engine
 from kvproof.model.step import Effects
 
@@ -32,10 +34,10 @@ class Listening(Part):
     """A part that reads the events that are taken from the pool. Those of other memory, where a
     connector stores blocks, are left out."""
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Most engines report nothing."""
         reports = getattr(self.scheduler, "enable_kv_cache_events", False)
-        return {} if reports else dict.fromkeys(self.judges, "it reports no KV events")
+        return {} if reports else dict.fromkeys(self.view.shows, "it reports no KV events")
 
     def reports(self) -> Iterator[Any]:
         """The events that were taken, in order."""
@@ -47,7 +49,7 @@ class Listening(Part):
 class Mirror(Listening):
     """The keys that have changed since events were taken last, and what a listener believes."""
 
-    judges = ("events_replay_to_the_cache",)
+    view = Views.MIRROR.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -99,7 +101,7 @@ class Carried(Listening):
     """Each event of stored blocks, with the tokens of the request that has cached them, from its
     parent on."""
 
-    judges = ("events_carry_their_tokens",)
+    view = Views.CARRIED.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

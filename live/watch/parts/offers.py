@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.phases import Phase
 from kvproof.model.state import Transfer
 
@@ -10,7 +11,7 @@ from kvproof.model.state import Transfer
 class Offers(Part):
     """The transfer parameters of a request that ends."""
 
-    judges = ("offer_has_tokens",)
+    view = Views.OFFERS.value
 
     def questions(self) -> Iterator[Question]:
         """One offer after the other."""

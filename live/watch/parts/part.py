@@ -1,10 +1,12 @@
-"""A part of a watched engine: what some invariants are asked about after an event."""
+"""A part of a watched engine: what some checks are asked about after an event."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from kvproof.live.watch.shown import View
 from kvproof.model.events import Event, Schedule
 from kvproof.model.finding import Finding
+from kvproof.model.needs import Need
 from kvproof.model.state import Engine, State, Transfer
 from kvproof.model.step import Effects, Step
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """A step with a part of the engine, that the invariants are asked about. It counts as `times`
+    """A step with a part of the engine, that the checks are asked about. It counts as `times`
     questions."""
 
     step: Step
@@ -21,12 +23,12 @@ class Question(NamedTuple):
 
 
 class Part:
-    """The invariants that `judges` names, and the parts of one engine that they are asked about.
+    """The parts of one engine that the checks of a view are asked about.
 
-    A part is closed and true: what it has of the engine is all that the invariants look at. Where
+    A part is closed and true: what it has of the engine is all that these checks look at. Where
     this is not known, nothing is asked."""
 
-    judges: ClassVar[tuple[str, ...]] = ()
+    view: ClassVar[View]
 
     def __init__(self, seen: "Noted") -> None:
         self.seen = seen
@@ -34,8 +36,8 @@ class Part:
         self.cfg = seen.cfg
         self.slices = seen.slices
 
-    def skipped(self) -> Mapping[str, str]:
-        """The invariants that mean nothing on this engine, with the reason."""
+    def hidden(self) -> Mapping[Need, str]:
+        """The facts of the view that this engine does not have or show, with the reason."""
         return {}
 
     def questions(self) -> Iterator[Question]:
@@ -43,7 +45,7 @@ class Part:
         raise NotImplementedError
 
     def found(self, finding: Finding) -> None:
-        """An invariant does not hold."""
+        """A check does not hold."""
 
     def question(
         self,

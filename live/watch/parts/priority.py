@@ -5,7 +5,9 @@ from typing import Any
 
 from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.events import FinishLoad, Preempt, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
 
 SOME = ((NULL,),)
@@ -18,15 +20,15 @@ class Priority(Part):
     """The admissions and preemptions of a step, with the requests that ran and the first of those
     that wait on."""
 
-    judges = ("priority_is_kept",)
+    view = Views.PRIORITY.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """What else decides who is first, that the invariant does not know."""
         scheduler = self.scheduler
         why = "" if self.cfg.by_priority else "it serves requests in the order of their arrival"
         if adapt.passed_over(scheduler) is None:
             why = why or "this vLLM does not keep the requests that a step passed over"
-        return dict.fromkeys(self.judges, why) if why else {}
+        return {Need.PRIORITIES: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
         """All choices of a step at once."""

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.state import Engine
 
 
 class Queues(Part):
     """The requests that an event touches, with their places in the queues."""
 
-    judges = ("every_request_in_one_queue", "truncated_at_most_once")
+    view = Views.QUEUES.value
 
     def questions(self) -> Iterator[Question]:
         """All requests at once, and what is in the running queue without a request."""

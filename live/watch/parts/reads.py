@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
+from kvproof.model.needs import Need
 from kvproof.model.step import Effects
 
 UNSEEN = "blocks that a request reads, whose content was never seen written"
@@ -12,20 +14,16 @@ class Reads(Part):
     """What each request reads and does not find in the step that it begins with, through the block
     tables that the worker gets. It is nothing for most."""
 
-    judges = (
-        "request_reads_its_own_prefix",
-        "state_read_is_state_at_computed",
-        "null_block_is_nobody",
-    )
+    view = Views.READS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """A request reads states, or tokens, or both."""
-        skipped = {}
+        hidden = {}
         if not self.cfg.has_state:
-            skipped["state_read_is_state_at_computed"] = "it has no states"
+            hidden[Need.STATE_READS] = "it has no states"
         if not any(group.attention for group in self.cfg.groups):
-            skipped["request_reads_its_own_prefix"] = "it has only states"
-        return skipped
+            hidden[Need.TOKEN_READS] = "it has only states"
+        return hidden
 
     def questions(self) -> Iterator[Question]:
         """One request that begins after the other."""

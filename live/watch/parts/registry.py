@@ -4,6 +4,7 @@ from kvproof.live.watch.parts.admissions import Hits
 from kvproof.live.watch.parts.allocations import Allocations
 from kvproof.live.watch.parts.blocks import Blocks
 from kvproof.live.watch.parts.cached import CachedBlocks
+from kvproof.live.watch.parts.changed import Entries, Gained
 from kvproof.live.watch.parts.failed import FailedLoads
 from kvproof.live.watch.parts.idle import Idle, Kept
 from kvproof.live.watch.parts.in_flight import Placeholders, Settled
@@ -16,7 +17,7 @@ from kvproof.live.watch.parts.reads import Reads
 from kvproof.live.watch.parts.requests import Requests
 from kvproof.live.watch.parts.resets import Resets
 from kvproof.live.watch.parts.served import Repeated
-from kvproof.live.watch.parts.steps import Places, Progress, Watermark
+from kvproof.live.watch.parts.steps import Admissions, Batch, Places, Progress, Watermark
 from kvproof.live.watch.parts.transfers import Transfers
 from kvproof.live.watch.parts.writes import Writes
 from kvproof.live.watch.parts.zeroed import Zeroed
@@ -25,6 +26,10 @@ PARTS: tuple[type[Part], ...] = (
     Blocks,
     Allocations,
     Reads,
+    Batch,
+    Admissions,
+    Gained,
+    Entries,
     Writes,
     CachedBlocks,
     Requests,

@@ -3,23 +3,21 @@
 from collections.abc import Iterator, Mapping
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
+from kvproof.model.needs import Need
 
 
 class Requests(Part):
     """The requests that an event touches, without the tokens at their beginning that are
     settled."""
 
-    judges = (
-        "table_fits_its_tokens",
-        "counter_counts_only_cached",
-        "no_more_is_held_than_is_read",
-    )
+    view = Views.REQUESTS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """What the shape of the engine has more than the invariants know, or less."""
         kept = all(group.kind == "full" for group in self.cfg.groups)
-        less = {"no_more_is_held_than_is_read": "it has only full attention"} if kept else {}
-        return {**self.seen.shape.skipped, **less}
+        less = {Need.LEFT_BEHIND: "it has only full attention"} if kept else {}
+        return {**self.seen.shape.hidden, **less}
 
     def questions(self) -> Iterator[Question]:
         """All requests at once."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.numbered import Counted
 from kvproof.model.state import Engine, Request
@@ -13,7 +14,7 @@ from kvproof.model.step import Effects
 class Resets(Part):
     """A reset, with the number of cache entries and the computed tokens of all requests."""
 
-    judges = ("reset_is_whole",)
+    view = Views.RESETS.value
 
     def questions(self) -> Iterator[Question]:
         """Each reset."""

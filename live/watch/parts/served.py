@@ -7,9 +7,11 @@ from typing import Any
 from kvproof.live.watch.happening import Looked
 from kvproof.live.watch.parts.admissions import TOKENS_MAX, TOO_LONG, admission_of, looks_up
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.live.watch.tokens import Tokens
 from kvproof.model.ghost_state import Served
+from kvproof.model.needs import Need
 from kvproof.model.step import Effects
 
 KEPT = 64
@@ -22,7 +24,7 @@ class Repeated(Part):
     A prompt counts as served from the step on that ends its prefill. All are forgotten when a cache
     entry is lost: so less is required than could be."""
 
-    judges = ("repeated_prompt_hits",)
+    view = Views.REPEATED.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -30,9 +32,9 @@ class Repeated(Part):
         self.prefilling: dict[str, Watched] = {}
         self.everywhere = all(group.kind == "full" for group in self.cfg.groups)
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """What the shape of the engine has more than the invariants know."""
-        return self.seen.shape.skipped
+        return self.seen.shape.hidden
 
     def questions(self) -> Iterator[Question]:
         """One admission after the other."""

@@ -4,20 +4,119 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
-from kvproof.model.events import Admit, Compute, Schedule
+from kvproof.live.watch.shown import Views
+from kvproof.model.events import Admit, Compute, FinishLoad, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
-from kvproof.model.state import Engine, Request
+from kvproof.model.state import COUNTS, SAMPLED, Engine, Request
 from kvproof.model.step import Effects
+
+
+class Batch(Part):
+    """The batch of a step. A request is left out if it computes no more tokens than are known, or
+    than steps in flight may sample: then it is within its limits."""
+
+    view = Views.BATCH.value
+
+    def hidden(self) -> Mapping[Need, str]:
+        """A step may sample in another way."""
+        if getattr(self.scheduler, "num_sampled_tokens_per_step", 1) != 1:
+            return {Need.BATCH: "its steps sample no token"}
+        return {}
+
+    def questions(self) -> Iterator[Question]:
+        """Each step that computes something."""
+        event = self.seen.event
+        tokens = event.result.num_scheduled_tokens if event.what == "schedule" else {}
+        if not tokens:
+            return
+        flights, running = self.seen.flights, self.scheduler.running
+        wrong = sum(tokens.values()) > self.cfg.chunk_tokens
+        wrong |= len(running) > self.cfg.max_requests
+        looks = tokens if wrong else list(self._beyond(tokens))
+        if looks and not flights.known and self.cfg.overlaps:
+            self.seen.unjudged[IN_FLIGHT] += 1
+            return
+        known = self.scheduler.requests
+        before = Engine(
+            self.cfg.name,
+            (),
+            (),
+            requests=tuple(map(self._request, known.values())) if looks else (),
+            running=tuple(each.request_id for each in event.running) if wrong else (),
+            pending=tuple((name, self._sampled(known[name])) for name in looks),
+        )
+        after = before
+        if wrong:
+            after = before._replace(running=tuple(each.request_id for each in running))
+        chose = tuple(Compute(name, tokens[name]) for name in looks)
+        yield self.question(after, before=before, event=Schedule(self.cfg.name, chose))
+
+    def _beyond(self, tokens: Mapping[str, int]) -> Iterator[str]:
+        """The requests that may be over a limit of their own."""
+        known, drafts = self.scheduler.requests, self.cfg.drafts
+        most = self.cfg.long_prefill_tokens or self.cfg.chunk_tokens
+        for name, count in tokens.items():
+            live = known[name]
+            if 0 < count <= most and live.num_computed_tokens <= live.num_tokens:
+                continue
+            placeholders = live.num_output_placeholders
+            end = live.num_tokens + (placeholders - 1 if placeholders else drafts)
+            if live.num_computed_tokens > end or not 0 < count <= most:
+                yield name
+
+    def _sampled(self, live: Any) -> int:
+        """The tokens that earlier steps in flight sample for a request."""
+        earlier = [part for part, _ in self.seen.flights.of(live)][:-1]
+        return sum(1 + part.ahead for part in earlier if part.samples and part.fate == COUNTS)
+
+    def _request(self, live: Any) -> Request:
+        return Request(
+            live.request_id,
+            self.slices.status(live),
+            "",
+            0,
+            0,
+            output=SAMPLED * live.num_tokens,
+            computed=live.num_computed_tokens,
+        )
+
+
+class Admissions(Part):
+    """The requests that a step admits, or whose load it finishes, as they were before."""
+
+    view = Views.ADMITTED.value
+
+    def questions(self) -> Iterator[Question]:
+        """All of a step at once."""
+        event = self.seen.event
+        if event.what != "schedule" or not event.admitted:
+            return
+        if self.cfg.overlaps and not self.seen.flights.known:
+            self.seen.unjudged[IN_FLIGHT] += 1
+            return
+        first = {each.request: each for each in reversed(event.admitted)}
+        before = Engine(
+            self.cfg.name,
+            (),
+            (),
+            requests=tuple(Request(each.request, each.status, "", 0, 0) for each in first.values()),
+            steps=tuple((part,) for each in first.values() for part in each.flights),
+        )
+        chose = tuple(each for each in event.choices if isinstance(each, Admit | FinishLoad))
+        yield self.question(
+            before=before, event=Schedule(self.cfg.name, chose), times=len(event.admitted)
+        )
 
 
 class Watermark(Part):
     """The admissions of a step, and the number of blocks that it leaves free."""
 
-    judges = ("watermark_is_kept",)
+    view = Views.WATERMARK.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Most engines have no watermark."""
-        return {} if self.cfg.watermark_blocks else {"watermark_is_kept": "it has no watermark"}
+        return {} if self.cfg.watermark_blocks else {Need.WATERMARK: "it has no watermark"}
 
     def questions(self) -> Iterator[Question]:
         """All admissions of a step at once."""
@@ -36,6 +135,8 @@ class Watermark(Part):
             )
 
 
+IN_FLIGHT = "steps of which it is not known what earlier steps in flight sample"
+
 TOO_LONG = (
     "steps that schedule nothing while a request is longer than the pool, because vLLM itself "
     "starts no such engine"
@@ -45,9 +146,9 @@ TOO_LONG = (
 class Progress(Part):
     """A step that schedules nothing, with all requests."""
 
-    judges = ("step_makes_progress",)
+    view = Views.PROGRESS.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """What else a step may wait for, that the invariant does not know."""
         scheduler = self.scheduler
         others = (
@@ -56,7 +157,7 @@ class Progress(Part):
             (getattr(scheduler, "use_pp", False), "a request may wait for its turn in a pipeline"),
         )
         why = next((why for other, why in others if other), "")
-        return dict.fromkeys(self.judges, why) if why else {}
+        return {Need.EMPTY_STEPS: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
         """A step that schedules nothing."""
@@ -99,7 +200,7 @@ class Places(Part):
     """The places in the worker's batch, as the scheduler's outputs say it: those of the requests
     that a step does not schedule, or all if they are too many."""
 
-    judges = ("worker_forgets_who_left",)
+    view = Views.PLACES.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.model.phases import Phase
 from kvproof.model.state import LOADING, NULL, SENDING, Engine, Lists, Request, Transfer
 
@@ -15,7 +16,7 @@ class Transfers(Part):
     of its request, for which the connector keeps the blocks, until its report: whether somebody
     reads them at the moment, one engine does not know."""
 
-    judges = ("nothing_reused_under_transfer",)
+    view = Views.TRANSFERS.value
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.model.numbered import Some
 from kvproof.model.state import NULL, Block, Content, Engine, Key, Request
@@ -31,7 +32,7 @@ class Writes(Part):
     """The blocks that requests write into and that are cached, shared or the null block, with all
     requests that hold them. Other writes cannot be wrong."""
 
-    judges = ("writer_is_alone",)
+    view = Views.WRITES.value
 
     def questions(self) -> Iterator[Question]:
         """One write after the other."""

@@ -5,8 +5,10 @@ from typing import Any
 
 from kvproof.live import adapt
 from kvproof.live.watch.parts.part import Part, Question
+from kvproof.live.watch.shown import Views
 from kvproof.live.watch.slices import Watched
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Schedule
+from kvproof.model.needs import Need
 from kvproof.model.numbered import Some
 from kvproof.model.phases import Phase
 from kvproof.model.state import LOADING, Block, Engine, Key, Request, Transfer
@@ -16,14 +18,14 @@ from kvproof.model.step import Effects
 class Zeroed(Part):
     """The erased blocks of a step, and those that it takes, with all requests that hold them."""
 
-    judges = ("new_blocks_are_zeroed", "zeroed_blocks_are_new")
+    view = Views.ERASED.value
 
-    def skipped(self) -> Mapping[str, str]:
+    def hidden(self) -> Mapping[Need, str]:
         """Most engines erase no blocks."""
         needed = getattr(self.scheduler, "needs_kv_cache_zeroing", self.cfg.has_state)
         if not needed:
-            return dict.fromkeys(self.judges, "its worker erases no blocks")
-        return {} if self.cfg.has_state else {"new_blocks_are_zeroed": "it has no states"}
+            return dict.fromkeys(self.view.shows, "its worker erases no blocks")
+        return {} if self.cfg.has_state else {Need.ERASED_FOR_STATES: "it has no states"}
 
     def questions(self) -> Iterator[Question]:
         """All blocks of a step at once."""

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import RUNNING, Engine
+from kvproof.model.subjects import Subject
 
 
 def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
@@ -28,5 +30,7 @@ INVARIANT = Invariant(
     origin="an example",
     severity=Severity.BOOKKEEPING,
     check=EachEngine(check),
+    needs=(Need.QUEUES,),
+    subjects=(Subject.STATUS, Subject.PRESENT),
     killed_by="request_stays_in_running_queue",
 )

@@ -1,0 +1,147 @@
+"""The table of shipped connectors and rules of the contract, for one or more vLLMs.
+
+    python benchmarks/connectors.py --vllm PATH --vllm PATH > reports/connectors.md
+
+Each vLLM has a process, in which each connector is driven with several seeds. A rule holds if
+no episode breaks it and something was judged. A search ends at what it finds, so the cells beside a
+finding count what was judged up to it.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+TITLE = "# Shipped connectors and the contract"
+HOW = """
+Each connector that vLLM ships is driven by the [connector kit](../docs/howto/test-a-connector.md):
+the real scheduler, both real sides of the connector, KV caches of real shapes on a CPU. The number
+beside *holds* is what was compared or asked. Made by `benchmarks/connectors.py`.
+"""
+NOT_DRIVEN = {
+    "DecodeBenchConnector": "it fills blocks with values that are wrong on purpose",
+    "ExampleHiddenStatesConnector": "it saves the drafter's hidden states, which the kit has not",
+    "NixlConnector, NixlPushConnector": "a pair of engines: `kvproof sample --machine live`",
+    "MooncakeConnector": "a pair of engines over Mooncake's transfer engine",
+    "LMCacheConnectorV1, LMCacheMPConnector": "the package lmcache is not installed",
+    "MoRIIOConnector": "it needs ROCm and the package mori",
+    "HF3FSKVConnector": "it needs a 3FS server",
+    "FlexKVConnectorV1": "its package is not public",
+    "HiSparseConnector": "its attention kernels need a GPU",
+}
+"""The other registered connectors, and why the kit does not drive them."""
+
+LOOKED_AT = {
+    "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
+    "whole prompt, the file those of the first chunk, so the engine dies in "
+    "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
+    "more computed tokens gets a negative number.",
+    "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
+    "decoding. No defect.",
+    "OffloadingConnector, `connector_survives`": "A forced reset "
+    "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
+    "step names them in `preempted_req_ids` and admits them again, with a load. "
+    "`build_connector_meta` then asserts that the jobs of a preempted request are stores, and the "
+    "engine dies. Rare: not in the episodes of this table, found in others, and pinned in "
+    "`tests/connectors/test_shipped.py`.",
+    "MooncakeStoreConnector, `every_request_ends` and `connector_survives`": "The same step: "
+    "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
+    "also if it was admitted again. The load is never begun and the request waits for ever, or its "
+    "state is missing and the engine dies.",
+    "OffloadingConnector with files, `reset_forgets`": "Wanted by vLLM: the comment of "
+    "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
+    "although the call answers that the cache was reset.",
+    "MultiConnector, `reset_forgets`": "`reset_cache` answers True also if a child has not "
+    "implemented it (None), so ExampleConnector keeps its files.",
+}
+"""The findings, looked at in the source of vLLM."""
+
+
+def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
+    """The results in this process: for each connector what was judged, and what was found."""
+    from kvproof.cli.machines import borrow
+
+    borrow(vllm, None, live=True)
+    from vllm import __version__
+
+    from kvproof.connectors.search import search
+    from kvproof.connectors.shipped import SHIPPED
+
+    results: dict[str, Any] = {}
+    for name, shipped in SHIPPED.items():
+        print(name, file=sys.stderr, flush=True)
+        judged: Counter[str] = Counter()
+        findings: dict[str, str] = {}
+        try:
+            for seed in range(seeds):
+                found = search(shipped.subject, examples, seed, shrinks=False)
+                judged += found.judged
+                for finding in found.result.findings if found.result else ():
+                    findings.setdefault(finding.invariant, "; ".join(finding.reasons))
+                for rule in found.tolerated:
+                    findings.setdefault(rule, "seen, and not grave")
+        except Exception as error:
+            results[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+            continue
+        results[name] = {"judged": judged, "findings": findings}
+    return {"version": __version__, "results": results}
+
+
+def cell(rule: Any, result: dict[str, Any]) -> str:
+    """What one vLLM's connector did about a rule."""
+    if "error" in result:
+        return f"not judged: {result['error']}"
+    if rule.id in result["findings"]:
+        return f"**finding**: {result['findings'][rule.id].replace('|', '/')}"
+    count = result["judged"].get(rule.counts, 0)
+    return f"holds ({count:,})" if count else f"not judged: {rule.otherwise}"
+
+
+def page(runs: list[dict[str, Any]]) -> str:
+    """The page."""
+    from kvproof.connectors.contract.rules import RULES
+    from kvproof.connectors.shipped import SHIPPED
+
+    lines = [TITLE, HOW]
+    for name, shipped in SHIPPED.items():
+        extra = json.dumps(shipped.subject.extra)
+        lines += [f"## {name}", "", f"`{shipped.subject.name}` with `{extra}`", ""]
+        lines.append("| rule | " + " | ".join(run["version"] for run in runs) + " |")
+        lines.append("|---|" + "---|" * len(runs))
+        for rule in RULES.values():
+            cells = (cell(rule, run["results"][name]) for run in runs)
+            lines.append(f"| `{rule.id}` | " + " | ".join(cells) + " |")
+        lines.append("")
+    lines += ["## The findings, looked at in the source", ""]
+    lines += [f"- **{name}.** {what}" for name, what in LOOKED_AT.items()]
+    lines += ["", "## Not driven", "", "| connector | because |", "|---|---|"]
+    lines += [f"| {name} | {why} |" for name, why in NOT_DRIVEN.items()]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run a process for each vLLM, and print the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vllm", action="append", metavar="WHICH")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--examples", type=int, default=100)
+    parser.add_argument("--alone", action="store_true", help="print the results of one vLLM")
+    args = parser.parse_args()
+    trees = args.vllm or [None]
+    if args.alone:
+        print(json.dumps(one(trees[0], args.seeds, args.examples)))
+        return
+    common = ["--alone", f"--seeds={args.seeds}", f"--examples={args.examples}"]
+    processes = []
+    for tree in trees:
+        which = ["--vllm", tree] if tree else []
+        command = [sys.executable, __file__, *common, *which]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    outputs = [process.communicate()[0] for process in processes]
+    print(page([json.loads(output.splitlines()[-1]) for output in outputs]))
+
+
+if __name__ == "__main__":
+    main()

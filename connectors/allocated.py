@@ -1,0 +1,71 @@
+"""The memory of a worker's KV caches, as vLLM's worker allocates it.
+
+vLLM 0.32 has one function for it. In older releases each tensor of the KV-cache config has memory
+of its own, and the attention backend gives the shape (`_allocate_kv_cache`, `_reshape_kv_cache`).
+"""
+
+import importlib
+from typing import Any
+
+import torch
+
+from kvproof.live import adapt
+from kvproof.model.errors import AdapterDrift
+
+BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
+
+
+def backend() -> Any:
+    """vLLM's attention backend for a CPU."""
+    return adapt.first([BACKEND])
+
+
+def layout(vllm_config: Any) -> Any:
+    """The order of the dimensions of a KV cache; None where a release knows only one."""
+    resolved = getattr(vllm_config.cache_config, "get_resolved_kv_cache_layout", None)
+    return resolved() if resolved is not None else None
+
+
+def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
+    """The KV cache of each layer by name, on the CPU."""
+    home = importlib.import_module("vllm.v1.worker.utils")
+    if hasattr(home, "allocate_kv_cache"):
+        made: dict[str, Any] = home.allocate_kv_cache(kv_cache_config, torch.device("cpu"), order)
+        return made
+    raw: dict[str, torch.Tensor] = {}
+    for tensor in kv_cache_config.kv_cache_tensors:
+        if getattr(tensor, "block_stride", 0):
+            raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
+        memory = torch.zeros(tensor.size, dtype=torch.int8)
+        raw.update(dict.fromkeys(tensor.shared_by, memory))
+    return {
+        name: _view(raw[name], group.kv_cache_spec)
+        for group in kv_cache_config.kv_cache_groups
+        for name in group.layer_names
+    }
+
+
+def _view(memory: torch.Tensor, spec: Any) -> Any:
+    blocks = memory.numel() // spec.page_size_bytes
+    if hasattr(spec, "num_kv_heads"):
+        shape = backend().get_kv_cache_shape(
+            blocks, spec.block_size, spec.num_kv_heads, spec.head_size
+        )
+        return memory.view(spec.dtype).view(shape)
+    states, offset = [], 0
+    for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True):
+        pages = memory.view(dtype).view(blocks, -1)
+        count = torch.Size(shape).numel()
+        states.append(pages[:, offset : offset + count].unflatten(1, shape))
+        offset += count
+    return states
+
+
+def slots(view: Any, attention: bool) -> torch.Tensor:
+    """A view of the same memory as `[blocks, slots of a block, ...]` of float32. It is given as
+    `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]`; of
+    Mamba as pages, in older releases as a list of states."""
+    if not attention:
+        pages = view[0] if isinstance(view, list) else view
+        return pages.view(torch.float32).flatten(1).unsqueeze(1)
+    return view.transpose(1, 2) if view.dim() == 4 else view.permute(1, 3, 0, 2, 4)

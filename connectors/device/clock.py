@@ -1,0 +1,73 @@
+"""When copies and threads in the background do their work."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kvproof.connectors.plan import Copies
+
+
+class Idle(BaseException):
+    """A thread has nothing to do. No `except Exception` of vLLM catches it."""
+
+
+class Clock:
+    """Steps of the worker as time. A copy in the background has a window: from its submission to
+    the report of its end, `copies.steps` steps later. It is made at the first or the last moment of
+    its window. A thread in the background does its work at the same moments. `shared` has what the
+    parts of an episode share."""
+
+    def __init__(self, copies: Copies) -> None:
+        self.late, self.window = copies.late, copies.steps
+        self.now = 0
+        self.shared: dict[str, Any] = {}
+        self._threads: list[Callable[[], None]] = []
+        self._due: list[int] = []
+        self._inside = False
+
+    def tick(self) -> None:
+        """A step of the worker begins."""
+        self.now += 1
+        if self._due and self._due[0] <= self.now:
+            self._due = [due for due in self._due if due > self.now]
+            self.run()
+
+    def begin(self, thread: Callable[[], None]) -> None:
+        """A thread begins. It is called again whenever there may be work, and raises Idle."""
+        self._threads.append(thread)
+        self._work([thread])
+
+    def notify(self) -> None:
+        """There is work for the threads."""
+        if self.late:
+            self._due.append(self.now + max(self.window, 1))
+        else:
+            self.run()
+
+    def run(self) -> None:
+        """The threads do all that there is to do."""
+        if not self._inside:
+            self._work(self._threads)
+
+    def _work(self, threads: Sequence[Callable[[], None]]) -> None:
+        before, self._inside = self._inside, True
+        try:
+            for thread in threads:
+                with contextlib.suppress(Idle):
+                    thread()
+        finally:
+            self._inside = before
+
+    def wait(self, ready: Callable[[], Any]) -> Any:
+        """Wait until something is ready: in a thread, give up for now; else let the threads work.
+        Raises RuntimeError if it does not get ready."""
+        found = ready()
+        if found:
+            return found
+        if self._inside:
+            raise Idle
+        self.run()
+        found = ready()
+        if not found:
+            raise RuntimeError("the connector waits for a thread that has nothing to do")
+        return found

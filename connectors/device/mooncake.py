@@ -1,0 +1,151 @@
+"""A Mooncake store in memory: it keeps what is put, under its key, and gives it back
+(`mooncake.store`), and the look-up between the sides of vLLM's connector without a socket."""
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import Future
+from types import ModuleType
+from typing import Any, ClassVar
+
+FAILED = -800
+"""Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
+
+GONE = -704
+"""Mooncake's answer for a key that it does not have (`OBJECT_NOT_FOUND`)."""
+
+
+class Store:
+    """The memory of a store. It takes and fills memory by address, as Mooncake does. Its next
+    `failures` calls fail. `made` are the stores of this episode."""
+
+    made: ClassVar[list["Store"]] = []
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+        self.failures, self.raises = 0, False
+        self.made.append(self)
+
+    def _fails(self) -> bool:
+        """Whether this call fails."""
+        if not self.failures:
+            return False
+        self.failures -= 1
+        if self.raises:
+            raise RuntimeError("the store does not answer")
+        return True
+
+    def setup(self, *_: object, **__: object) -> int:
+        """Connect. 0 is success."""
+        return 0
+
+    def register_buffer(self, _address: int, _size: int) -> int:
+        """Make memory known to the network card."""
+        return 0
+
+    def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
+        """1 for each key that is kept, else 0."""
+        if self._fails():
+            return [FAILED] * len(keys)
+        return [int(key in self.kept) for key in keys]
+
+    def batch_put_from_multi_buffers(
+        self,
+        keys: Sequence[str],
+        addresses: Sequence[Sequence[int]],
+        sizes: Sequence[Sequence[int]],
+        *_: object,
+    ) -> list[int]:
+        """Keep memory under each key, unless the key is there. 0 for each that is kept."""
+        if self._fails():
+            return [FAILED] * len(keys)
+        for key, where, counts in zip(keys, addresses, sizes, strict=True):
+            if key not in self.kept:
+                parts = zip(where, counts, strict=True)
+                self.kept[key] = b"".join(ctypes.string_at(at, size) for at, size in parts)
+        return [0] * len(keys)
+
+    def batch_get_into_multi_buffers(
+        self,
+        keys: Sequence[str],
+        addresses: Sequence[Sequence[int]],
+        sizes: Sequence[Sequence[int]],
+    ) -> list[int]:
+        """Fill memory from each key. The number of bytes of each, or `GONE`."""
+        if self._fails():
+            return [FAILED] * len(keys)
+        return [
+            self._fill(self.kept.get(key), where, counts)
+            for key, where, counts in zip(keys, addresses, sizes, strict=True)
+        ]
+
+    def _fill(self, kept: bytes | None, where: Sequence[int], counts: Sequence[int]) -> int:
+        if kept is None or len(kept) != sum(counts):
+            return GONE
+        begin = 0
+        for at, size in zip(where, counts, strict=True):
+            ctypes.memmove(at, kept[begin : begin + size], size)
+            begin += size
+        return begin
+
+    def remove_all(self, force: bool = False) -> int:  # noqa: ARG002
+        """Forget everything."""
+        self.kept.clear()
+        return 0
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class ReplicateConfig:
+    """How often a value is kept. Here once."""
+
+    group_ids: list[str]
+
+
+def module() -> ModuleType:
+    """What `import mooncake.store` gives."""
+    made = ModuleType("mooncake.store")
+    made.__dict__.update(MooncakeDistributedStore=Store, ReplicateConfig=ReplicateConfig)
+    return made
+
+
+class Lookups:
+    """The worker that answers look-ups (`LookupKeyServer`, `LookupKeyClient`)."""
+
+    def __init__(self) -> None:
+        self.worker: Any = None
+
+    def begin_server(self, server: Any, store_worker: Any, _config: Any) -> None:
+        """In place of `LookupKeyServer.__init__`."""
+        server.store_worker = self.worker = store_worker
+
+    def begin_client(self, client: Any, _config: Any) -> None:
+        """In place of `LookupKeyClient.__init__`."""
+        client.executor, client.futures = AtOnce(), {}
+
+    def look_up(self, _client: Any, num_tokens: int, block_hashes: Any) -> Any:
+        """In place of `LookupKeyClient._lookup`."""
+        return self.worker.lookup(num_tokens, block_hashes)
+
+    def reset(self, _client: Any) -> bool:
+        """In place of `LookupKeyClient._reset`, and of the server's part of it."""
+        if self.worker.kv_send_thread is not None:
+            self.worker.kv_send_thread.request_queue.join()
+        self.worker.store.remove_all(force=True)
+        return True
+
+
+class AtOnce:
+    """An executor that runs a task when it is submitted."""
+
+    def submit(self, task: Any, *arguments: Any) -> "Future[Any]":
+        """Run a task."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(task(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self, **_: object) -> None:
+        """End."""

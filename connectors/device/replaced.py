@@ -1,0 +1,187 @@
+"""What is replaced while an episode runs: the list, and the block in which it is in place."""
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
+
+from kvproof.connectors.device import copies, mooncake, streams
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.threads import Queues, Threads
+
+OFFLOAD = "vllm.v1.kv_offload"
+SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
+STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
+
+
+class Replacement(NamedTuple):
+    """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
+    A name that a vLLM does not have is left alone: `older` releases have it."""
+
+    place: str
+    by: Callable[[Clock], Any]
+    why: str
+    older: bool = False
+
+
+def _always(what: Any) -> Callable[[Clock], Any]:
+    return lambda _clock: what
+
+
+class Platform:
+    """vLLM's platform, as one with a GPU. It says ROCm, for which vLLM uses plain host memory."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    Stream, Event = streams.Stream, streams.Event
+    stream, current_stream = staticmethod(streams.stream), staticmethod(streams.current_stream)
+
+    def is_cuda_alike(self) -> bool:
+        """Whether there is a GPU."""
+        return True
+
+    def is_rocm(self) -> bool:
+        """Whether it is AMD's."""
+        return True
+
+    def set_device(self, _device: Any) -> None:
+        """The one device is in use."""
+
+
+def _platform(_clock: Clock) -> Platform:
+    from vllm.platforms import current_platform
+
+    return Platform(current_platform)
+
+
+def _lookups(method: str) -> Callable[[Clock], Any]:
+    """A method of the one `Lookups` of an episode, as a method of vLLM's class."""
+
+    def made(clock: Clock) -> Any:
+        lookups = clock.shared.setdefault("lookups", mooncake.Lookups())
+        function = getattr(lookups, method)
+        return lambda *arguments: function(*arguments)
+
+    return made
+
+
+def _is_cuda(clock: Clock) -> Any:
+    return property(
+        lambda tensor: tensor.untyped_storage().data_ptr() in clock.shared.get("caches", ())
+    )
+
+
+def _thread_start(clock: Clock) -> Any:
+    return lambda thread: clock.begin(thread.run)
+
+
+def _store_config(_clock: Clock) -> Any:
+    home = importlib.import_module(STORE)
+    made = home.MooncakeStoreConfig("", "", "tcp", "")
+    return staticmethod(lambda: made)
+
+
+GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
+
+COPIES = "copies are made at the moment that the kit chooses"
+THREADS = "background threads work at the moment that the kit chooses"
+NO_FILE = "no file names a server"
+ONE_RANK = "there is one rank and no process group"
+
+REPLACED: tuple[Replacement, ...] = (
+    *(
+        Replacement(f"{home}:{name}", _always(getattr(streams, name)), COPIES)
+        for home in ("torch.cuda", "torch.cpu")
+        for name in ("Stream", "Event", "current_stream", "stream")
+    ),
+    Replacement(
+        "torch:Tensor.is_cuda", _is_cuda, "the KV caches, and they alone, are on the device"
+    ),
+    Replacement("torch:Event", _always(streams.Event), COPIES),
+    Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
+    Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),
+    Replacement(f"{SIMPLE}:build_params", _always(copies.build_params), COPIES),
+    Replacement(f"{SIMPLE}:copy_blocks", _always(copies.copy_blocks), COPIES),
+    *(
+        Replacement(f"{place}:current_platform", _platform, "a worker that asks for a GPU runs")
+        for place in (f"{OFFLOAD}.cpu.spec", f"{OFFLOAD}.cpu.gpu_worker", SIMPLE)
+    ),
+    *(
+        Replacement(f"{place}:threading", Threads, THREADS)
+        for place in (
+            SIMPLE,
+            f"{OFFLOAD}.tiering.async_lookup",
+            f"{OFFLOAD}.tiering.fs.thread_pool",
+        )
+    ),
+    *(
+        Replacement(f"{place}:queue", Queues, THREADS)
+        for place in (SIMPLE, f"{OFFLOAD}.tiering.async_lookup", STORE)
+    ),
+    Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
+    Replacement(f"{STORE}:LookupKeyServer.__init__", _lookups("begin_server"), "no socket"),
+    Replacement(f"{STORE}:LookupKeyClient.__init__", _lookups("begin_client"), "no socket"),
+    Replacement(f"{STORE}:LookupKeyClient._lookup", _lookups("look_up"), "no socket"),
+    Replacement(f"{STORE}:LookupKeyClient._reset", _lookups("reset"), "no socket"),
+    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
+    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
+    Replacement(f"{STORE}:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
+    Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
+    Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
+    Replacement(f"{STORE}:get_dcp_group", _always(lambda: GROUP), ONE_RANK),
+)
+
+
+def found(place: str) -> tuple[Any, str] | None:
+    """The object that has a name, and the name; None if this vLLM does not have it."""
+    module, _, names = place.partition(":")
+    *owners, name = names.split(".")
+    try:
+        owner = importlib.import_module(module)
+        for each in owners:
+            owner = getattr(owner, each)
+    except (ImportError, AttributeError):
+        return None
+    return (owner, name) if hasattr(owner, name) else None
+
+
+@contextlib.contextmanager
+def device(clock: Clock) -> Iterator[None]:
+    """Have a device on this clock until the block ends."""
+    streams.Stream.clock = clock
+    streams.Stream.current = streams.Stream()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_mooncake())
+        places = [(each, found(each.place)) for each in REPLACED]
+        for each, place in places:
+            if place is not None:
+                owner, name = place
+                if name in vars(owner):
+                    stack.callback(setattr, owner, name, vars(owner)[name])
+                else:
+                    stack.callback(delattr, owner, name)  # inherited
+                setattr(owner, name, each.by(clock))
+        yield
+
+
+@contextlib.contextmanager
+def _mooncake() -> Iterator[None]:
+    """Have a Mooncake store in memory, unless the real one is installed."""
+    mooncake.Store.made.clear()
+    if importlib.util.find_spec("mooncake") is not None:
+        yield
+        return
+    names = {"mooncake": ModuleType("mooncake"), "mooncake.store": mooncake.module()}
+    sys.modules.update(names)
+    try:
+        yield
+    finally:
+        for name in names:
+            del sys.modules[name]

@@ -1,0 +1,134 @@
+"""Threads, queues and conditions that wait for the clock of the kit and not for an operating
+system. vLLM's own code runs in them; where it would block, it gives up until there is work."""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kvproof.connectors.device.clock import Clock
+
+
+class Threads:
+    """In place of the module `threading` in a module of vLLM."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(threading, name)
+
+    def Thread(
+        self, target: Callable[..., None], args: Iterable[Any] = (), **_: object
+    ) -> "Thread":
+        """A thread."""
+        return Thread(self.clock, lambda: target(*args))
+
+    def Condition(self, _lock: object = None) -> "Condition":
+        """A condition."""
+        return Condition(self.clock)
+
+
+class Thread:
+    """A thread whose work is done when the clock says so."""
+
+    def __init__(self, clock: Clock, work: Callable[[], None]) -> None:
+        self.clock, self.work = clock, work
+
+    def start(self) -> None:
+        """Begin."""
+        self.clock.begin(self.work)
+
+    def join(self, timeout: float | None = None) -> None:  # noqa: ARG002
+        """Let it do what is left."""
+        self.clock.run()
+
+    def is_alive(self) -> bool:
+        """Threads end with the episode."""
+        return False
+
+
+class Condition:
+    """A condition that threads wait for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.notified = clock, False
+
+    def __enter__(self) -> None:
+        self.notified = False
+
+    def __exit__(self, *_: object) -> None:
+        if self.notified:
+            self.notified = False
+            self.clock.notify()
+
+    def notify(self, _n: int = 1) -> None:
+        """There is work, for when the lock is given back."""
+        self.notified = True
+
+    notify_all = notify
+
+    def wait_for(self, predicate: Callable[[], Any]) -> Any:
+        """Wait until this is true."""
+        return self.clock.wait(predicate)
+
+
+class Queues:
+    """In place of the module `queue` in a module of vLLM."""
+
+    Empty, Full = queue.Empty, queue.Full
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def Queue(self, *_: object) -> "Queue":
+        """A queue."""
+        return Queue(self.clock)
+
+    SimpleQueue = Queue
+
+
+class Queue:
+    """A queue from which a thread takes work."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.items: deque[Any] = deque()
+        self.unfinished_tasks = 0
+
+    def put(self, item: Any, *_: object) -> None:
+        """Add work."""
+        self.items.append(item)
+        self.unfinished_tasks += 1
+        self.clock.notify()
+
+    put_nowait = put
+
+    def get(self, *_: object) -> Any:
+        """Take work; wait for it."""
+        self.clock.wait(lambda: self.items)
+        return self.items.popleft()
+
+    def get_nowait(self) -> Any:
+        """Take work that is there. Raises `queue.Empty`."""
+        if not self.items:
+            raise queue.Empty
+        return self.items.popleft()
+
+    def task_done(self) -> None:
+        """A piece of work is done."""
+        self.unfinished_tasks -= 1
+
+    def join(self) -> None:
+        """Wait until all work is done."""
+        if self.unfinished_tasks:
+            self.clock.run()
+
+    def qsize(self) -> int:
+        """The pieces of work that nobody has taken."""
+        return len(self.items)
+
+    def empty(self) -> bool:
+        """Whether nobody left any work."""
+        return not self.items

@@ -1,0 +1,29 @@
+"""The memory behind a connector: files in its folder, or the honest store of the kit. It may lose
+what it has, and fail."""
+
+import shutil
+from pathlib import Path
+
+from kvproof.connectors.device.mooncake import Store
+
+
+class Memory:
+    """The files in a folder, and the stores of this episode."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def forget(self) -> None:
+        """Lose everything."""
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for store in Store.made:
+            store.kept.clear()
+
+    def fail(self, times: int, raises: bool) -> None:
+        """Fail in the next calls; by an exception if `raises`."""
+        for store in Store.made:
+            store.failures, store.raises = times, raises

@@ -1,0 +1,68 @@
+"""The connectors of vLLM that the kit drives: the settings to drive each with, and its code."""
+
+from typing import NamedTuple
+
+from kvproof.connectors.episode import Subject
+
+V1 = "distributed/kv_transfer/kv_connector/v1/"
+
+OFFLOADED = {"cpu_bytes_to_use": 2**16}
+"""Room for 16 chunks of a page of memory each: a few prompts, so that chunks are evicted."""
+
+
+class Shipped(NamedTuple):
+    """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
+    a change of one is a change of this connector."""
+
+    subject: Subject
+    home: tuple[str, ...]
+
+
+def _child(subject: Subject) -> dict[str, object]:
+    """The settings of a connector inside a MultiConnector."""
+    extra = dict(subject.extra)
+    return {"kv_connector": subject.name, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+
+
+def _several(*subjects: Subject) -> Subject:
+    """A MultiConnector of these."""
+    return Subject("MultiConnector", {"connectors": [_child(each) for each in subjects]})
+
+
+EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
+BENCH = Subject("DecodeBenchConnector")
+OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
+WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+FILES = Subject(
+    "OffloadingConnector",
+    {
+        **OFFLOADED,
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [{"type": "fs", "root_dir": "{tmp}"}],
+    },
+    forgets=True,
+)
+SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
+MOONCAKE = Subject("MooncakeStoreConnector", forgets=True)
+
+OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
+OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
+OF_EXAMPLE = (V1 + "example_connector.py",)
+OF_MULTI = (V1 + "multi_connector.py",)
+
+SHIPPED: dict[str, Shipped] = {
+    "example": Shipped(EXAMPLE, OF_EXAMPLE),
+    "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
+    "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
+    "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
+    "offloading-files": Shipped(FILES, OF_OFFLOADING),
+    "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
+    "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
+    "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
+    "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
+    "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
+    "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
+    "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
+}
+"""By a short name."""

@@ -1,0 +1,70 @@
+"""The connectors that vLLM ships run in the kit: each loads what it stored, with real bytes."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import vllm
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import Abort, Copies, Drain, Plan, Reset, Step, Submit
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import Engine, Group
+
+pytestmark = pytest.mark.live
+
+ONE = (Group("full", 4),)
+HYBRID = (Group("full", 4), Group("window", 4, window=8))
+MAMBA = (Group("full", 4), Group("mamba", 4))
+
+NOT_WHOLE = {"decode-bench"}
+"""It fills blocks with values that are wrong on purpose."""
+
+TWICE = (Submit(0, 14), Submit(1, 14), Drain(), Reset(), Submit(0, 14), Submit(1, 14), Drain())
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("groups", [ONE, HYBRID, MAMBA], ids=["one", "window", "mamba"])
+@pytest.mark.parametrize("name", sorted(SHIPPED.keys() - NOT_WHOLE))
+def test_a_shipped_connector_loads_what_it_stored(
+    name: str, groups: tuple[Group, ...], late: bool
+) -> None:
+    subject = SHIPPED[name].subject
+    if len(groups) > 1 and not subject.supports_groups:
+        pytest.skip("it supports one group")
+    engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
+    result = play(subject, Plan(engine, TWICE, copies=Copies(late, 1)))
+    assert result.findings == ()
+    assert result.judged["promised tokens"]
+
+
+def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
+    package = Path(vllm.__file__).parent
+    homes = {home for shipped in SHIPPED.values() for home in shipped.home}
+    assert [home for home in homes if not (package / home).exists()] == []
+
+
+def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> None:
+    page = (Path(__file__).parents[2] / "reports/connectors.md").read_text()
+    parts = {part.splitlines()[0]: part for part in page.split("\n## ")[1:]}
+    for name in SHIPPED:
+        rows = [line.split("|")[1:-1] for line in parts[name].splitlines() if "|" in line]
+        assert [row[0].strip(" `") for row in rows[2:]] == list(RULES)
+        assert all(cell.strip() for row in rows for cell in row)
+        assert len(rows[0]) == 3
+
+
+def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
+    # A finding in 0.32.0. If a release mends it, this test says so.
+    engine = Engine("E", ONE, num_blocks=9, chunk_tokens=5)
+    again = (Submit(0, 20, 4), Submit(0, 20, 3), Submit(0, 20, 4))
+    plan = Plan(
+        engine,
+        (Submit(0, 20, 4), Drain(), *again, Abort(0), Abort(0), Step(2), Reset(running=True)),
+    )
+    result = play(SHIPPED["offloading"].subject, plan)
+    assert [finding.invariant for finding in result.findings] == ["connector_survives"]
+    assert "assert self._jobs[any_jid].is_store" in result.findings[0].reasons[-1]

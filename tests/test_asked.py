@@ -1,0 +1,88 @@
+"""Every check is asked on every machine that shows what it needs."""
+
+import pytest
+
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking, why_hidden
+from kvproof.live.watch.shown import JUDGED, NOT_JUDGED, Views
+from kvproof.model.needs import Need
+from kvproof.model.severity import Severity
+from kvproof.strategies.difference import judged
+from kvproof.strategies.joined import ASKED, CHECKED, NECESSARY
+from kvproof.strategies.symbolic.about import claims_about
+from tests.reference.asked import NO_CLAIM, rows
+
+BY_BOTH = {
+    *("paired_lists_are_equal", "paired_offsets_are_equal", "prefill_and_decode_agree"),
+    *("offered_tokens_are_loaded", "nothing_reused_under_transfer", "load_is_offered"),
+}
+
+
+def test_no_cell_of_the_table_is_empty_without_a_reason() -> None:
+    table = list(rows())
+    assert [row.check for row in table] == list(CHECKS)
+    for row in table:
+        assert row.model.startswith("asked")
+        assert row.driven.startswith("asked")
+        assert row.needs
+        assert {row.watched, row.joined} <= {"asked", "not shown"}
+        assert row.proved == NO_CLAIM or row.proved.startswith("in part: `")
+    assert len({row.check for row in table if row.watched == "asked"}) > len(table) * 2 / 3
+
+
+def test_a_check_that_is_not_asked_says_what_it_lacks() -> None:
+    assert {*JUDGED} | {*NOT_JUDGED} == {*CHECKS}
+    assert not {*JUDGED} & {*NOT_JUDGED}
+    for name, why in NOT_JUDGED.items():
+        assert any(need.value in why for need in CHECKS[name].needs), name
+
+
+def test_every_fact_is_needed_and_every_view_is_asked() -> None:
+    assert {need for check in CHECKS.values() for need in check.needs} == {*Need} - {Need.STATE}
+    for view in Views:
+        assert view.value.checks, view
+        named = {need for check in view.value.checks for need in check.needs}
+        assert view.value.shows == named, view
+
+
+def test_a_check_that_does_not_say_what_it_needs_is_asked_of_whole_states_alone() -> None:
+    new = Invariant("new", "a name", "here", Severity.LEAK, lambda *_: (), "")
+    shown = [view.value.shows for view in Views]
+    assert lacking(new, *shown) == Need.STATE.value
+    assert not lacking(new, frozenset(Need))
+
+
+def test_facts_of_two_views_are_not_one_view() -> None:
+    new = Invariant(
+        *("new", "a name", "here", Severity.LEAK, lambda *_: (), ""),
+        needs=(Need.QUEUES, Need.BATCH),
+    )
+    assert lacking(new, {Need.QUEUES}, {Need.BATCH}).endswith(" at once")
+    assert not lacking(new, {Need.QUEUES, Need.BATCH})
+    assert lacking(new, {Need.QUEUES}) == Need.BATCH.value
+
+
+def test_what_an_engine_hides_is_the_reason() -> None:
+    check = CHECKS["references_are_exact"]
+    assert (
+        why_hidden(check, {Need.REFERENCES: "a connector holds some"}) == "a connector holds some"
+    )
+    assert why_hidden(check, {Need.TABLES: "nobody knows them"}) == ""
+
+
+def test_two_records_are_asked_what_both_show() -> None:
+    assert {check.id for check in CHECKED} == BY_BOTH
+    assert set(NECESSARY) <= BY_BOTH <= set(ASKED)
+
+
+def test_a_gate_asks_every_check_unless_it_is_told() -> None:
+    for function in (judged.followed, judged.sampled):
+        assert function.__defaults__ is not None
+        assert tuple(CHECKS.values()) in function.__defaults__
+
+
+@pytest.mark.parametrize("name", ["pool_adds_up", "prefill_and_decode_agree"])
+def test_a_claim_is_about_a_check_if_one_fault_breaks_both(name: str) -> None:
+    assert claims_about(name)
+    assert not claims_about("priority_is_kept")
+    assert name in INVARIANTS
