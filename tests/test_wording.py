@@ -31,6 +31,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import signature
 from kvproof.model.state import Death
 from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
@@ -202,7 +203,7 @@ def test_a_reproducer_of_a_hang_wants_whoever_waits_to_finish(
             reason("could_schedule", "{requests}", requests=["r1"]), engine="E"
         ),
     }
-    facts = [Fact(name, "present", "E", name) for name in ("r0", "r1", "r11")]
+    facts = [Fact(name, Subject.PRESENT, "E", name) for name in ("r0", "r1", "r11")]
     pieces = [Piece(0, "step()", "", "E", step=True)]
 
     def claims() -> list[Claim]:

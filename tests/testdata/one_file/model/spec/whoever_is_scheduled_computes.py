@@ -19,9 +19,9 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for choice in step.event.chose or ():
         if isinstance(choice, Compute) and choice.tokens < 1:
             yield because(
-                reason("batch_step", "{request} is in the batch of a step of {engine}"),
+                reason("in_the_batch", "{request} is in the batch of a step of {engine}"),
                 reason(
-                    "step_computes_tokens",
+                    "computes",
                     "the step computes {tokens} of its tokens",
                     tokens=choice.tokens,
                 ),
