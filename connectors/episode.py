@@ -156,8 +156,9 @@ COUNTED: dict[type, str] = {
 }
 """What a fact is counted as (`Rule.counts`)."""
 
-Note = Callable[[Engine, int, list[Fact]], None]
-"""Is told the engine after an action, the number of the action, and the facts of it."""
+Note = Callable[[Engine, int, list[Fact]], bool]
+"""Is told the engine after an action, the number of the action, and the facts of it. Returns
+whether the episode goes on although a rule is broken."""
 
 
 @dataclass(frozen=True)
@@ -190,11 +191,10 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
                 if at > len(plan.actions):
                     engine.end()
                 facts = engine.take_facts()
-                if note is not None:
-                    note(engine, at, facts)
+                goes_on = note is not None and note(engine, at, facts)
                 judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
                 findings = list(broken(facts, past))
-                if findings or engine.dead:
+                if engine.dead or (findings and not goes_on):
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
                     return Result(tuple(findings), at, engine.steps, judged)
             return Result((), len(plan.actions) + 1, engine.steps, judged)

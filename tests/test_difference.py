@@ -33,9 +33,16 @@ from kvproof.strategies.difference.protocol import (
 )
 from kvproof.strategies.difference.result import Result, severity
 from kvproof.strategies.difference.shrink import AT_ONCE, shrunk
-from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.strategies.difference.workload import (
+    Episodes,
+    Fixed,
+    Follow,
+    Play,
+    Workload,
+    follow,
+)
 from kvproof.strategies.witnesses import witnesses
-from tests.two_machines import FULL, broken, driven, result
+from tests.two_machines import FULL, broken, driven, result, unkept
 
 FOUND = ("front_trim", "untouched_hits", "double_free", "preemption_keeps_counter")
 
@@ -212,3 +219,23 @@ def test_a_break_that_was_sent_has_the_same_key_and_run() -> None:
     back = msgspec.json.decode(msgspec.json.encode(found), type=Result)
     assert back.keys == found.keys
     assert [b.finding.about for b in back.breaks] == [b.finding.about for b in found.breaks]
+
+
+def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:
+    """All actions may go: what a plan shows may be shown by the drain."""
+    run = unkept("every_request_ends", 11).run("plan")
+    tried: list[int] = []
+
+    def shows(runs: Sequence[Fixed]) -> int | None:
+        for index, each in enumerate(runs):
+            assert isinstance(each, Play)
+            times = [action["times"] for action in each.actions]
+            tried.append(len(times))
+            if {3, 7} <= set(times):
+                return index
+        return None
+
+    found = shrunk(run, shows, lambda: len(tried) < 200)
+    assert isinstance(found, Play)
+    assert [action["times"] for action in found.actions] == [3, 7]
+    assert shrunk(run, lambda _: 0, lambda: True).actions == []

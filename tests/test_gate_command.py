@@ -132,8 +132,8 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("file", "part"),
     [
-        ("v1/simple_kv_offload/manager.py", "KV offloading"),
-        ("distributed/kv_transfer/kv_connector/v1/nowhere_connector.py", "KV connectors"),
+        ("v1/engine/core_client.py", "the loop of the engine"),
+        ("v1/worker/block_table.py", "the block tables of the worker"),
     ],
 )
 def test_a_part_that_is_not_driven_is_unknown_at_once(

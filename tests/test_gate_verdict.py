@@ -10,23 +10,27 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.cli.pull_request import judge, outcome, search, workloads
 from kvproof.cli.pull_request.comparison import Confirmed
 from kvproof.cli.pull_request.outcome import Found, Written
 from kvproof.cli.pull_request.side import Ended
+from kvproof.connectors.contract.rules import RULES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
 from kvproof.live.source.changes import Changes, Function
+from kvproof.live.source.parts import OFFLOADING
 from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
+from kvproof.reports.gate import terminal
 from kvproof.reports.output.gate import Gate
-from kvproof.strategies.difference.protocol import Missing, Recorded, Seen
+from kvproof.strategies.difference.protocol import Connector, Missing, Recorded, Seen
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Workload, follow
+from kvproof.strategies.difference.workload import Play, Plays, Workload, follow
 from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
-from tests.two_machines import FULL, broken, result
+from tests.two_machines import FULL, broken, result, unkept
 
 POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
 CHANGED = Function(
@@ -61,17 +65,30 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         clock.now = math.inf
         yield from ()
 
+    def few(names: Any, seed: int, part: int = 0) -> list[Plays]:
+        if part == 3:
+            clock.now = math.inf
+        return of_connectors(names, seed, part)
+
+    of_connectors = workloads.of_connectors
+    monkeypatch.setattr(workloads, "of_connectors", few)
     monkeypatch.setattr(workloads, "of_random_clusters", no_more)
     monkeypatch.setattr(search, "time", clock)
 
     def call(
-        base: Any, head: Any, *, budget: float = 9, fail_on: str = "crash", traces: Any = ()
+        base: Any,
+        head: Any,
+        *,
+        budget: float = 9,
+        fail_on: str = "crash",
+        traces: Any = (),
+        changed: Function = CHANGED,
     ) -> Gate:
         if traces:
             monkeypatch.setattr(workloads, "of_findings", lambda: traces)
         grave = next(each for each in Severity if each.option == fail_on)
         args = argparse.Namespace(seed=0, budget=budget, fail_on=grave, traces=tmp_path)
-        changes = Changes((CHANGED,), ())
+        changes = Changes((changed,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
             found = judge._Judge(args, SIDES, both, changes, clock.now).run()
@@ -292,3 +309,57 @@ def test_the_shown_words_of_a_finding_without_a_trace_are_its_events() -> None:
     found = Found(introduced=[(one, Written())])
     [finding] = outcome._findings(args.fail_on, Changes((), ()), found)
     assert len(finding.events) == len(CRASH.events)
+
+
+STORE = Function(
+    *("v1/kv_offload/base.py", "Manager.free", 9, 11, "changed", ((10, 10),)), OFFLOADING, WHY
+)
+
+
+def of_store(workload: Workload) -> Result:
+    """Plans for a connector reach the changed function, and nothing else does."""
+    reached = (STORE.key,) if isinstance(workload, Plays | Play) else ()
+    return result(workload.name, reached=reached)
+
+
+def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged: Any) -> None:
+    found = unkept("promised_tokens_are_loaded", connector="offloading")
+
+    def head(workload: Workload) -> Result:
+        drawn = isinstance(workload, Play | Plays)
+        return replace(of_store(workload), breaks=(found,) if drawn else ())
+
+    command = ("connector", "OffloadingConnector", "--extra", '{"a": 1}', "--replay", "p.json")
+    seen = Seen("", (), (Connector("offloading"),))
+    side = FakeSide(head, seen, Recorded("p.json", ("an engine", "a step"), command=command))
+    gate = judged(FakeSide(of_store, seen), side, changed=STORE)
+    [one] = gate.findings
+    assert (gate.verdict, gate.exit_code, one.kind) == ("VIOLATED", 1, "introduced")
+    assert (one.invariant, one.severity) == ("promised_tokens_are_loaded", "wrong tokens")
+    assert (one.says, one.connector) == (RULES[one.invariant].name, "offloading")
+    assert one.reproducer is None
+    text = " ".join(terminal.text(gate).split())
+    assert """kvproof connector OffloadingConnector --extra '{"a": 1}' --replay p.json""" in text
+    assert "an engine and what happens to it, with the connector offloading" in text
+
+
+def test_a_connector_that_cannot_be_driven_is_unknown_and_named(judged: Any) -> None:
+    def drifted(workload: Workload) -> Result:
+        if isinstance(workload, Plays):
+            return Result(workload.name, reason="This vLLM has no X.register_kv_caches")
+        return result(workload.name)
+
+    seen = Seen("", (), (Connector("offloading"),))
+    gate = judged(FakeSide(of_store, seen), FakeSide(drifted, seen), changed=STORE)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert "offloading cannot be driven on head: This vLLM has no X.register" in str(gate.reason)
+
+
+def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(judged: Any) -> None:
+    seen = Seen("", (), (Connector("offloading"),))
+    sides = FakeSide(of_store, seen), FakeSide(of_store, seen)
+    assert judged(*sides, changed=STORE).verdict == "SAMPLED"
+    other = STORE._replace(name="Manager.evict")
+    gate = judged(*sides, changed=other)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert "KV offloading (1 function)" in str(gate.reason)

@@ -16,10 +16,10 @@ from kvproof.strategies.difference.course import Course, Stands
 from kvproof.strategies.difference.judged import Break, followed
 from kvproof.strategies.difference.parting import parting
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.difference.workload import Follow, Plays, Workload
 from tests.fake_sides import CRASH, RUN, SOME, compared, first_only, shows
 from tests.reasons import said
-from tests.two_machines import FULL, broken, result
+from tests.two_machines import FULL, broken, result, unkept
 
 EVENTS: tuple[Event, ...] = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
 RUNS = Stands("E", "r1", "running", True)
@@ -185,3 +185,53 @@ def test_what_base_does_not_show_again_is_not_told() -> None:
     with compared(first_only(CRASH), dies) as both:
         both.drive([RUN])
         assert not list(both.of_base())
+
+
+RULE = "promised_tokens_are_loaded"
+
+
+def taken(*stands: Stands, **more: Any) -> Course:
+    """A plan of three actions that was taken to its end."""
+    return Course((), stands, **{"ended": True, "actions": 4, "judged": (RULE,)} | more)
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (taken(RUNS), ""),
+        (
+            taken(RUNS, dead="ValueError in f: no\nmore", actions=2, ended=False),
+            "action 2 of 4: head dies (ValueError in f: no)",
+        ),
+        (taken(RUNS, ended=False), "action 4 of 4: the run does not come to its end on head"),
+        (taken(RUNS, judged=()), "action 4 of 4: the rule has nothing to judge on head"),
+        (
+            taken(WAITS),
+            "action 4 of 4: head goes another way, r1 on E is waiting without blocks there and "
+            "running with blocks on base at action 3",
+        ),
+    ],
+)
+def test_where_head_leaves_a_plan_of_base(head: Course, says: str) -> None:
+    assert parting(unkept(RULE), taken(RUNS), head) == says
+
+
+def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() -> None:
+    """The whole comparison: base breaks a rule in a plan, and head takes it to its end."""
+    broke = unkept(RULE)
+
+    def base(workload: Workload) -> Result:
+        course = taken(RUNS)
+        return Result(workload.name, breaks=(broke,), course=course)
+
+    for judged, kind in (((RULE,), "mended"), ((), "not comparable")):
+
+        def head(workload: Workload, judged: tuple[str, ...] = judged) -> Result:
+            return Result(workload.name, course=taken(RUNS, judged=judged))
+
+        with compared(base, head) as both:
+            both.drive([Plays("plans for example", "example", 0, 12)])
+            both.confirm(["plans for example"])
+            [(told, one)] = both.of_base()
+        assert (told, one.found) == (kind, broke)
+        assert not both.introduced

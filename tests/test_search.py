@@ -10,8 +10,9 @@ import pytest
 from kvproof.cli.pull_request import search, workloads
 from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.cli.pull_request.search import Search
+from kvproof.strategies.difference.protocol import Connector
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Workload
+from kvproof.strategies.difference.workload import Plays, Workload
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -135,3 +136,81 @@ def test_a_look_at_what_cannot_be_driven_leaves_the_reason_to_the_search() -> No
 
     with compared(cannot, cannot) as found:
         assert searching(found).reaches()
+
+
+CONNECTORS = tuple(Connector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store"))
+
+
+def reaching(*names: str, traces: bool = False) -> Callable[[Workload], Result]:
+    """A side whose plans reach the changed function with these connectors, and whose traces do so
+    or not."""
+
+    def does(workload: Workload) -> Result:
+        reached = workload.connector in names if isinstance(workload, Plays) else traces
+        return result(workload.name, reached=(SOME,) if reached else ())
+
+    return does
+
+
+def kinds(names: list[str]) -> list[str]:
+    """The first words of names of workloads, each once."""
+    return list(dict.fromkeys(name.split(",")[0].split(" ")[0] for name in names))
+
+
+def test_a_changed_connector_is_driven_first_and_alone() -> None:
+    """The other connectors have one workload each: the look."""
+    with compared(nothing_reached, reaching("store")) as both:
+        made = searching(both, connected=True, until=time.monotonic() + 6000)
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        assert made.reaching == ["store"]
+        made.fails = lambda: len(both.names) > 6
+        made.run()
+    assert both.names[:3] == [f"plans for {each.name}" for each in CONNECTORS]
+    assert both.names[3:6] == [f"plans for store, part {part}" for part in (2, 3, 4)]
+
+
+def test_code_of_connectors_that_nothing_reaches_is_not_searched() -> None:
+    with compared(nothing_reached, nothing_reached) as both:
+        made = searching(both, connected=True)
+        made.connectors = CONNECTORS
+        assert not made.reaches()
+        assert len(both.names) == len(CONNECTORS)
+
+
+def test_what_the_traces_reach_needs_no_connector() -> None:
+    with compared(nothing_reached, reaching("store", traces=True)) as both:
+        made = searching(both)
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        assert (made.reaching, both.names) == ([], [])
+
+
+def test_what_only_a_connector_reaches_is_driven_with_it() -> None:
+    """Code of the scheduler that no cluster without a connector reaches."""
+    with compared(nothing_reached, reaching("offloading")) as both:
+        made = searching(both)
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        assert made.reaching == ["offloading"]
+
+
+def nothing_reached(workload: Workload) -> Result:
+    return result(workload.name)
+
+
+def test_a_connector_whose_code_is_changed_comes_first_and_may_be_enough() -> None:
+    changed = ["v1/store/keys.py:Keys.find"]
+
+    def does(workload: Workload) -> Result:
+        return result(workload.name, reached=tuple(changed))
+
+    with compared(does, does) as both:
+        made = searching(both, connected=True, changed=changed)
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        assert both.names == ["plans for store"]
+        other = searching(both, connected=True, changed=[*changed, "v1/other.py:f"])
+        other.connectors = CONNECTORS
+        assert other.reaches()
+        assert {*other.reaching} == {"store", "example", "offloading"}

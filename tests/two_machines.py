@@ -5,6 +5,10 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
+import msgspec
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.plan import Plan, Step
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.fault import planted
@@ -15,7 +19,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 from kvproof.strategies.difference.judged import Break, followed, sampled
 from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Follow, Workload
+from kvproof.strategies.difference.workload import Episodes, Follow, Play, Workload
 from tests.reasons import said
 
 FULL = CLUSTERS["full"]
@@ -29,6 +33,7 @@ def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
         if isinstance(workload, Follow):
             found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
         else:
+            assert isinstance(workload, Episodes)
             scope = workload.seed, workload.episodes, workload.steps
             found = sampled(workload.cluster, ModelMachine, *scope, CHECKS.values())
     return result_of(workload.name, found)
@@ -47,6 +52,24 @@ def broken(
     signature = Signature(check, event, "full")
     finding = Finding(check, said("this", "not this"))
     return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
+
+
+def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "example") -> Break:
+    """A break of a rule of the contract of connectors at an action of a plan; the one after the
+    last action is the drain."""
+    plan = Plan(FULL.engines[0], tuple(Step(times) for times in range(1, actions + 1)))
+    return Break(
+        Signature(rule, "Step", "full"),
+        "",
+        "",
+        Finding(rule, said("this", "not this")),
+        FULL,
+        (),
+        at - 1,
+        (),
+        plan=Play("", connector, msgspec.to_builtins(plan)),
+        severity=RULES[rule].severity,
+    )
 
 
 def result(name: str, *breaks: Break, **more: Any) -> Result:

@@ -28,7 +28,7 @@ from kvproof.strategies.difference.judged import Break, Key
 from kvproof.strategies.difference.parting import parting
 from kvproof.strategies.difference.protocol import Seen
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.strategies.difference.workload import Episodes, Fixed, Plays, Workload
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -54,9 +54,17 @@ class Confirmed(NamedTuple):
     parting: str = ""
 
 
-def as_run(name: str, found: Break) -> Follow:
+def as_run(name: str, found: Break) -> Fixed:
     """The run of a break as a workload."""
-    return follow(found.cluster, f"{name}, again", found.events)
+    return found.run(f"{name}, again")
+
+
+def around(name: str, found: Break, seed: int) -> Workload:
+    """Random episodes of the cluster or the connector of a break."""
+    called = f"{name}, around"
+    if found.plan is not None:
+        return Plays(called, found.plan.connector, seed, NEIGHBOURS)
+    return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
 
 
 class Comparison:
@@ -131,11 +139,9 @@ class Comparison:
         of episodes around it."""
         found = candidate.found
         run = as_run(candidate.workload, found)
-        around = Episodes(
-            f"{candidate.workload}, around", found.cluster, self.seed, NEIGHBOURS, NEIGHBOUR_STEPS
-        )
+        others = around(candidate.workload, found, self.seed)
         on_base, [result] = self.at_once(
-            lambda base: base.drive([run, around]), lambda head: head.drive([run], reach=True)
+            lambda base: base.drive([run, others]), lambda head: head.drive([run], reach=True)
         )
         return result, on_base
 
@@ -160,7 +166,7 @@ class Comparison:
         """What became of a break of base, by the first of these runs that says it."""
         told: tuple[Class, Confirmed] | None = None
         for name, found in candidates:
-            run, place = as_run(name, found), len(found.events) - 1
+            run, place = as_run(name, found), found.place
             [base], [head] = self.at_once(
                 lambda side, run=run, at=place: side.drive([run], place=at),  # type: ignore[misc]
                 lambda side, run=run, at=place: side.drive([run], reach=True, place=at),  # type: ignore[misc]
@@ -188,7 +194,7 @@ class Comparison:
             for key, each in self.on_head[name].keys.items():
                 kept = shortest.get(key)
                 shared = key in both or key in self.on_both or (key.by and key in on_base)
-                if shared and (kept is None or len(each.events) < len(kept[1].events)):
+                if shared and (kept is None or each.length < kept[1].length):
                     shortest[key] = name, each
         return list(shortest.values())
 

@@ -17,6 +17,7 @@ from kvproof.cli.pull_request.side import Ended, started
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.source.changes import USED, Changes, Function
+from kvproof.live.source.parts import CONNECTED
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
 from kvproof.model.files.reading import shown
@@ -28,6 +29,7 @@ from kvproof.strategies.difference.judged import Key
 from kvproof.strategies.difference.plan import touched
 from kvproof.strategies.difference.protocol import Record, Seen
 from kvproof.strategies.difference.result import severity
+from kvproof.strategies.difference.workload import Plays
 
 Environment = Mapping[str, str]
 
@@ -104,7 +106,10 @@ class _Judge:
         self.until = begin + SEARCHED * args.budget
         self.end = begin + args.budget
         self.started = begin
-        self.search = Search(comparison, self.changed, self.until, self._fails, self._show)
+        connected = any(each.part in CONNECTED for each in changes.accounting)
+        self.search = Search(
+            comparison, self.changed, self.until, self._fails, self._show, connected
+        )
         self.seen: tuple[Seen, Seen] | None = None
 
     def run(self) -> Found:
@@ -151,8 +156,9 @@ class _Judge:
             for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
+            self.search.connectors = on_head.connectors
             if not self.search.reaches():
-                return not_driven(self.changes.accounting)
+                return not_driven(self.changes.accounting) + self._drifted()
             self.search.run()
         except Ended as error:
             return f"a process that drives vLLM has ended ({error})"
@@ -171,6 +177,8 @@ class _Judge:
         if not recorded.path:
             return one, Written()
         path = Path(recorded.path)
+        if recorded.command:
+            return one, Written(path, recorded.events, command=recorded.command)
         self._show(f"writing a reproducer of {stem} ...")
         return one, Written(path, recorded.events, self._reproducer(path, stem))
 
@@ -229,11 +237,20 @@ class _Judge:
         called = touched(reached(self.comparison), self.changed)
         left = [each for each in self.changes.accounting if each.key not in called]
         if not called or any(each.part != USED for each in left):
-            return not_driven(left)
+            return not_driven(left) + self._drifted()
         if lost := only_on_base(self.comparison):
             return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
+        return ""
+
+    def _drifted(self) -> str:
+        """Which connector the kit cannot drive on a side, and why not."""
+        both = self.comparison
+        for side, results in (("base", both.on_base), ("head", both.on_head)):
+            for name, each in both.workloads.items():
+                if isinstance(each, Plays) and (why := results[name].reason):
+                    return f"; {each.connector} cannot be driven on {side}: {why}"
         return ""
 
     def _show(self, text: str) -> None:

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import UNSET
 
 from kvproof.cli.pull_request.comparison import Comparison, Confirmed
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.plan import Plan, lines
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.source.changes import Changes, Function
 from kvproof.live.trees import Tree, fingerprint
@@ -39,11 +42,12 @@ PACKAGE = "vllm/"
 
 class Written(NamedTuple):
     """What was written about an introduced finding: its trace with the events in words, and its
-    reproducer."""
+    reproducer; for a connector its plan, with the command that plays it."""
 
     trace: Path | None = None
     events: tuple[str, ...] = ()
     reproducer: GateReproducer | None = None
+    command: tuple[str, ...] = ()
 
 
 NOTHING = Written()
@@ -160,11 +164,12 @@ def _finding(
     written: Written = NOTHING,
 ) -> GateFinding:
     found = confirmed.found
-    check = CHECKS.get(found.signature.check)
+    name = found.signature.check
+    check = CHECKS.get(name) or RULES.get(name)
     reached = touched(confirmed.reached, places)
     return GateFinding(
         kind=kind,
-        invariant=found.signature.check,
+        invariant=name,
         says=check.name if check else "",
         origin=check.origin if check else "",
         severity=severity(found).words,
@@ -173,6 +178,8 @@ def _finding(
         workload=confirmed.workload,
         cluster=found.cluster.name,
         events=written.events or _in_words(found),
+        connector=found.plan.connector if found.plan else None,
+        command=written.command,
         known=found.by or None,
         fails=fails,
         places=tuple(place for key, place in places.items() if key in reached),
@@ -184,6 +191,8 @@ def _finding(
 
 
 def _in_words(found: Break) -> tuple[str, ...]:
+    if found.plan is not None:
+        return tuple(lines(msgspec.convert(found.plan.plan, Plan)))
     return tuple(describe(stimulus(event)) for event in found.events)
 
 

@@ -32,7 +32,7 @@ from kvproof.strategies.difference.protocol import (
     Seen,
 )
 from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Follow
+from kvproof.strategies.difference.workload import Follow, Play, Plays
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.warm import warm
 
@@ -54,9 +54,10 @@ def look() -> Seen:
     except AdapterDrift as drift:
         return Seen(drift.why, tuple(missing))
     import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
+    from kvproof.connectors import compared
 
     warm()
-    return Seen("", tuple(missing))
+    return Seen("", tuple(missing), compared.known())
 
 
 def _make(cluster: Cluster) -> Machine:
@@ -93,6 +94,10 @@ def _driven(request: Drive) -> Result:
 
 def _result(request: Drive) -> Result:
     workload, place = request.workload, request.place
+    if isinstance(workload, Play | Plays):
+        from kvproof.connectors import compared
+
+        return compared.driven(workload, place)
     known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
@@ -111,8 +116,11 @@ def _result(request: Drive) -> Result:
 
 
 def _recorded(request: Record) -> Recorded:
-    """Write the trace of a break. Nothing is written where it does not show again."""
+    """Write the trace of a break. Nothing is written where it does not show again. The run of a
+    connector is its plan."""
     found = request.found
+    if found.plan is not None:
+        return _planned(found.plan, request)
     machine = _make(found.cluster)
     run = Run(machine, ())
     shown = None
@@ -140,6 +148,16 @@ def _recorded(request: Record) -> Recorded:
     except UsageError as error:
         return Recorded(error=str(error))
     return Recorded(str(path), tuple(map(describe, trace.events)))
+
+
+def _planned(plan: Play, request: Record) -> Recorded:
+    from kvproof.connectors import compared
+
+    try:
+        path, words, command = compared.written(plan, request.stem, Path(request.folder))
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), words, command=command)
 
 
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:

@@ -1,12 +1,16 @@
 """The search of a comparison: which workloads are driven, in which order, and for how long.
 
 First comes a look: the traces of past findings, and then those of the faults, are driven without
-being judged, until one reaches a function that head changes. Where none does, there is no search.
+being judged, until one reaches a function that head changes. Where none does, random plans are
+driven for each connector that vLLM ships. Where head changes code of connectors, these come first.
+Where nothing reaches what is changed, there is no search.
 
-The traces come first in the search too. They also show which functions of vLLM
+A search begins with more plans for the connectors that reach what is changed. Where the traces
+reach something, they come next. They also show which functions of vLLM
 each cluster reaches, so the presets that reach what the pull request changes come next, then the
 other presets. Until the time is up, random clusters and further episodes of the presets that reach
-it take turns. The order depends on the seed and the two trees only; the time decides where it ends.
+it take turns, and plans for connectors. The order depends on the seed and the two trees only; the
+time decides where it ends.
 """
 
 import time
@@ -17,11 +21,15 @@ from kvproof.cli.pull_request import workloads
 from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.model import interruption
 from kvproof.strategies.difference.plan import ordered, touched
+from kvproof.strategies.difference.protocol import Connector
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Follow, Workload
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
 """The number of workloads between two looks at what differs."""
+
+PLANS_FIRST = 5
+"""How many workloads each connector that reaches what is changed has before the traces."""
 
 TRACES_S = 40.0
 """The time after which what differs is not confirmed after all traces only, in seconds."""
@@ -31,7 +39,9 @@ Show = Callable[[str], None]
 
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
-    whether what was confirmed so far is enough to end."""
+    whether what was confirmed so far is enough to end. `connected` says that head changes code of
+    connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
+    reach what is changed. `by_traces` says whether the traces reach it, None if nobody looked."""
 
     def __init__(
         self,
@@ -40,12 +50,17 @@ class Search:
         until: float,
         fails: Callable[[], bool],
         show: Show,
+        connected: bool = False,
     ) -> None:
         self.comparison = comparison
         self.changed = changed
         self.until = until
         self.fails = fails
         self.show = show
+        self.connected = connected
+        self.connectors: Sequence[Connector] = ()
+        self.reaching: list[str] = []
+        self.by_traces: bool | None = None
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
 
@@ -56,6 +71,49 @@ class Search:
     def reaches(self) -> bool:
         """Whether a quick look reaches a function that head changes. Also where nothing could be
         driven: then the search says why. Raises Ended."""
+        if self.connected:
+            self._look_at_connectors()
+            if self.reaching:
+                return True
+        self.by_traces = self._traces_reach()
+        if not (self.by_traces or self.connected):
+            self._look_at_connectors()
+        return self.by_traces or bool(self.reaching)
+
+    def _look_at_connectors(self) -> None:
+        """Drive the connectors that vLLM ships, and note those that reach what is changed. First
+        come those whose code is changed. The others are driven where these do not reach it all."""
+        files = {key.partition(":")[0] for key in self.changed}
+        at_home = [any(map(each.has, files)) for each in self.connectors]
+        called: dict[str, frozenset[str]] = {}
+        for wanted in (True, False):
+            names = [
+                c.name for c, home in zip(self.connectors, at_home, strict=True) if home is wanted
+            ]
+            these = workloads.of_connectors(names, self.comparison.seed)
+            for first in range(0, len(these), SAMPLED_AT_ONCE):
+                if self._over():
+                    break
+                self.show(f"connectors: {first} of {len(these)}")
+                part = these[first : first + SAMPLED_AT_ONCE]
+                self.comparison.drive(part, reach=True)
+                self.comparison.confirm([each.name for each in part])
+                called |= {each.connector: self._called(each.name) for each in part}
+            if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
+                break
+        names = ordered([*called], called, self.changed)
+        self.reaching = [name for name in names if touched(called[name], self.changed)]
+
+    def _called(self, name: str) -> frozenset[str]:
+        """The functions that a workload called, on either side; none where a side cannot be
+        driven."""
+        sides = [each.get(name) for each in (self.comparison.on_base, self.comparison.on_head)]
+        if any(each is None or each.reason for each in sides):
+            return frozenset()
+        return frozenset(f for each in sides if each for f in each.reached)
+
+    def _traces_reach(self) -> bool:
+        """Whether some trace reaches what is changed, and whether none could be driven."""
         if not self.traces:
             self.prepare()
         driven = False
@@ -76,17 +134,33 @@ class Search:
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
-        if not self.traces:
-            self.prepare()
-        self._all(self.traces, "traces", TRACES_AT_ONCE)
-        names, touching = self._presets()
-        self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
-        clusters = workloads.of_random_clusters(self.comparison.seed)
-        parts = count(1) if touching else ()
-        again = (each for part in parts for each in self._episodes(touching, part))
+        plans = self._plans()
+        first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
+        self._all(first, "plans for connectors", SAMPLED_AT_ONCE)
+        if self.by_traces is None and not self._over():
+            self.by_traces = self._traces_reach()
+        clusters: Iterator[Workload] = iter(())
+        again: Iterator[Workload] = iter(())
+        if self.by_traces or not self.reaching:
+            if not self.traces:
+                self.prepare()
+            self._all(self.traces, "traces", TRACES_AT_ONCE)
+            names, touching = self._presets()
+            self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
+            clusters = workloads.of_random_clusters(self.comparison.seed)
+            parts = count(1) if touching else ()
+            again = (each for part in parts for each in self._episodes(touching, part))
         while not self._over():
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
+            self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
+
+    def _plans(self) -> Iterator[Workload]:
+        """Further plans for the connectors that reach what is changed, or for all where none was
+        looked at, without end."""
+        names = self.reaching or [each.name for each in self.connectors]
+        for part in count(1) if names else ():
+            yield from workloads.of_connectors(names, self.comparison.seed, part)
 
     def _over(self) -> bool:
         return self.fails() or time.monotonic() >= self.until

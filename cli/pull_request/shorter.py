@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kvproof.cli.pull_request.comparison import Comparison, Confirmed, as_run
 from kvproof.strategies.difference.compare import same, the_same
 from kvproof.strategies.difference.shrink import shrunk
-from kvproof.strategies.difference.workload import Follow
+from kvproof.strategies.difference.workload import Fixed
 
 RUNS_MAX = 160
 """The most runs that are tried for one finding: a number and not a time, so that the same trees
@@ -18,7 +18,7 @@ def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed
     key = found.found.key
     tried = 0
 
-    def shows(runs: Sequence[Follow]) -> int | None:
+    def shows(runs: Sequence[Fixed]) -> int | None:
         nonlocal tried
         tried += len(runs)
         base, head = comparison.at_once(

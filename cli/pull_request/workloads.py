@@ -1,16 +1,19 @@
 """The workloads of a comparison, in the order in which they are driven if nothing else decides."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 
 from kvproof.live.deviations import traces
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.strategies.difference.workload import Episodes, Follow, Plays, follow
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
 """The number of random episodes of a cluster in one workload."""
+
+PLAYS = 40
+"""The number of random plans of a connector in one workload."""
 
 STEPS = 30
 """The number of choices in an episode."""
@@ -36,16 +39,22 @@ def of_faults() -> list[Follow]:
     ]
 
 
-def of_presets(seed: int, part: int = 0) -> list[Workload]:
+def of_presets(seed: int, part: int = 0) -> list[Episodes]:
     """Random episodes of every preset. Each `part` has others."""
     return [_episodes(name, name, seed, part) for name in CLUSTERS]
 
 
-def of_random_clusters(seed: int) -> Iterator[Workload]:
+def of_random_clusters(seed: int) -> Iterator[Episodes]:
     """Random episodes of random clusters, without end."""
     for number in count(seed * SEEDS):
         name = f"random:{number}"
         yield _episodes(name, name, seed, 0)
+
+
+def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]:
+    """Random plans for each of these connectors. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, PLAYS) for name in names]
 
 
 def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:

@@ -12,7 +12,8 @@ from kvproof.model.severity import Severity
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """No call of the engine raises an exception."""
     if isinstance(fact, Died):
-        where = fact.where
+        where = fact.death.function
+        # A bare assertion says nothing: its statement does.
         yield because(
             reason("connector_raised", "the connector raised an exception in {where}", where=where)
             if fact.in_connector
@@ -21,7 +22,12 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
                 "vLLM, with this connector, raised an exception in {where}",
                 where=where,
             ),
-            reason("message", "{message}", message=fact.message),
+            reason(
+                "message",
+                "{exception}: {message}",
+                exception=fact.death.exception,
+                message=fact.death.message or fact.death.statement,
+            ),
         )
 
 

@@ -15,16 +15,19 @@ from kvproof.connectors.device.threads import Queues, Threads
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
+LOOK_UP = f"{STORE}:LookupKeyClient._lookup"
 
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    A name that a vLLM does not have is left alone: `older` releases have it."""
+    A name that a vLLM does not have is left alone: `older` releases have it. One of which it has
+    the newer name, `unless`, is left alone too."""
 
     place: str
     by: Callable[[Clock], Any]
     why: str
     older: bool = False
+    unless: str = ""
 
 
 def _always(what: Any) -> Callable[[Clock], Any]:
@@ -128,7 +131,14 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:LookupKeyServer.__init__", _lookups("begin_server"), "no socket"),
     Replacement(f"{STORE}:LookupKeyClient.__init__", _lookups("begin_client"), "no socket"),
-    Replacement(f"{STORE}:LookupKeyClient._lookup", _lookups("look_up"), "no socket"),
+    Replacement(LOOK_UP, _lookups("look_up"), "no socket"),
+    Replacement(
+        LOOK_UP.replace("_lookup", "lookup"),
+        _lookups("look_up"),
+        "no socket",
+        older=True,
+        unless=LOOK_UP,
+    ),
     Replacement(f"{STORE}:LookupKeyClient._reset", _lookups("reset"), "no socket"),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
@@ -159,7 +169,8 @@ def device(clock: Clock) -> Iterator[None]:
     streams.Stream.current = streams.Stream()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mooncake())
-        places = [(each, found(each.place)) for each in REPLACED]
+        meant = (each for each in REPLACED if not (each.unless and found(each.unless)))
+        places = [(each, found(each.place)) for each in meant]
         for each, place in places:
             if place is not None:
                 owner, name = place

@@ -41,6 +41,9 @@ CORE = "the scheduler and the block pool"
 TABLES = "the block tables of the worker"
 LOOP = "the loop of the engine"
 
+CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING})
+"""The parts that connectors reach, and clusters without one do not."""
+
 PARTS = (
     Part(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),
     Part(CONNECTORS, ("distributed/kv_transfer/*", "distributed/mooncake_store.py")),

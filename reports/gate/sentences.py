@@ -162,6 +162,8 @@ def where(places: Sequence[GatePlace]) -> str:
 
 def run_of(finding: GateFinding) -> str:
     """What the events of a finding are."""
+    if finding.connector is not None:
+        return f"an engine and what happens to it, with the connector {plain(finding.connector)}"
     length = counted(len(finding.events), "event")
     return (
         f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "
@@ -194,7 +196,8 @@ def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | Non
     tree = ""
     if gate.head.path is not None:
         tree = f" --vllm {shell_word(Path(gate.head.path)) if here else 'CHECKOUT-OF-HEAD'}"
-    return f"kvproof replay {shell_word(Path(finding.trace))}{tree}"
+    words = finding.command or ("replay", finding.trace)
+    return f"kvproof {' '.join(shell_word(Path(word)) for word in words)}{tree}"
 
 
 def names(findings: Sequence[GateFinding]) -> str:

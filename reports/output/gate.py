@@ -79,7 +79,9 @@ class GateFinding(Part, frozen=True, kw_only=True):
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
     invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
     the known deviation that explains it, or null. `fails` is whether it makes the exit code 1.
-    `parting` says where head leaves a run that is not comparable, else it is null."""
+    `parting` says where head leaves a run that is not comparable, else it is null. A finding about
+    a connector has its name in kvproof's table in `connector`, its plan in `trace`, and in
+    `command` the words of the kvproof command that plays the plan, without a vLLM."""
 
     kind: Class
     invariant: str
@@ -98,6 +100,8 @@ class GateFinding(Part, frozen=True, kw_only=True):
     reproducer: GateReproducer | None = None
     also: tuple[str, ...] = ()
     parting: str | None = None
+    connector: str | None = None
+    command: tuple[str, ...] = ()
 
 
 class GateChange(Part, frozen=True, kw_only=True):

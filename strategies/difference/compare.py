@@ -62,7 +62,7 @@ def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
 def _order(found: Break) -> tuple[int, bool, int, Key]:
     """The most severe first; of equal severity one that no other break precedes, then the shortest
     run."""
-    return severity(found), bool(found.after), len(found.events), found.key
+    return severity(found), bool(found.after), found.length, found.key
 
 
 def the_same(key: Key, result: Result) -> bool:
@@ -88,7 +88,7 @@ def graver(found: Break, base: Result, head: Result) -> Break | None:
         (
             each
             for each in sorted(base.breaks, key=_order)
-            if len(each.events) <= len(found.events)
+            if each.length <= found.length
             and severity(each) < severity(found)
             and not the_same(each.key, head)
         ),

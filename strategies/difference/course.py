@@ -18,12 +18,17 @@ class Stands(Struct, frozen=True, forbid_unknown_fields=True):
 class Course(Struct, frozen=True, forbid_unknown_fields=True):
     """How a machine took a run. `taken` are all events that it took, with its choices. `stands` are
     the requests before the event at the place. `dead` says how an engine died, else it is empty;
-    `ended` that all requests came to their end."""
+    `ended` that all requests came to their end.
+
+    Of the plan of a connector, `actions` is the number of actions that were taken, and `judged` are
+    the rules of the contract that had something to judge."""
 
     taken: tuple[Event, ...] = ()
     stands: tuple[Stands, ...] = ()
     dead: str = ""
     ended: bool = False
+    actions: int = 0
+    judged: tuple[str, ...] = ()
 
 
 NOT_TAKEN = Course()

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model import interruption, termination
@@ -23,12 +25,14 @@ from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event, stimulus
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
+from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
 from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands, standing
+from kvproof.strategies.difference.workload import Fixed, Play, follow
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
@@ -66,6 +70,9 @@ class Break:
     raised it. `index_of_first` is the index (from 0) of the
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
+
+    A break of a connector has its plan in `plan` and no events; the cluster is the engine of the
+    plan. Its check is a rule of the contract of connectors, which has the `severity`.
     """
 
     signature: Signature
@@ -77,6 +84,25 @@ class Break:
     index_of_first: int
     after: tuple[Key, ...]
     statement: str = ""
+    plan: Play | None = None
+    severity: Severity | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of events or actions of the run."""
+        return len(self.events) if self.plan is None else len(self.plan.actions)
+
+    @property
+    def place(self) -> int:
+        """The index of the event or action that breaks the check. A plan ends with a drain, which
+        is none of its actions."""
+        return self.length - 1 if self.plan is None else self.index_of_first
+
+    def run(self, name: str) -> Fixed:
+        """The run as a workload of this name."""
+        if self.plan is None:
+            return follow(self.cluster, name, self.events)
+        return replace(self.plan, name=name)
 
     @property
     def key(self) -> Key:
@@ -86,7 +112,7 @@ class Break:
     @property
     def order(self) -> tuple[bool, int]:
         """The sort key: the smallest is the run to keep."""
-        return bool(self.after), len(self.events)
+        return bool(self.after), self.length
 
 
 @dataclass

@@ -18,6 +18,8 @@ def parting(found: Break, base: Course, head: Course) -> str:
     """The event at which head leaves the run that shows a break on base, and how. Empty where head
     takes it to its end, and the check had the same to judge at the place of the break. Both courses
     are of the run of the break."""
+    if found.plan is not None:
+        return _of_plan(found, base, head)
     wanted, last = found.events, len(found.events)
     for number, event in enumerate(wanted[: len(head.taken)]):
         if stimulus(event) != stimulus(head.taken[number]):
@@ -35,6 +37,22 @@ def parting(found: Break, base: Course, head: Course) -> str:
         if ours != theirs:
             number = _first_other_choice(wanted, head.taken)
             return f"{_at(wanted, number)}: {_other(ours, theirs)} at event {last}"
+    return ""
+
+
+def _of_plan(found: Break, base: Course, head: Course) -> str:
+    """The same for the plan of a connector. After its last action the engine is drained."""
+    last = found.length + 1
+    when = f"action {head.actions} of {last}"
+    if head.dead:
+        return f"{when}: head dies ({_first_line(head.dead)})"
+    if not head.ended:
+        return f"{when}: the run does not come to its end on head"
+    if found.signature.check not in head.judged:
+        return f"{when}: the rule has nothing to judge on head"
+    ours, theirs = (_concerned(each.stands, found.finding.about) for each in (base, head))
+    if ours != theirs:
+        return f"{when}: {_other(ours, theirs)} at action {found.place + 1}"
     return ""
 
 

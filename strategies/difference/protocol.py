@@ -48,11 +48,25 @@ class Missing(Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
+class Connector(Struct, frozen=True, forbid_unknown_fields=True):
+    """A connector that the kit knows: its name in the kit's table, and the files and folders of its
+    code, relative to the package."""
+
+    name: str
+    home: tuple[str, ...] = ()
+
+    def has(self, file: str) -> bool:
+        """Whether a file is code of this connector."""
+        return f"{file}/".startswith(tuple(f"{each}/" for each in self.home))
+
+
 class Seen(_Message, frozen=True):
-    """What can be driven. `failure` says why nothing can, else it is empty."""
+    """What can be driven. `failure` says why nothing can, else it is empty. `connectors` are those
+    that the kit knows."""
 
     failure: str
     missing: tuple[Missing, ...]
+    connectors: tuple[Connector, ...] = ()
 
 
 class Driven(_Message, frozen=True):
@@ -63,11 +77,13 @@ class Driven(_Message, frozen=True):
 
 class Recorded(_Message, frozen=True):
     """A written trace: its path, and its events in words. Both are empty where the break did not
-    show again; `error` is there where the file could not be written."""
+    show again; `error` is there where the file could not be written. For the plan of a connector,
+    `command` are the words of the command that plays it, before the options of a vLLM."""
 
     path: str = ""
     events: tuple[str, ...] = ()
     error: str = ""
+    command: tuple[str, ...] = ()
 
 
 Answer: TypeAlias = Seen | Driven | Recorded

@@ -50,5 +50,7 @@ def result_of(name: str, found: Judgement, reached: tuple[str, ...] = ()) -> Res
 
 def severity(found: Break) -> Severity:
     """What a user would notice. A guard without a severity is bookkeeping by itself."""
+    if found.severity is not None:
+        return found.severity
     check = CHECKS.get(found.signature.check)
     return (check and check.severity) or Severity.BOOKKEEPING

@@ -5,20 +5,20 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kvproof.strategies.difference.workload import Follow
+from kvproof.strategies.difference.workload import Fixed, Follow, Play
 
-Shows = Callable[[Sequence[Follow]], int | None]
+Shows = Callable[[Sequence[Fixed]], int | None]
 """Tries runs, in order. Returns the index of the first that shows the same, None if none does."""
 
 AT_ONCE = 8
 """The number of runs that are tried together."""
 
 
-def shrunk(run: Follow, shows: Shows, go_on: Callable[[], bool]) -> Follow:
+def shrunk(run: Fixed, shows: Shows, go_on: Callable[[], bool]) -> Fixed:
     """The shortest run found that shows the same as `run`: it leaves out jobs with their events,
-    and then events, in pieces of halving length. Ends early when `go_on` says so."""
+    and then events or actions, in pieces of halving length. Ends early when `go_on` says so."""
     run = _smaller(run, _without_jobs, shows, go_on)
-    size = max(len(run.events) // 2, 1)
+    size = max(_length(run) // 2, 1)
     while True:
         run = _smaller(run, partial(_without_events, size=size), shows, go_on)
         if size == 1 or not go_on():
@@ -27,11 +27,11 @@ def shrunk(run: Follow, shows: Shows, go_on: Callable[[], bool]) -> Follow:
 
 
 def _smaller(
-    run: Follow,
-    pieces: Callable[[Follow], list[Follow]],
+    run: Fixed,
+    pieces: Callable[[Fixed], Sequence[Fixed]],
     shows: Shows,
     go_on: Callable[[], bool],
-) -> Follow:
+) -> Fixed:
     """Leave out one piece after the other, until no piece can be left out."""
     tries = pieces(run)
     while tries and go_on():
@@ -44,8 +44,14 @@ def _smaller(
     return run
 
 
-def _without_jobs(run: Follow) -> list[Follow]:
-    """The run without one of its jobs, the last ones first."""
+def _length(run: Fixed) -> int:
+    return len(run.actions if isinstance(run, Play) else run.events)
+
+
+def _without_jobs(run: Fixed) -> list[Follow]:
+    """The run without one of its jobs, the last ones first. A plan has none."""
+    if isinstance(run, Play):
+        return []
     return [
         _without_job(run, job.name) for job in reversed(run.cluster.jobs) if _free(run, job.name)
     ]
@@ -61,9 +67,17 @@ def _without_job(run: Follow, name: str) -> Follow:
     return replace(run, cluster=run.cluster.carrying(*jobs), events=kept)
 
 
-def _without_events(run: Follow, size: int) -> list[Follow]:
-    """The run without `size` events in a row, the last ones first. The last event stays."""
+def _without_events(run: Fixed, size: int) -> Sequence[Fixed]:
+    """The run without `size` events in a row, the last ones first. The last event stays; of a plan,
+    which is drained after its last action, all may go."""
+    if isinstance(run, Play):
+        return [_without_actions(run, end, size) for end in range(len(run.actions), 0, -size)]
     ends = range(len(run.events) - 1, 0, -size)
     return [
         replace(run, events=(*run.events[: max(end - size, 0)], *run.events[end:])) for end in ends
     ]
+
+
+def _without_actions(run: Play, end: int, size: int) -> Play:
+    kept = [*run.actions[: max(end - size, 0)], *run.actions[end:]]
+    return replace(run, plan={**run.plan, "actions": kept})

@@ -3,7 +3,7 @@
 It is plain data, because it is sent to a process of its own.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -12,20 +12,25 @@ from kvproof.model.events import Event, stimulus
 
 
 class _Workload(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
-    """What all workloads have: a name, which no other workload of a run has, and a cluster."""
+    """What all workloads have: a name, which no other workload of a run has."""
 
     name: str
+
+
+class _OfCluster(_Workload, frozen=True):
+    """What drives a cluster."""
+
     cluster: Cluster
 
 
-class Follow(_Workload, frozen=True, tag="follow"):
+class Follow(_OfCluster, frozen=True, tag="follow"):
     """Take these stimuli, leave out those that are not possible when their turn comes, and then
     drive the run to its end."""
 
     events: tuple[Event, ...] = ()
 
 
-class Episodes(_Workload, frozen=True, tag="episodes"):
+class Episodes(_OfCluster, frozen=True, tag="episodes"):
     """Random episodes: `episodes` runs of about `steps` choices each."""
 
     seed: int = 0
@@ -33,7 +38,36 @@ class Episodes(_Workload, frozen=True, tag="episodes"):
     steps: Annotated[int, Meta(ge=1)] = 30
 
 
-Workload: TypeAlias = Follow | Episodes
+class _OfConnector(_Workload, frozen=True):
+    """What drives a connector that vLLM ships, by its name in the kit's table."""
+
+    connector: str
+
+
+class Play(_OfConnector, frozen=True, tag="play"):
+    """Play one plan of the connector kit: an engine, and actions in order. The kit knows its
+    type; here it is plain data, of which `actions` is a list."""
+
+    plan: dict[str, Any]
+
+    @property
+    def actions(self) -> list[Any]:
+        """The actions, in order."""
+        found: list[Any] = self.plan["actions"]
+        return found
+
+
+class Plays(_OfConnector, frozen=True, tag="plays"):
+    """Random plans of the connector kit."""
+
+    seed: int = 0
+    episodes: Annotated[int, Meta(ge=1)] = 1
+
+
+Fixed: TypeAlias = Follow | Play
+"""A workload with fixed stimuli."""
+
+Workload: TypeAlias = Follow | Episodes | Play | Plays
 
 
 def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:
