@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
                     BrokenRule(
                         rule=f.invariant,
                         severity=RULES[f.invariant].severity.words,
-                        reasons=f.reasons,
+                        reasons=f.sentences,
                     )
                     for f in broken
                 ),

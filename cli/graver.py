@@ -38,7 +38,7 @@ def with_graver(
         return found
     second = search(setup._replace(invariants=grave))
     if second.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN):
-        beside = Tolerated(invariant=found.finding.invariant, reasons=found.finding.reasons)
+        beside = Tolerated(invariant=found.finding.invariant, reasons=found.finding.sentences)
         return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: beside})
     kind = OtherwiseExplored if "states_distinct" in second.coverage else OtherwiseSampled
     otherwise = kind(verdict=second.verdict.value, seconds=second.seconds, **second.coverage)

@@ -154,7 +154,7 @@ def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput
         JoinFinding(
             invariant=finding.invariant,
             severity=severity.words if (severity := severity_of(finding)) else None,
-            reasons=finding.reasons,
+            reasons=finding.sentences,
         )
         for finding in joined.findings
     )

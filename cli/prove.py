@@ -17,6 +17,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
+from kvproof.model.wording import sentences
 from kvproof.reports.obligations import table
 from kvproof.reports.output.proof import Counterexample, Obligation, Proved
 from kvproof.reports.output.verdict import verdict_output
@@ -139,7 +140,7 @@ def line(proof: Proof) -> str:
     if proof.numbers:
         numbers = f"it does not hold for {numbers}"
     if proof.counterexample is not None:
-        numbers = "; ".join(proof.counterexample.facts)
+        numbers = "; ".join(sentences(proof.counterexample.reasons))
     why = numbers or proof.reason
     ending = f": {why}" if why else ""
     took = f"{1000 * proof.seconds:.0f} ms"

@@ -119,7 +119,7 @@ class Surveyor:
             "death": broken.death,
             "own": own,
             "stray": any(type(event).__name__ == "StrayReport" for event in events),
-            "reasons": list(finding.reasons),
+            "reasons": list(finding.sentences),
             "runs": found.counts[broken.key],
             "after": [{"invariant": k.signature.check, "by": k.by} for k in broken.after],
             "events": len(events),

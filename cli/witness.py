@@ -96,7 +96,7 @@ def outputs(attempts: Sequence[Attempt]) -> tuple[WitnessRun, ...]:
         WitnessRun(
             obligation=proof.id,
             invariant=found.finding.invariant if found.finding else None,
-            reasons=found.finding.reasons if found.finding else (),
+            reasons=found.finding.sentences if found.finding else (),
             changes=found.changes,
             impossible=found.impossible,
             reason=found.reason,

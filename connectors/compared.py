@@ -24,7 +24,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands
-from kvproof.strategies.difference.judged import Break, Key, in_short
+from kvproof.strategies.difference.judged import Break, Key
 from kvproof.strategies.difference.protocol import Connector
 from kvproof.strategies.difference.result import Result, severity
 from kvproof.strategies.difference.workload import Play, Plays
@@ -111,7 +111,7 @@ class _Played:
     @property
     def course(self) -> Course:
         """How the plan was taken."""
-        dead = f"{self.died.message} in {self.died.where}" if self.died else ""
+        dead = self.died.death.words if self.died else ""
         return Course(
             stands=self.stands,
             dead=dead,
@@ -130,13 +130,13 @@ class _Played:
         return Break(
             signature=Signature(finding.invariant, event, feature),
             by="",
-            death=f"{died.message.split(':')[0]} in {died.where}" if died else "",
+            death=died.death.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),
             events=(),
             index_of_first=at - 1,
             after=after,
-            message=in_short(died.message.partition(":")[2]) if died else "",
+            statement=died.death.statement if died else "",
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=RULES[finding.invariant].severity,
         )

@@ -29,6 +29,7 @@ from kvproof.connectors.plan import Beside
 from kvproof.connectors.worker import Worker
 from kvproof.live import build
 from kvproof.live.contract.lookup import last_line
+from kvproof.live.death import death_of
 from kvproof.model import config, state
 from kvproof.model.errors import AdapterDrift
 
@@ -237,9 +238,7 @@ class Engine:
                 raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
             home = inspect.getsourcefile(type(self.scheduler.connector))
             inside = any(frame.filename == home for frame in frames)
-            # A bare assertion says nothing: its line does.
-            message = f"{type(error).__name__}: {str(error) or frames[-1].line}"
-            self.facts.append(Died(frames[-1].name, message, inside))
+            self.facts.append(Died(death_of(error, frames[-1]), inside))
 
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what an ended request had in common with this one: of

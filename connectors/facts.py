@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, TypeAlias
 
+from kvproof.model.state import Death
+
 
 class Slot(NamedTuple):
     """A place in a KV cache: the KV of one token (attention), or one state (Mamba, offset 0)."""
@@ -93,11 +95,10 @@ class Failed(NamedTuple):
 
 
 class Died(NamedTuple):
-    """A call raised an exception. `where` is the function; `in_connector` says whether the
-    innermost frame is in a file of the connector."""
+    """A call raised an exception. `in_connector` says whether the innermost frame is in a file of
+    the connector."""
 
-    where: str
-    message: str
+    death: Death
     in_connector: bool
 
 

@@ -38,8 +38,8 @@ def of_violation(plan: Plan, result: Result) -> Iterator[str]:
     yield f"VIOLATED {first.id}: {first.severity.words}"
     yield f"It must be true that {first.name} ({first.origin})."
     for finding in result.findings[:FINDINGS_MAX]:
-        yield f"  because  {'; '.join(finding.reasons[:-1])}"
-        yield f"  yet      {finding.reasons[-1]}"
+        yield f"  because  {'; '.join(finding.sentences[:-1])}"
+        yield f"  yet      {finding.sentences[-1]}"
     more = len(result.findings) - FINDINGS_MAX
     if more > 0:
         yield f"  and {more} more at this action"

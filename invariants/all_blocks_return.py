@@ -6,7 +6,7 @@ admitted."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -18,8 +18,13 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     """An engine without requests and steps in flight has every block free except the null block."""
     if not engine.requests and not engine.steps and len(engine.free) != len(engine.blocks) - 1:
         yield because(
-            f"{engine.name} has no request left",
-            f"{len(engine.free)} of its {len(engine.blocks) - 1} blocks are free",
+            reason("no_request_left", "{engine} has no request left"),
+            reason(
+                "free_blocks",
+                "{free} of its {pool} blocks are free",
+                free=len(engine.free),
+                pool=len(engine.blocks) - 1,
+            ),
             engine=engine.name,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model import config
-from kvproof.model.because import Because, because, listed, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -36,9 +36,20 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             if held[: len(expected)] != expected:
                 what = "the KV of" if cfg.groups[key[0]].attention else "the state after"
                 yield because(
-                    f"block {block} of {engine.name} is cached as prefix {quoted(key[1])} of group "
-                    f"{key[0]} and must hold {what} {listed(expected)}",
-                    f"it holds {f'{what} {listed(held)}' if held else 'nothing of this group'}",
+                    reason(
+                        "must_hold",
+                        "block {block} of {engine} is cached as prefix "
+                        f"{{prefix:quoted}} of group {{group}} and must hold {what} "
+                        "{expected:listed}",
+                        expected=expected,
+                    ),
+                    reason(
+                        "holds",
+                        f"it holds {what} {{held:listed}}"
+                        if held
+                        else "it holds nothing of this group",
+                        held=held,
+                    ),
                     engine=engine.name,
                     group=key[0],
                     block=block,

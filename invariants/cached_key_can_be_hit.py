@@ -6,7 +6,7 @@ map, and the KV events report it to routers as cached."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -22,8 +22,14 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
         if (len(prefix) - cfg.hash_lookahead_tokens) % size:
             yield because(
-                f"prefix {quoted(prefix)} of group {index} is cached on {engine.name}",
-                f"a hit in blocks of {size} tokens cannot end there",
+                reason(
+                    "is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"
+                ),
+                reason(
+                    "no_hit_ends_there",
+                    "a hit in blocks of {size} tokens cannot end there",
+                    size=size,
+                ),
                 engine=engine.name,
                 group=index,
                 prefix=prefix,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import whole_blocks
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -38,8 +38,12 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         if cached > most:
             what = "its local hit covers" if loading else "the tokens it holds fill"
             yield because(
-                f"{request.id} on {engine.name} counts {cached} blocks of group {index} as cached",
-                f"{what} {most} blocks",
+                reason(
+                    "counts_as_cached",
+                    "{request} on {engine} counts {cached} blocks of group {group} as cached",
+                    cached=cached,
+                ),
+                reason("blocks", "{what} {most} blocks", what=what, most=most),
                 engine=engine.name,
                 request=request.id,
                 group=index,

@@ -6,7 +6,7 @@ block of a match (vllm#17137), or the hash of a block covers the token after it 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, listed, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -27,9 +27,17 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             held = content.slots[group.block_size :] if content and content.group == index else ()
             if held != (prefix,):
                 yield because(
-                    f"block {block} of {engine.name} is cached as prefix {quoted(prefix)} of group "
-                    f"{index}, which includes the token after the block",
-                    f"its drafter computed the block as part of {listed(held) or 'nothing'}",
+                    reason(
+                        "is_cached",
+                        "block {block} of {engine} is cached as prefix "
+                        "{prefix:quoted} of group {group}, which includes the token "
+                        "after the block",
+                    ),
+                    reason(
+                        "drafter_computed",
+                        "its drafter computed the block as part of {held:listed}",
+                        held=held,
+                    ),
                     engine=engine.name,
                     group=index,
                     block=block,

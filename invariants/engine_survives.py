@@ -5,22 +5,43 @@ and every request on it."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import About, Because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import describe
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
+from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
+
+DIED = "died"
+"""The kind of reason that says how an engine died."""
+
+
+def died(dead: Death) -> Reason:
+    """How the engine died."""
+    says = "{engine} died: {exception} in {function}" if dead.exception else "{engine} died"
+    return reason(
+        DIED,
+        f"{says}: {{message}}" if dead.message else says,
+        exception=dead.exception,
+        function=dead.function,
+        message=dead.message,
+    )
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """No event ends an engine with an error."""
     for engine in step.after.engines:
-        if engine.dead:
-            survivable = f"{describe(step.event)} is an event that every engine must survive"
-            death = f"{engine.name} died: {engine.dead}"  # vLLM's own words, as they are
-            yield Because((survivable, death), About(engine=engine.name))
+        if engine.dead is not None:
+            yield because(
+                reason(
+                    "must_survive",
+                    "{event} is an event that every engine must survive",
+                    event=type(step.event).__name__,
+                ),
+                died(engine.dead),
+                engine=engine.name,
+            )
 
 
 INVARIANT = Invariant(

@@ -12,7 +12,7 @@ prefix that has a hash.
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because, listed
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.kv_events import Removed, Stored
 from kvproof.model.needs import Need
@@ -41,17 +41,32 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             ends = range(start + size, len(whole) + 1, size)
             if report.prefixes != tuple(map(str.__add__, (whole[:end] for end in ends), after)):
                 yield because(
-                    f"{engine.name} reports {listed(report.prefixes)} as stored in group "
-                    f"{report.group}, in blocks of {size} tokens",
-                    f"the reported tokens are '{report.tokens}' after '{report.parent}'"
-                    + (f", and {listed(report.lookahead)} after each block" if ahead else ""),
+                    reason(
+                        "reports_stored",
+                        "{engine} reports {prefixes:listed} as stored in group {group}, in "
+                        "blocks of {size} tokens",
+                        prefixes=report.prefixes,
+                        size=size,
+                    ),
+                    reason(
+                        "reported_tokens",
+                        "the reported tokens are '{tokens}' after '{parent}'"
+                        + (", and {lookahead:listed} after each block" if ahead else ""),
+                        tokens=report.tokens,
+                        parent=report.parent,
+                        lookahead=report.lookahead,
+                    ),
                     engine=engine.name,
                     group=report.group,
                 )
             if report.parent and report.parent not in {prefix for _, prefix in known}:
                 yield because(
-                    f"{engine.name} reports blocks stored after '{report.parent}'",
-                    "no event has reported this parent as cached",
+                    reason(
+                        "reports_stored_after",
+                        "{engine} reports blocks stored after '{parent}'",
+                        parent=report.parent,
+                    ),
+                    reason("parent_not_reported", "no event has reported this parent as cached"),
                     engine=engine.name,
                     group=report.group,
                 )

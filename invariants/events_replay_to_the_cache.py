@@ -6,7 +6,7 @@ prefix. Two blocks held the same prefix, one of them was evicted, and vLLM sent 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -21,17 +21,20 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     believed, cached = set(engine.ghost.mirror), {key for key, blocks in engine.cached if blocks}
     for group, prefix in sorted(cached - believed):
         yield because(
-            f"prefix {quoted(prefix)} of group {group} is cached on {engine.name}",
-            "the replayed events report it as not cached",
+            reason("is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"),
+            reason("reported_not_cached", "the replayed events report it as not cached"),
             engine=engine.name,
             group=group,
             prefix=prefix,
         )
     for group, prefix in sorted(believed - cached):
         yield because(
-            f"the replayed events of {engine.name} report prefix {quoted(prefix)} of group {group} "
-            "as cached",
-            "it is not cached",
+            reason(
+                "reported_cached",
+                "the replayed events of {engine} report prefix {prefix:quoted} of "
+                "group {group} as cached",
+            ),
+            reason("not_cached", "it is not cached"),
             engine=engine.name,
             group=group,
             prefix=prefix,

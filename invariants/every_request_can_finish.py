@@ -14,6 +14,9 @@ from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
 
+WAITS = "waits"
+"""The kind of reason that says what a request lacks (see `strategies.waits`)."""
+
 
 def check(_cluster: Cluster, _step: Step) -> tuple[Because, ...]:
     """A single step cannot break this invariant."""

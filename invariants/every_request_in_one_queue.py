@@ -5,7 +5,7 @@ runs. A waiting request that keeps blocks without need takes them from requests 
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -20,15 +20,15 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         times = engine.running.count(request.id)
         if times != (request.status == RUNNING):
             yield because(
-                f"{request.id} is {request.status} on {engine.name}",
-                f"the running queue has it {times} times",
+                reason("has_status", "{request} is {status} on {engine}", status=request.status),
+                reason("times_in_running", "the running queue has it {times} times", times=times),
                 engine=engine.name,
                 request=request.id,
             )
         if request.status == MISQUEUED:
             yield because(
-                f"{request.id} is unfinished on {engine.name}",
-                "it is in no queue, or in several",
+                reason("unfinished", "{request} is unfinished on {engine}"),
+                reason("in_no_queue", "it is in no queue, or in several"),
                 engine=engine.name,
                 request=request.id,
             )
@@ -38,16 +38,20 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             and not _kept(cluster, request)
         ):
             yield because(
-                f"{request.id} on {engine.name} is {request.status} and has loaded nothing",
-                "it keeps blocks",
+                reason(
+                    "loaded_nothing",
+                    "{request} on {engine} is {status} and has loaded nothing",
+                    status=request.status,
+                ),
+                reason("keeps_blocks", "it keeps blocks"),
                 engine=engine.name,
                 request=request.id,
             )
     for name in engine.running:
         if engine.find(name) is None:
             yield because(
-                f"{name} is in the running queue of {engine.name}",
-                "the engine does not have this request",
+                reason("in_running_queue", "{request} is in the running queue of {engine}"),
+                reason("not_on_the_engine", "the engine does not have this request"),
                 engine=engine.name,
                 request=name,
             )

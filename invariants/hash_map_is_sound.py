@@ -2,15 +2,15 @@
 reused while its entry stays in the map (vllm#49125), a lookup of the old key returns the new
 content of the block."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine, Key
+from kvproof.model.state import NULL, Engine
 from kvproof.model.subjects import Subject
 
 
@@ -20,9 +20,16 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     carried = {(key, i) for i, b in numbered(engine.blocks) if i != NULL for key in b.keys}
     for key, block in sorted(mapped - carried):
         yield because(
-            f"the hash map of {engine.name} maps prefix {quoted(key[1])} of group {key[0]} to "
-            f"block {block}",
-            f"block {block} has {_keys(engine.blocks[block].keys)}",
+            reason(
+                "is_mapped",
+                "the hash map of {engine} maps prefix {prefix:quoted} of group "
+                "{group} to block {block}",
+            ),
+            reason(
+                "has_keys",
+                "block {block} has the keys {keys:or none}",
+                keys=engine.blocks[block].keys,
+            ),
             engine=engine.name,
             group=key[0],
             block=block,
@@ -30,19 +37,16 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         )
     for key, block in sorted(carried - mapped):
         yield because(
-            f"block {block} of {engine.name} has the key of prefix {quoted(key[1])} of "
-            f"group {key[0]}",
-            "the hash map has no such entry",
+            reason(
+                "has_key",
+                "block {block} of {engine} has the key of prefix {prefix:quoted} of group {group}",
+            ),
+            reason("is_not_mapped", "the hash map has no such entry"),
             engine=engine.name,
             group=key[0],
             block=block,
             prefix=key[1],
         )
-
-
-def _keys(keys: Iterable[Key]) -> str:
-    found = " and ".join(f"{quoted(prefix)} of group {group}" for group, prefix in keys)
-    return f"the key {found}" if found else "no key"
 
 
 INVARIANT = Invariant(

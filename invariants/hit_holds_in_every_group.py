@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.hits import missing
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -23,8 +23,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             if admission.external and engine.groups[index].kind != "full":
                 continue
             yield because(
-                f"{admission.request} hits {admission.hit} tokens on {admission.engine}",
-                f"group {index} has no cached block for prefix {quoted(prefix)}",
+                reason("hits", "{request} hits {hit} tokens on {engine}", hit=admission.hit),
+                reason(
+                    "has_no_block",
+                    "group {group} has no cached block for prefix {missing:quoted}",
+                    missing=prefix,
+                ),
                 engine=admission.engine,
                 request=admission.request,
                 group=index,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.hits import has_room, may_end_at, missing
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -36,9 +36,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         best = longest(cluster, admission)
         if admission.hit < best:
             yield because(
-                f"all groups of {admission.engine} have {best} tokens of {admission.request} "
-                "cached",
-                f"the request hits {admission.hit} tokens",
+                reason(
+                    "groups_have",
+                    "all groups of {engine} have {best} tokens of {request} cached",
+                    best=best,
+                ),
+                reason("hits", "the request hits {hit} tokens", hit=admission.hit),
                 engine=admission.engine,
                 request=admission.request,
             )

@@ -10,7 +10,7 @@ the state itself, blocks that wait for the end of steps in flight are such a not
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -22,9 +22,13 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     no container of it grows from one such time to the next."""
     for kept in step.effects.kept:
         yield because(
-            f"{kept.where} of {kept.engine} has {kept.items} entries from before {kept.engine} "
-            "was idle",
-            "it had fewer at the idle time before, and no step takes them",
+            reason(
+                "keeps_entries",
+                "{where} of {engine} has {items} entries from before {engine} was idle",
+                where=kept.where,
+                items=kept.items,
+            ),
+            reason("had_fewer", "it had fewer at the idle time before, and no step takes them"),
             engine=kept.engine,
         )
     for engine in step.after.engines:
@@ -32,8 +36,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             continue
         for _, blocks in engine.deferred:
             yield because(
-                f"{engine.name} has no requests and no steps in flight",
-                f"blocks {sorted(blocks)} wait for the end of a step",
+                reason("is_idle", "{engine} has no requests and no steps in flight"),
+                reason(
+                    "blocks_wait",
+                    "blocks {blocks} wait for the end of a step",
+                    blocks=sorted(blocks),
+                ),
                 engine=engine.name,
             )
 

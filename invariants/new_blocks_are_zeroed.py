@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import given_to_connector
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
 from kvproof.model.needs import Need
@@ -37,9 +37,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             for block in blocks:
                 if block in table and block not in given and block not in zeroed:
                     yield because(
-                        f"{request.id} on {after.name} takes block {block} for attention, beside "
-                        "Mamba groups",
-                        "the worker does not erase it",
+                        reason(
+                            "takes_block",
+                            "{request} on {engine} takes block {block} for "
+                            "attention, beside Mamba groups",
+                        ),
+                        reason("not_erased", "the worker does not erase it"),
                         engine=after.name,
                         request=request.id,
                         block=block,

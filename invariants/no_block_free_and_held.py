@@ -4,7 +4,7 @@ owner still reads it (vllm#33775). The first owner then reads the other request'
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -19,8 +19,10 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         for group, table in enumerate(request.tables):
             for block in free.intersection(table):
                 yield because(
-                    f"{request.id} holds block {block} of {engine.name} in group {group}",
-                    f"block {block} is in the free queue",
+                    reason(
+                        "holds_block", "{request} holds block {block} of {engine} in group {group}"
+                    ),
+                    reason("is_free", "block {block} is in the free queue"),
                     engine=engine.name,
                     request=request.id,
                     group=group,

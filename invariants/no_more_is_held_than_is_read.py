@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Group
 from kvproof.model.config import Engine as Config
 from kvproof.model.needs import Need
@@ -48,9 +48,14 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         if held > may:
             kind = cluster.engine(engine.name).groups[index].kind
             yield because(
-                f"the layers of group {index} ({kind}) read at most {may} blocks of "
-                f"{request} on {engine.name}",
-                f"the request holds {held} blocks",
+                reason(
+                    "layers_read",
+                    "the layers of group {group} ({kind}) read at most {may} blocks "
+                    "of {request} on {engine}",
+                    kind=kind,
+                    may=may,
+                ),
+                reason("holds_blocks", "the request holds {held} blocks", held=held),
                 engine=engine.name,
                 request=request,
                 group=index,

@@ -5,7 +5,7 @@ user receives a wrong token and no error."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete
 from kvproof.model.needs import Need
@@ -14,15 +14,15 @@ from kvproof.model.state import COUNTS, Engine
 from kvproof.model.step import Step
 
 
-def _emits(engine: Engine, name: str, output: str) -> Iterator[str]:
+def _emits(engine: Engine, name: str, output: str) -> Iterator[Reason]:
     """The ways in which the request still gets a token that depends on the failed load."""
     request = engine.find(name)
     if request is None:
         return
     if request.output != output:
-        yield "it has one token more"
+        yield reason("has_the_token", "it has one token more")
     if any(f.samples and f.fate == COUNTS for f in engine.flights(name)):
-        yield "the token of a later dispatched step will be kept"
+        yield reason("later_token_kept", "the token of a later dispatched step will be kept")
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -31,15 +31,22 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     event = step.event
     if not isinstance(event, Complete) or not event.failed:
         return
-    failed = f"the load of {event.failed} on {event.engine} failed"
+    failed = reason("load_failed", "the load of {request} on {engine} failed")
     before, after = (s.engine(event.engine) for s in (step.before, step.after))
     for how in _emits(after, event.failed, before.request(event.failed).output):
         yield because(failed, how, engine=event.engine, request=event.failed)
     goes_on = after.find(event.failed) is not None
     if goes_on != (cluster.load_failure == "recompute"):
         yield because(
-            f"{failed}, and the load-failure policy is {cluster.load_failure}",
-            ("the request goes on" if goes_on else "the request has ended"),
+            reason(
+                "load_failure_policy",
+                "{failed}, and the load-failure policy is {load_failure}",
+                failed=failed,
+                load_failure=cluster.load_failure,
+            ),
+            reason("goes_on", "the request goes on")
+            if goes_on
+            else reason("has_ended", "the request has ended"),
             engine=event.engine,
             request=event.failed,
         )

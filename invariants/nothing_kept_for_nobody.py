@@ -6,7 +6,7 @@ A repeated prompt is such a request."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -28,10 +28,14 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         served = request is not None and bool(request.tables)
         if served or (decode.name, transfer.request) in state.ended:
             yield because(
-                f"{decode.name} {'runs' if served else 'has ended'} {transfer.request} and "
-                "loads nothing",
-                "D sent no report, and P keeps blocks "
-                f"{[list(blocks) for blocks in transfer.remote]} for it",
+                reason("runs", "{engine} runs {request} and loads nothing")
+                if served
+                else reason("has_ended", "{engine} has ended {request} and loads nothing"),
+                reason(
+                    "no_report_and_keeps",
+                    "D sent no report, and P keeps blocks {blocks} for it",
+                    blocks=transfer.remote,
+                ),
                 engine=decode.name,
                 request=transfer.request,
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, giver, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -36,8 +36,12 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         lost = _lost(state, sink.name, taken, (LOADING, ABORTED), written)
         if lost:
             yield because(
-                f"a transfer still writes blocks {sorted(lost)} of {taken} on {sink.name}",
-                "the request has freed them",
+                reason(
+                    "still_writes",
+                    "a transfer still writes blocks {lost} of {request} on {engine}",
+                    lost=sorted(lost),
+                ),
+                reason("has_freed", "the request has freed them"),
                 engine=sink.name,
                 request=taken,
             )
@@ -45,8 +49,12 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         lost = _lost(state, source.name, sent, (SENDING,), read)
         if lost:
             yield because(
-                f"a transfer still reads blocks {sorted(lost)} of {sent} on {source.name}",
-                "the request has freed them",
+                reason(
+                    "still_reads",
+                    "a transfer still reads blocks {lost} of {request} on {engine}",
+                    lost=sorted(lost),
+                ),
+                reason("has_freed", "the request has freed them"),
                 engine=source.name,
                 request=sent,
             )

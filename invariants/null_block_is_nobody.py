@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, logical, taker
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -22,15 +22,20 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for key, blocks in engine.cached:
             if NULL in blocks:
                 yield because(
-                    f"prefix {quoted(key[1])} of group {key[0]} is cached on {engine.name}",
-                    "its block is the null block, which holds no tokens",
+                    reason(
+                        "is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"
+                    ),
+                    reason("is_null", "its block is the null block, which holds no tokens"),
                     engine=engine.name,
                     group=key[0],
                     prefix=key[1],
                 )
         if NULL in engine.free:
-            never = f"the null block of {engine.name} can never be allocated"
-            yield because(never, "it is in the free queue", engine=engine.name)
+            yield because(
+                reason("never_allocated", "the null block of {engine} can never be allocated"),
+                reason("is_free", "it is in the free queue"),
+                engine=engine.name,
+            )
     for transfer in step.after.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
             parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
@@ -39,9 +44,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             if null:
                 sink, source = (party.engine.name for party in parties)
                 yield because(
-                    f"blocks {list(local)} of {sink} are filled from blocks {list(remote)} of "
-                    f"{source} for {transfer.request} in group {group}",
-                    f"block 0 of {' and '.join(null)} is the null block, which holds no tokens",
+                    reason(
+                        "transfers_blocks",
+                        "blocks {local} of {engine} are filled from blocks {remote} of {source} "
+                        "for {request} in group {group}",
+                        local=local,
+                        remote=remote,
+                        source=source,
+                    ),
+                    reason(
+                        "one_is_null",
+                        "block 0 of {engines:all} is the null block, which holds no tokens",
+                        engines=null,
+                    ),
                     engine=sink,
                     request=transfer.request,
                     group=group,
@@ -49,8 +64,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for read in step.effects.reads:
         if read.block == NULL:
             yield because(
-                f"{read.request} reads prefix {quoted(read.expected)} in group {read.group}",
-                f"its block table on {read.engine} has the null block there",
+                reason(
+                    "reads_prefix",
+                    "{request} reads prefix {expected:quoted} in group {group}",
+                    expected=read.expected,
+                ),
+                reason("table_has_null", "its block table on {engine} has the null block there"),
                 engine=read.engine,
                 request=read.request,
                 group=read.group,

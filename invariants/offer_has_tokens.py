@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -20,8 +20,12 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         if transfer.phase == Phase.OFFERED and transfer.tokens < 1:
             source, sent = giver(cluster, transfer.request)
             yield because(
-                f"{source.name} offers the KV of {sent}",
-                f"{source.name} has computed {transfer.tokens} of its tokens",
+                reason("offers_kv", "{engine} offers the KV of {request}"),
+                reason(
+                    "has_computed",
+                    "{engine} has computed {tokens} of its tokens",
+                    tokens=transfer.tokens,
+                ),
                 engine=source.name,
                 request=sent,
             )

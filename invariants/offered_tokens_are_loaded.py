@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import coming_to, giver, is_reverse, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -31,9 +31,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             offered = _usable(sink, offered, len(admission.tokens))
         if admission.hit + admission.external < offered:
             yield because(
-                f"{source.name} offers {offered} tokens of {sent}",
-                f"{sink.name} hits {admission.hit} tokens, loads {admission.external} and "
-                "recomputes the rest",
+                reason(
+                    "offers",
+                    "{source} offers {offered} tokens of {sent}",
+                    source=source.name,
+                    offered=offered,
+                    sent=sent,
+                ),
+                reason(
+                    "hits_and_loads",
+                    "{engine} hits {hit} tokens, loads {external} and recomputes the rest",
+                    hit=admission.hit,
+                    external=admission.external,
+                ),
                 engine=sink.name,
                 request=admission.request,
             )

@@ -6,7 +6,7 @@ vllm#42554)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -20,9 +20,18 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         for group, (local, remote) in enumerate(transfer.pairs):
             if len(local) != len(remote):
                 yield because(
-                    f"D fills {len(local)} blocks {list(local)} of {transfer.request} "
-                    f"in group {group}",
-                    f"P sends {len(remote)} blocks {list(remote)}",
+                    reason(
+                        "fills_blocks",
+                        "D fills {count} blocks {local} of {request} in group {group}",
+                        count=len(local),
+                        local=local,
+                    ),
+                    reason(
+                        "sends_blocks",
+                        "P sends {count} blocks {remote}",
+                        count=len(remote),
+                        remote=remote,
+                    ),
                     engine=cluster.decode.name,
                     request=transfer.request,
                     group=group,

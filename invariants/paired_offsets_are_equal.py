@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import giver, kernel_block, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -41,10 +41,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 origin = offset(theirs.tables[group], there, source.physical_per_logical, width)
                 if to != origin:
                     yield because(
-                        f"{kernel_block(sink, here)} holds the tokens of {taken} from token "
-                        f"{to} on in group {group}",
-                        f"it is read from {kernel_block(source, there)}, whose tokens start "
-                        f"at {origin}",
+                        reason(
+                            "holds_tokens_from",
+                            "{here} holds the tokens of {request} "
+                            "from token {to} on in group {group}",
+                            here=kernel_block(sink, here),
+                            to=to,
+                        ),
+                        reason(
+                            "is_read_from",
+                            "it is read from {there}, whose tokens start at {origin}",
+                            there=kernel_block(source, there),
+                            origin=origin,
+                        ),
                         engine=sink.name,
                         request=taken,
                         group=group,

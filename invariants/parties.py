@@ -5,6 +5,7 @@ names them."""
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kvproof.model.because import Reason, reason
 from kvproof.model.config import REVERSE, Cluster, Engine
 from kvproof.model.phases import Phase
 from kvproof.model.state import NULL, State, Transfer
@@ -49,12 +50,13 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
     return follows + REVERSE if follows else ""
 
 
-def kernel_block(engine: Engine, block: int) -> str:
-    """A block of a pair of an attention group in words."""
+def kernel_block(engine: Engine, block: int) -> Reason:
+    """A block of a pair of an attention group, as a part of a reason."""
     ratio = engine.physical_per_logical
+    says = "kernel block {block} of {engine} (in its block {within})"
     if ratio == 1:
-        return f"block {block} of {engine.name}"
-    return f"kernel block {block} of {engine.name} (in its block {block // ratio})"
+        says = "block {block} of {engine}"
+    return reason("block", says, block=block, engine=engine.name, within=block // ratio)
 
 
 def logical(engine: Engine, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:

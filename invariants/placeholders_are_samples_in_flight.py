@@ -7,7 +7,7 @@ ever (vllm#45138)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -24,9 +24,16 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Because]:
     beyond = drafts if request.id in dict(engine.step or ()) else 0
     if request.computed > counted_on + beyond or (pending > 0 and not newest_only):
         yield because(
-            f"{request.id} on {engine.name} has {len(request.tokens)} known tokens and "
-            f"{pending} placeholders, and all of them except the newest are computed",
-            f"it has {request.computed} computed tokens",
+            reason(
+                "known_and_pending",
+                "{request} on {engine} has {known} known tokens and {pending} "
+                "placeholders, and all of them except the newest are computed",
+                known=len(request.tokens),
+                pending=pending,
+            ),
+            reason(
+                "computed_tokens", "it has {computed} computed tokens", computed=request.computed
+            ),
             engine=engine.name,
             request=request.id,
         )
@@ -41,8 +48,16 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         samples = sum(flight.samples + flight.ahead for flight in flights)
         if engine.placeholders(name) != samples:
             yield because(
-                f"steps in flight on {engine.name} sample {samples} tokens of {name}",
-                f"it has {engine.placeholders(name)} placeholders",
+                reason(
+                    "steps_sample",
+                    "steps in flight on {engine} sample {samples} tokens of {request}",
+                    samples=samples,
+                ),
+                reason(
+                    "placeholders",
+                    "it has {pending} placeholders",
+                    pending=engine.placeholders(name),
+                ),
                 engine=engine.name,
                 request=name,
             )

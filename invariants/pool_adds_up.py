@@ -5,7 +5,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
@@ -21,15 +21,26 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     negative = [i for i, b in numbered(engine.blocks) if b.refs < 0 and i != NULL]
     if negative:
         yield because(
-            f"the reference count of block {negative[0]} of {engine.name} is at least 0",
-            f"it is {engine.blocks[negative[0]].refs}: the block was freed more often than taken",
+            reason(
+                "count_is_not_negative",
+                "the reference count of block {block} of {engine} is at least 0",
+            ),
+            reason(
+                "has_count",
+                "it is {references}: the block was freed more often than taken",
+                references=engine.blocks[negative[0]].refs,
+            ),
             engine=engine.name,
             block=negative[0],
         )
     elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
         yield because(
-            f"the free queue of {engine.name} is {list(engine.free)}",
-            f"the blocks without references are {sorted(unreferenced)}",
+            reason("free_queue", "the free queue of {engine} is {free}", free=engine.free),
+            reason(
+                "unreferenced",
+                "the blocks without references are {unreferenced}",
+                unreferenced=sorted(unreferenced),
+            ),
             engine=engine.name,
         )
 

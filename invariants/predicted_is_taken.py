@@ -5,7 +5,7 @@ blocks, and then allocates. If the prediction is too low, the pool raises in the
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -18,9 +18,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for allocation in step.effects.allocations:
         if allocation.predicted != allocation.taken:
             yield because(
-                f"the prediction for {allocation.request} on {allocation.engine} is "
-                f"{allocation.predicted} blocks",
-                f"{allocation.request} took {allocation.taken} blocks",
+                reason(
+                    "predicted",
+                    "the prediction for {request} on {engine} is {predicted} blocks",
+                    predicted=allocation.predicted,
+                ),
+                reason("took", "{request} took {taken} blocks", taken=allocation.taken),
                 engine=allocation.engine,
                 request=allocation.request,
             )

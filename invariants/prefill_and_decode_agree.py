@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachState, Invariant
 from kvproof.invariants.parties import giver, is_reverse, taker
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -32,8 +32,18 @@ def check(cluster: Cluster, state: State) -> Iterator[Because]:
         divisible = is_reverse(transfer.request) and all(g.kind == "full" for g in sink.groups)
         if loaded > transfer.tokens or (loaded < transfer.tokens and not divisible):
             yield because(
-                f"{source.name} sends the KV and states of {transfer.tokens} tokens of {sent}",
-                f"{sink.name} counts {loaded} tokens as computed after the load",
+                reason(
+                    "sends_tokens",
+                    "{source} sends the KV and states of {tokens} tokens of {sent}",
+                    source=source.name,
+                    tokens=transfer.tokens,
+                    sent=sent,
+                ),
+                reason(
+                    "counts_as_computed",
+                    "{engine} counts {loaded} tokens as computed after the load",
+                    loaded=loaded,
+                ),
                 engine=sink.name,
                 request=taken,
             )

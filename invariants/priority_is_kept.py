@@ -5,7 +5,7 @@ behind others, or loses its blocks to a request that could wait."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, FinishLoad, Preempt, Release, Schedule
 from kvproof.model.needs import Need
@@ -43,8 +43,13 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             last = max(running or holders, key=rank.__getitem__)
             if name != last and not _open(cluster, name, last):
                 yield because(
-                    f"{name} is preempted",
-                    f"{last} runs and has priority {_compared(rank, last, name)}",
+                    reason("preempted", "{request} is preempted"),
+                    reason(
+                        "runs_priority",
+                        "{last} runs and has priority {compared}",
+                        last=last,
+                        compared=_compared(rank, last, name),
+                    ),
                     engine=engine.name,
                     request=name,
                 )
@@ -54,8 +59,13 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             first = min((r for r in waiting if holds[r] == holds[name]), key=rank.__getitem__)
             if name != first and not _open(cluster, name, first):
                 yield because(
-                    f"{name} is admitted",
-                    f"{first} waits and has priority {_compared(rank, first, name)}",
+                    reason("admitted", "{request} is admitted"),
+                    reason(
+                        "waits_priority",
+                        "{first} waits and has priority {compared}",
+                        first=first,
+                        compared=_compared(rank, first, name),
+                    ),
                     engine=engine.name,
                     request=name,
                 )
@@ -76,11 +86,14 @@ def _open(cluster: Cluster, one: str, other: str) -> bool:
     return a.priority == b.priority and bool(a.parts or b.parts)
 
 
-def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> str:
-    """The priorities of two requests in words; if they are equal, which request came first."""
-    if rank[one][0] != rank[other][0]:
-        return f"{rank[one][0]}, not {rank[other][0]}"
-    return f"{rank[one][0]} too, and came {'first' if rank[one] < rank[other] else 'later'}"
+def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> Reason:
+    """The priorities of two requests; if they are equal, which request came first."""
+    ours, theirs = rank[one], rank[other]
+    if ours[0] != theirs[0]:
+        return reason("unequal", "{ours}, not {theirs}", ours=ours[0], theirs=theirs[0])
+    if ours < theirs:
+        return reason("came_first", "{ours} too, and came first", ours=ours[0])
+    return reason("came_later", "{ours} too, and came later", ours=ours[0])
 
 
 INVARIANT = Invariant(

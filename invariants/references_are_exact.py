@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
@@ -23,8 +23,14 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
     for index, block in numbered(engine.blocks):
         if index != NULL and block.refs != entries[index]:
             yield because(
-                f"block {index} of {engine.name} stands in {entries[index]} table entries",
-                f"its reference count is {block.refs}",
+                reason(
+                    "entries_name_it",
+                    "block {block} of {engine} stands in {entries} table entries",
+                    entries=entries[index],
+                ),
+                reason(
+                    "reference_count", "its reference count is {references}", references=block.refs
+                ),
                 engine=engine.name,
                 block=index,
             )

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import in_common
 from kvproof.invariants.hits import alike_after_hit, has_room, longest
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -65,9 +65,14 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         due = owed(cluster, step, admission)
         if admission.hit < due:
             yield because(
-                f"{len(admission.served)} prompts were served on {admission.engine} and "
-                f"nothing was evicted, so {admission.request} must hit {due} tokens",
-                f"it hits {admission.hit} tokens",
+                reason(
+                    "must_hit",
+                    "{served} prompts were served on {engine} and nothing was "
+                    "evicted, so {request} must hit {due} tokens",
+                    served=len(admission.served),
+                    due=due,
+                ),
+                reason("hits", "it hits {hit} tokens", hit=admission.hit),
                 engine=admission.engine,
                 request=admission.request,
             )

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -19,11 +19,23 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if attention and read.block != NULL and read.found != read.expected:
             yield because(
-                f"{read.request} attends to the KV of prefix {quoted(read.expected)} on "
-                f"{read.engine}",
-                f"slot {read.slot} of block {read.block} holds {quoted(read.found)}"
+                reason(
+                    "attends_to",
+                    "{request} attends to the KV of prefix {expected:quoted} on {engine}",
+                    expected=read.expected,
+                ),
+                reason(
+                    "slot_holds",
+                    "slot {slot} of block {block} holds {found:quoted}",
+                    slot=read.slot,
+                    found=read.found,
+                )
                 if read.found
-                else f"block {read.block} was never written there",
+                else reason(
+                    "never_written",
+                    "block {block} was never written there (slot {slot})",
+                    slot=read.slot,
+                ),
                 engine=read.engine,
                 request=read.request,
                 group=read.group,

@@ -5,7 +5,7 @@ the mistake."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.needs import Need
@@ -24,15 +24,24 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     refused = isinstance(event, ResetPrefixCache) and not step.effects.resets and after == before
     if after.cached and not refused:
         yield because(
-            f"the cache of {event.engine} was reset",
-            f"the cache still has {len(after.cached)} of {len(before.cached)} entries",
+            reason("was_reset", "the cache of {engine} was reset"),
+            reason(
+                "keeps_entries",
+                "the cache still has {entries} of {before} entries",
+                entries=len(after.cached),
+                before=len(before.cached),
+            ),
             engine=event.engine,
         )
     for request in after.requests:
         if request.computed and not refused:
             yield because(
-                f"the cache of {event.engine} was reset",
-                f"{request.id} keeps {request.computed} tokens that were computed before",
+                reason("was_reset", "the cache of {engine} was reset"),
+                reason(
+                    "keeps_tokens",
+                    "{request} keeps {computed} tokens that were computed before",
+                    computed=request.computed,
+                ),
                 engine=event.engine,
                 request=request.id,
             )

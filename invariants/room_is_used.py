@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.config import Engine as Config
 from kvproof.model.events import Choice, Compute, Preempt, Release, Schedule
@@ -107,9 +107,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         ahead = before.placeholders(request.id)
         if request.id not in served and _blocks(cfg, request, ahead) <= free:
             yield because(
-                f"{request.id} on {cfg.name} is {request.status}, the step has {left} tokens "
-                f"left, and {free} blocks are free",
-                "the step does not schedule it",
+                reason(
+                    "has_room",
+                    "{request} on {engine} is {status}, the step has {left} tokens "
+                    "left, and {free} blocks are free",
+                    status=request.status,
+                    left=left,
+                    free=free,
+                ),
+                reason("not_scheduled", "the step does not schedule it"),
                 engine=cfg.name,
                 request=request.id,
             )

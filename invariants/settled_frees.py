@@ -6,7 +6,7 @@ still wrote them too (vllm#45357)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -32,9 +32,12 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
         lost = set(flight.blocks) - (held if runs else held | waiting)
         if lost:
             yield because(
-                f"a step in flight on {engine.name} uses blocks {sorted(lost)} for "
-                f"{flight.request}",
-                "the blocks were freed",
+                reason(
+                    "step_uses",
+                    "a step in flight on {engine} uses blocks {lost} for {request}",
+                    lost=sorted(lost),
+                ),
+                reason("were_freed", "the blocks were freed"),
                 engine=engine.name,
                 request=flight.request,
             )

@@ -4,7 +4,7 @@ N, so the state contained the token twice: "The capital of France is is Paris" (
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -19,11 +19,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         attention = cluster.engine(read.engine).groups[read.group].attention
         if not attention and read.block != NULL and read.found != read.expected:
             yield because(
-                f"{read.request} has computed {len(read.expected)} tokens on {read.engine}",
-                f"block {read.block} holds the state of {len(read.found)} tokens "
-                f"({quoted(read.found)})"
+                reason(
+                    "computed_tokens",
+                    "{request} has computed {tokens} tokens on {engine}",
+                    tokens=len(read.expected),
+                ),
+                reason(
+                    "holds_state",
+                    "block {block} holds the state of {tokens} tokens ({found:quoted})",
+                    tokens=len(read.found),
+                    found=read.found,
+                )
                 if read.found
-                else f"block {read.block} holds no state",
+                else reason("holds_no_state", "block {block} holds no state"),
                 engine=read.engine,
                 request=read.request,
                 group=read.group,

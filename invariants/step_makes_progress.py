@@ -10,7 +10,7 @@ judges the whole run.
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Release, Schedule
 from kvproof.model.needs import Need
@@ -18,6 +18,9 @@ from kvproof.model.severity import Severity
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
+
+COULD_SCHEDULE = "could_schedule"
+"""The kind of reason that names the requests that a step could schedule."""
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -33,15 +36,27 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     in_flight = before.step is not None or before.steps
     if waiting and ready and not in_flight and not after.dead:
         counted = [
-            f"vLLM counts {r.needed} needed and {r.free} free blocks for {r.request}"
+            reason(
+                "vllm_counts",
+                "vLLM counts {needed} needed and {free} free blocks for {refused}",
+                needed=r.needed,
+                free=r.free,
+                refused=r.request,
+            )
             for r in step.effects.refused
         ]
         yield because(
-            f"no step of {event.engine} and no transfer is in flight, {len(before.free)} of "
-            f"{len(before.blocks) - 1} blocks are free, and the step could schedule or "
-            f"reject {', '.join(f'{r.id} ({r.status})' for r in waiting)}",
+            reason(
+                COULD_SCHEDULE,
+                "no step of {engine} and no transfer is in flight, {free} of {pool} blocks are "
+                "free, and the step could schedule or reject {requests:names} ({statuses:names})",
+                free=len(before.free),
+                pool=len(before.blocks) - 1,
+                requests=[r.id for r in waiting],
+                statuses=[r.status for r in waiting],
+            ),
             *counted,
-            "the step does neither",
+            reason("does_neither", "the step does neither"),
             engine=event.engine,
         )
 

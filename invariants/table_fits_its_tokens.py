@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -34,9 +34,16 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             most = blocks_begun(held + ahead, group.block_size) + scratch
             if len(table) > most:
                 yield because(
-                    f"{request.id} on {engine.name} holds {held} tokens, which need {most} "
-                    f"blocks of group {index}",
-                    f"its block table has {len(table)} entries",
+                    reason(
+                        "needs_blocks",
+                        "{request} on {engine} holds {held} tokens, which need "
+                        "{most} blocks of group {group}",
+                        held=held,
+                        most=most,
+                    ),
+                    reason(
+                        "table_has", "its block table has {entries} entries", entries=len(table)
+                    ),
                     engine=engine.name,
                     request=request.id,
                     group=index,

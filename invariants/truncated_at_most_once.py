@@ -5,7 +5,7 @@ the KV of too few tokens (vllm#37310, review)."""
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -19,9 +19,14 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         lost = sent - len(request.prompt)
         if lost not in (0, 1):
             yield because(
-                f"{request.id} was submitted to {engine.name} with {sent} prompt "
-                f"tokens{' and preempted' if request.preemptions else ''}",
-                f"its prompt has {len(request.prompt)} tokens",
+                reason(
+                    "was_submitted",
+                    "{request} was submitted to {engine} with {sent} prompt tokens, and "
+                    "preempted {preemptions} times",
+                    sent=sent,
+                    preemptions=request.preemptions,
+                ),
+                reason("prompt_has", "its prompt has {tokens} tokens", tokens=len(request.prompt)),
                 engine=engine.name,
                 request=request.id,
             )

@@ -9,7 +9,7 @@ not judge a step in which a prediction is wrong: `predicted_is_taken` reports th
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
 from kvproof.model.needs import Need
@@ -42,9 +42,17 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     admitted = _admitted_beside_others(step.before.engine(event.engine), event)
     if admitted and exact and not after.dead and len(after.free) < kept:
         yield because(
-            f"an admission on {after.name} beside running requests leaves {kept} blocks free",
-            f"{', '.join(dict.fromkeys(admitted))} is admitted, and {len(after.free)} blocks are "
-            "free",
+            reason(
+                "leaves_free",
+                "an admission on {engine} beside running requests leaves {kept} blocks free",
+                kept=kept,
+            ),
+            reason(
+                "admitted",
+                "{requests:names} is admitted, and {free} blocks are free",
+                requests=dict.fromkeys(admitted),
+                free=len(after.free),
+            ),
             engine=after.name,
             request=admitted[-1],
         )

@@ -5,7 +5,7 @@ requests a reset had preempted. The worker had more requests than places and fai
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule
 from kvproof.model.needs import Need
@@ -26,8 +26,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     most = cluster.engine(engine.name).max_requests
     if len(places) > most:
         yield because(
-            f"the worker of {engine.name} has places for {most} requests",
-            f"it keeps {', '.join(places)}",
+            reason(
+                "has_places", "the worker of {engine} has places for {most} requests", most=most
+            ),
+            reason("keeps", "it keeps {places:names}", places=places),
             engine=engine.name,
         )
     for name in places:
@@ -35,8 +37,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         if request is None or not request.tables or request.status in (SENDING, ABORTED):
             status = "has ended" if request is None else f"is {request.status}"
             yield because(
-                f"{name} {status} on {engine.name} and has left the batch",
-                "the worker has no report of this, and keeps a place for it",
+                reason(
+                    "left_batch",
+                    "{request} {status} on {engine} and has left the batch",
+                    status=status,
+                ),
+                reason("keeps_place", "the worker has no report of this, and keeps a place for it"),
                 engine=engine.name,
                 request=name,
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.cached_block_holds_its_key import promised
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Schedule
 from kvproof.model.needs import Need
@@ -54,20 +54,22 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         for block in _written(before, after):
             old, new = before.blocks[block].key, after.blocks[block].key
             owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
-            how = ""
+            how: Reason | None = None
             if block == NULL:
-                how = "it is the null block"
+                how = reason("is_null", "it is the null block")
             elif old is not None and old == new and not _kept(cluster, before, after, block):
-                how = (
-                    f"it is cached as prefix {quoted(old[1])} of group {old[0]} before and "
-                    "after the write"
+                how = reason(
+                    "stays_cached",
+                    "it is cached as prefix {key:quoted} of group {of} before and after the write",
+                    key=old[1],
+                    of=old[0],
                 )
             elif not owners and (after.name, block) not in copied:
-                how = "no request holds it"
+                how = reason("nobody_holds", "no request holds it")
             elif len(owners) > 1 and new in (old, None):
-                how = f"{', '.join(owners)} hold it"
-            if how:
-                written = f"block {block} of {after.name} is written"
+                how = reason("several_hold", "{owners:names} hold it", owners=owners)
+            if how is not None:
+                written = reason("is_written", "block {block} of {engine} is written")
                 yield because(written, how, engine=after.name, block=block)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import filled_by
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Schedule
 from kvproof.model.needs import Need
@@ -30,24 +30,31 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
     new, filled = taken(event), filled_by(cluster, step.after, event.engine)
     for block in sorted(set(zeroed)):
-        why = "it is the null block" if block == NULL else ""
+        why = reason("is_null", "it is the null block") if block == NULL else None
         if block in filled:
-            why = why or f"a load of {filled[block]} fills it at the same time"
+            why = why or reason(
+                "load_fills", "a load of {taker} fills it at the same time", taker=filled[block]
+            )
         why = why or _in_use(cluster, before, after, block)
         key = after.blocks[block].key
-        if not why and key is not None and key == before.blocks[block].key and block not in new:
-            why = f"it is cached as prefix {quoted(key[1])} of group {key[0]}"
-        if why:
+        if why is None and key is not None and key == before.blocks[block].key and block not in new:
+            why = reason(
+                "is_cached",
+                "it is cached as prefix {key:quoted} of group {of}",
+                key=key[1],
+                of=key[0],
+            )
+        if why is not None:
             yield because(
-                f"the worker of {after.name} erases block {block} in this step",
+                reason("is_erased", "the worker of {engine} erases block {block} in this step"),
                 why,
                 engine=after.name,
                 block=block,
             )
 
 
-def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> str:
-    """Why a block may not be erased, in words; empty if it may."""
+def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> Reason | None:
+    """Why a block may not be erased; None if it may."""
     for request in after.requests:
         earlier = before.find(request.id)
         for index, table in enumerate(request.tables):
@@ -58,8 +65,10 @@ def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> str:
             if earlier is None or block not in held or earlier.status in (LOADING, FAILED):
                 continue
             if place * size < min(earlier.computed, request.computed):
-                return f"it holds tokens that {request.id} has computed"
-    return ""
+                return reason(
+                    "holds_tokens", "it holds tokens that {holder} has computed", holder=request.id
+                )
+    return None
 
 
 INVARIANT = Invariant(

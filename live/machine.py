@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kvproof.live import blame, endless
 from kvproof.live.contract_check import require
+from kvproof.live.death import death_of
 from kvproof.live.node import Node
 from kvproof.live.pull import Pull
 from kvproof.live.push import Push
@@ -131,9 +132,7 @@ class LiveMachine:
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
-        where = blame.place(error).name
-        message = f"{type(error).__name__} in {where}: {error}".strip().rstrip(":")
-        node.engine = node.engine._replace(dead=message)
+        node.engine = node.engine._replace(dead=death_of(error, blame.place(error)))
 
     def _refresh(self) -> tuple[Report, ...]:
         """Read all engines again. Returns the KV events that they reported."""

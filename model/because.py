@@ -1,12 +1,42 @@
-"""Why a check does not hold: facts that contradict each other, and what they are about."""
+"""Why a check does not hold: facts that contradict each other, and what they are about.
 
-import re
-from collections.abc import Iterable
-from typing import NamedTuple, TypeAlias
+Facts are data. They are compared and stored; `wording` makes the sentences of them, for people.
+"""
+
+from enum import Enum
+from typing import Any, NamedTuple, TypeAlias, Union
 
 import msgspec
 
-Reasons: TypeAlias = tuple[str, ...]
+Scalar: TypeAlias = str | int | None
+Item: TypeAlias = Scalar | tuple[Scalar, ...]
+Value: TypeAlias = Union[Scalar, tuple[Item, ...], "Reason"]  # msgspec reads it
+"""A number or a name of a fact, a list of them, or a fact that is a part of another one."""
+
+
+class Reason(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
+    """One fact. Two are equal if their kind and their values are equal.
+
+    `kind` names what is stated, within the check that states it. `facts` has the numbers and the
+    names. `says` is the sentence with gaps: `{name}` stands for a value of `facts` or a field of
+    `About` (see `wording`). Nothing but `wording` reads it.
+    """
+
+    kind: str
+    says: str
+    facts: dict[str, Value] = {}  # msgspec copies it
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the same is stated, in whatever words."""
+        if not isinstance(other, Reason):
+            return NotImplemented
+        return (self.kind, self.facts) == (other.kind, other.facts)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, *sorted(self.facts)))
+
+
+Reasons: TypeAlias = tuple[Reason, ...]
 """Facts that contradict each other, in reading order."""
 
 
@@ -22,38 +52,35 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     prefix: str = ""
 
 
+NOTHING = About()
+"""Nothing in particular."""
+
+
 class Because(NamedTuple):
     """Reasons, and what they are about."""
 
     reasons: Reasons
-    about: About = About()
+    about: About = NOTHING
 
 
-ONE = re.compile(
-    r"(?<![\w.-])1 ((?:\w+ )?(?:block|entr|prompt|request|slot|token))(s|ies)( were| are)?\b"
-)
-"""A count of one with its noun in the plural."""
+def as_data(given: Any) -> Any:
+    """A value as plain data, which does not change and can be stored."""
+    if given is None or isinstance(given, Reason) or type(given) in (str, int):
+        return given
+    if isinstance(given, Enum):
+        return given.value
+    if isinstance(given, int):
+        return int(given)
+    if isinstance(given, str):  # the hashes of a prefix in a watched engine
+        return repr(given)
+    return tuple(map(as_data, given))
 
 
-def because(*reasons: str, **about: object) -> Because:
-    """Reasons in order, and the fields of `About` by name. A reason may count `1 tokens`."""
-    return Because(tuple(ONE.sub(_one, each) for each in reasons), About(**about))  # type: ignore[arg-type]
+def reason(kind: str, says: str, /, **facts: Any) -> Reason:
+    """A fact: its kind, its sentence with gaps, and its values by name."""
+    return Reason(kind, says, {name: as_data(each) for name, each in facts.items()})
 
 
-def _one(plural: re.Match[str]) -> str:
-    noun, ending, verb = plural.groups()
-    return f"1 {noun}{'y' * (ending == 'ies')}{VERB[verb]}"
-
-
-VERB = {None: "", " were": " was", " are": " is"}
-
-
-def listed(prefixes: Iterable[str]) -> str:
-    """What slots hold, in a reason: `'a', 'ab'`, and `_` for a slot that was never written."""
-    return ", ".join(f"'{prefix}'" if prefix else "_" for prefix in prefixes)
-
-
-def quoted(prefix: str | None) -> str:
-    """A prefix in a reason: `'abc'`. A dot in it is no full stop, and the text says so."""
-    dot = " (each dot is a sampled token)" if prefix and "." in prefix else ""
-    return f"'{prefix or ''}'{dot}"
+def because(*reasons: Reason, **about: object) -> Because:
+    """Reasons in order, and the fields of `About` by name. A sentence may name these, too."""
+    return Because(reasons, About(**about))  # type: ignore[arg-type]

@@ -1,23 +1,34 @@
 """A finding: a check that does not hold, and why."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kvproof.model.because import About, Reasons
+from kvproof.model import wording
+from kvproof.model.because import NOTHING, About, Reasons
 
 
 @dataclass(frozen=True)
 class Finding:
     """A check that does not hold, with its reasons.
 
-    `invariant` is the id of an invariant or a guard. `about` names the same things as data. Two
-    findings are equal if the invariant and the reasons are equal.
+    `invariant` is the id of an invariant or a guard. `about` is what the finding is about. Two
+    findings are equal if the same check fails for the same facts about the same things, in whatever
+    words.
     """
 
     invariant: str
     reasons: Reasons
-    about: About = field(default=About(), compare=False)
+    about: About = NOTHING
+
+    def of_kind(self, kind: str) -> Reasons:
+        """The reasons of this kind. Those of older traces have no kind."""
+        return tuple(each for each in self.reasons if each.kind == kind)
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The reasons in words."""
+        return wording.sentences(self.reasons, self.about)
 
     @property
     def sentence(self) -> str:
         """The reasons as one sentence."""
-        return ", yet ".join(("; ".join(self.reasons[:-1]) or "so", self.reasons[-1]))
+        return wording.sentence(self.reasons, self.about)

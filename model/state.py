@@ -139,6 +139,27 @@ class Flight(NamedTuple):
     drafts: int = 0
 
 
+class Death(NamedTuple):
+    """How an engine died: the exception, the function that raised it, what it says, and the
+    statement of the source that raised it. The reference has no exceptions, only `message`."""
+
+    exception: str = ""
+    function: str = ""
+    message: str = ""
+    statement: str = ""
+
+    @property
+    def place(self) -> str:
+        """The exception and the function: "AssertionError in some_function"."""
+        return f"{self.exception} in {self.function}" if self.exception else self.message
+
+    @property
+    def words(self) -> str:
+        """All of it in words."""
+        parts = (self.place, self.message) if self.exception else (self.message,)
+        return ": ".join(filter(None, parts))
+
+
 class Engine(NamedTuple):
     """One engine: block pool, prefix cache, memory, requests in the order of their arrival, the
     step in flight, and the prefixes that its external store can load.
@@ -166,7 +187,7 @@ class Engine(NamedTuple):
     requests: tuple[Request, ...] = ()
     running: tuple[str, ...] = ()
     step: tuple[tuple[str, int], ...] | None = None
-    dead: str = ""
+    dead: Death | None = None
     stored: tuple[str, ...] = ()
     steps: tuple[tuple[Flight, ...], ...] = ()
     pending: tuple[tuple[str, int], ...] = ()

@@ -124,7 +124,7 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
     again."""
     if trace.finding is None:
         return
-    hang, reasons = hang_of(trace), trace.finding.reasons
+    hang, reasons = hang_of(trace), trace.finding.sentences
     yield _verdict(trace.finding)
     if hang is not None and hang.waits:
         yield Line(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
@@ -235,9 +235,9 @@ def finding_lines(finding: Finding) -> Iterator[Line]:
     known = CHECKS.get(finding.invariant)
     if known is not None:
         yield Line(f"It must be true that {known.name} ({known.origin}).")
-    for reason in finding.reasons[:-1]:
+    for reason in finding.sentences[:-1]:
         yield Line(f"  because  {reason}", hang=11)
-    yield Line(f"  yet      {finding.reasons[-1]}", hang=11)
+    yield Line(f"  yet      {finding.sentences[-1]}", hang=11)
 
 
 def replay_line(trace: Trace, path: Path) -> str:

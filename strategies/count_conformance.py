@@ -29,7 +29,7 @@ def conformance_checks() -> tuple[Invariant, ...]:
 
 def _check(project: Projection) -> Invariant:
     def check(cluster: Cluster, step: Step) -> Iterable[Because]:
-        return (Because(reasons) for reasons in unmatched(cluster, step, project))
+        return map(Because, unmatched(cluster, step, project))
 
     return Invariant(
         id=CONFORMANCE,

@@ -8,6 +8,7 @@ are no further disturbances.
 from collections.abc import Iterator
 
 from kvproof.model import termination
+from kvproof.model.because import Reason, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -27,7 +28,7 @@ from kvproof.strategies.waits import Asked, repeats, stuck
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
 """The kinds of event of a round, in order. A read fails only if it cannot succeed."""
 
-NOTHING_CHANGES = "a whole fair round changes nothing"
+NOTHING_CHANGES = reason("nothing_changes", "a whole fair round changes nothing")
 
 
 def rounds_max(cluster: Cluster) -> int:
@@ -60,8 +61,9 @@ def drain(run: Run, invariant: str | None) -> None:
     Raises Violated with the `eventually` invariant of this id if the run does not reach its end
     (None: that is not checked), or with any invariant that breaks before it.
     """
-    end = f"{rounds_max(run.machine.cluster)} fair rounds do not end it"
-    for _ in range(rounds_max(run.machine.cluster)):
+    most = rounds_max(run.machine.cluster)
+    end = reason("rounds_do_not_end", "{rounds} fair rounds do not end it", rounds=most)
+    for _ in range(most):
         if over(run):
             return
         if not take_round(run):
@@ -84,7 +86,7 @@ def take_round(run: Run) -> bool:
     return run.machine.state != before
 
 
-def unfinished(run: Run, invariant: str, end: str) -> Finding:
+def unfinished(run: Run, invariant: str, end: Reason) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
     asked = Asked(_loop(run), _refused(run), machine.name == "live")

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import CHECKS, why_hidden
-from kvproof.model.because import because
+from kvproof.model.because import because, reason
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
@@ -153,8 +153,17 @@ def copies_blocks(record: Record) -> bool:
 
 def _unequal(cluster: Cluster, taken: Taken, group: int, column: int) -> Finding:
     p, d = cluster.prefill.name, cluster.decode.name
-    must = f"{taken.name} loads the tokens of column {column} of group {group} from {p}"
-    found = f"the block of {d} does not have the bytes of the block of {p}"
+    must = reason(
+        "loads_column",
+        "{request} loads the tokens of column {column} of group {group} from {source}",
+        column=column,
+        source=p,
+    )
+    found = reason(
+        "other_bytes",
+        "the block of {engine} does not have the bytes of the block of {source}",
+        source=p,
+    )
     return Finding(TRANSFERRED, *because(must, found, engine=d, request=taken.name, group=group))
 
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.parties import giver, taker
 from kvproof.model import planting, termination
-from kvproof.model.because import About, Reasons
+from kvproof.model.because import About, Reason, Reasons, reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
@@ -36,6 +37,7 @@ from kvproof.model.state import (
     Transfer,
 )
 from kvproof.model.step import Refusal
+from kvproof.model.wording import literal
 
 Place = tuple[str, str]
 """An engine and a request on it."""
@@ -115,6 +117,13 @@ class Wait(NamedTuple):
         return f"{self.request} on {self.engine} ({self.status}{has}) {_SENTENCES[self.lack](self)}"
 
     @property
+    def reason(self) -> Reason:
+        """The facts as a reason of a finding."""
+        facts = self._asdict()
+        del facts["why"]
+        return reason(WAITS, literal(self.sentence), **facts)
+
+    @property
     def short(self) -> str:
         """What it waits for in two or three words, for a cell of a table."""
         if self.lack == Lack.BLOCKS:
@@ -155,12 +164,14 @@ def stuck(cluster: Cluster, state: State, asked: Asked) -> tuple[Reasons, About]
     """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
     about the first of them."""
     found = waits(cluster, state, asked)
-    said = [wait.sentence for wait in found[:WAITS_MAX]]
+    why = [wait.reason for wait in found[:WAITS_MAX]]
     if len(found) > WAITS_MAX:
-        said.append(f"{len(found) - WAITS_MAX} more requests wait")
+        why.append(reason("more_wait", "{more} more requests wait", more=len(found) - WAITS_MAX))
     if not found:
-        return (f"{termination.waiting(state) or 'a transfer'} has not finished",), About()
-    return tuple(said), About(found[0].engine, found[0].request)
+        what = literal(termination.waiting(state) or "a transfer")
+        left = [(engine, r.id, r.status) for engine, r in termination.unfinished(state)]
+        return (reason("not_finished", f"{what} has not finished", waiting=left),), About()
+    return tuple(why), About(found[0].engine, found[0].request)
 
 
 def repeats(states: Sequence[object]) -> int | None:
@@ -291,7 +302,7 @@ def _refused(
         faulty = _step(cluster, state, engine, asked).refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
     if asked.live:  # vLLM may count otherwise, and was not asked here
-        why = "counted by the reference of kvproof"
+        why = "counted by the reference"
     return _as_wait(cluster, engine, request, error, why)
 
 
@@ -371,7 +382,7 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
     Lack.PROGRESS: lambda _: "is scheduled each time, and loses its progress again",
     Lack.NOTHING: lambda w: (
         f"lacks nothing that is observed: {w.free} of {w.pool} blocks are free, and the "
-        f"reference of kvproof would go on with it{w.why and f' ({w.why})'}"
+        f"reference would go on with it{w.why and f' ({w.why})'}"
     ),
     Lack.TURN: lambda w: f"lacks nothing itself, but each step ends at {w.on[1]}, {w.why}",
     Lack.REPORT: lambda w: f"waits for the report that its transfer has ended, yet {w.why}",

@@ -52,7 +52,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 4}, "newer than the 3"),
+        (1, {"schema": 5}, "newer than the 4"),
         (1, {"schema": 0}, "$.schema"),
         (1, {"schema": True}, "$.schema"),
         (1, {"kind": "something"}, "does not say kind"),
@@ -117,16 +117,23 @@ def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says:
     assert says in said
 
 
+REASON = {"kind": "a", "says": "{b} is so", "facts": {"n": [1, [2, "c"], None]}}
+
+
 @pytest.mark.parametrize(
     ("finding", "says"),
     [
         ({"invariant": "pool_adds_up"}, "missing required field `reasons`"),
         ({"invariant": "pool_adds_up", "reasons": []}, "$.finding.reasons"),
         ({"invariant": "pool_adds_up", "reasons": [1]}, "$.finding.reasons[0]"),
-        ({"invariant": 1, "reasons": ["a"]}, "$.finding.invariant"),
-        ({"invariant": "x", "reasons": ["a"], "about": {"engine": "Q"}}, "no engine named 'Q'"),
-        ({"invariant": "x", "reasons": ["a"], "about": {"group": "0"}}, "$.finding.about.g"),
-        ({"invariant": "x", "reasons": ["a"], "about": {"who": "r0"}}, "unknown field `who`"),
+        ({"invariant": "x", "reasons": ["a sentence"]}, "$.finding.reasons[0]"),
+        ({"invariant": "x", "reasons": [{"kind": "a"}]}, "missing required field `says`"),
+        ({"invariant": "x", "reasons": [REASON | {"facts": {"n": 0.5}}]}, "got `float`"),
+        ({"invariant": "x", "reasons": [REASON | {"facts": {"n": {"kind": 1}}}]}, "facts[...].k"),
+        ({"invariant": 1, "reasons": [REASON]}, "$.finding.invariant"),
+        ({"invariant": "x", "reasons": [REASON], "about": {"engine": "Q"}}, "no engine named 'Q'"),
+        ({"invariant": "x", "reasons": [REASON], "about": {"group": "0"}}, "$.finding.about.g"),
+        ({"invariant": "x", "reasons": [REASON], "about": {"who": "r0"}}, "unknown field `who`"),
     ],
 )
 def test_broken_finding(refused: Any, lines: list[str], finding: dict[str, Any], says: str) -> None:
@@ -215,7 +222,7 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     trace = edited(lines, 1, faults=["front_trimm"])
     Path("bad.jsonl").write_text(trace)
     assert "Use front_trim instead" in refused("replay", "bad.jsonl")
-    finding = {"invariant": "pool_add_up", "reasons": ["a", "b"]}
+    finding = {"invariant": "pool_add_up", "reasons": [REASON, REASON]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")
 

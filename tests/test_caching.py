@@ -3,7 +3,7 @@
 from kvproof.model.config import Group
 from kvproof.model.kv_events import Stored
 from kvproof.model.reference.blocks import caching
-from kvproof.model.state import NULL, Engine, Request
+from kvproof.model.state import NULL, Death, Engine, Request
 from tests.by_hand import EAGLE, FULL, MAMBA, WINDOW, config, request, serving
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
@@ -87,7 +87,7 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
     again = held._replace(num_cached_blocks=(0,))
     begun = serving(held, cached={(0, "ab"): 1})
     engine, after = caching.cache(config(FULL), begun, again, 6)
-    assert engine.dead == "block 1 is to be hashed twice"
+    assert engine.dead == Death(message="block 1 is to be hashed twice")
     assert (engine.cached, after) == (begun.cached, again)
 
 

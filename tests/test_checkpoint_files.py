@@ -17,6 +17,7 @@ from kvproof.invariants.registry import CHECKS as ASKED
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Death
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
@@ -192,7 +193,7 @@ FORGED: dict[str, Callable[[SavedGraph], SavedGraph]] = {
     "another engine": lambda g: with_engine(g, name="X"),
     "a huge number": lambda g: with_engine(g, free=(2**62,)),
     "a negative number": lambda g: with_engine(g, free=(-2,)),
-    "a long text": lambda g: with_engine(g, dead="x" * 10**6),
+    "a long text": lambda g: with_engine(g, dead=Death(message="x" * 10**6)),
     "a long list": lambda g: with_engine(g, free=(0,) * 10**6),
     "a request that is none": lambda g: with_engine(g, running=("nobody",)),
     "an engine without blocks": lambda g: with_engine(g, blocks=(), memory=()),

@@ -90,7 +90,7 @@ def test_a_request_that_never_finishes_is_told_at_once() -> None:
     found = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert found is not None
     assert found.finding.invariant == "every_request_can_finish"
-    assert found.finding.reasons[-1] == "a whole fair round changes nothing"
+    assert found.finding.sentences[-1] == "a whole fair round changes nothing"
 
 
 def test_an_invariant_that_breaks_with_the_guard_is_told_with_it() -> None:

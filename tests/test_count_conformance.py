@@ -25,6 +25,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import NULL
+from kvproof.model.wording import sentences
 from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
@@ -122,8 +123,8 @@ def test_a_step_nobody_takes_is_outside() -> None:
     fewer = tuple(replace(c, tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
     [found] = [found for check in conformance_checks() for found in check.check(cluster, wrong)]
-    assert "compute(tokens 1)" in found.reasons[2]
-    assert "which the proofs do not allow" in found.reasons[3]
+    assert "compute(tokens 1)" in sentences(*found)[2]
+    assert "which the proofs do not allow" in sentences(*found)[3]
 
 
 @pytest.mark.exhaustive

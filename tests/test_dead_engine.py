@@ -6,17 +6,18 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import initial
+from kvproof.model.state import Death
 from kvproof.model.step import Effects, Step
 
 CLUSTER: Cluster = CLUSTERS["pd-full"]
 CHECKS = [INVARIANTS[name] for name in ("engine_survives", "pool_adds_up", "references_are_exact")]
 
 
-def broken_with(**deaths: str) -> set[tuple[str, str]]:
+def broken_with(**deaths: Death) -> set[tuple[str, str]]:
     """What breaks, and on which engine, if each engine loses a free block and some die."""
     state = initial(CLUSTER)
     engines = tuple(
-        engine._replace(free=engine.free[1:], dead=deaths.get(engine.name, ""))
+        engine._replace(free=engine.free[1:], dead=deaths.get(engine.name))
         for engine in state.engines
     )
     step = Step(state, Schedule("P"), Effects(), state._replace(engines=engines))
@@ -28,4 +29,7 @@ def test_a_lost_block_is_reported_of_engines_that_live() -> None:
 
 
 def test_of_a_dead_engine_only_its_death_is_reported() -> None:
-    assert broken_with(D="AssertionError") == {("pool_adds_up", "P"), ("engine_survives", "D")}
+    assert broken_with(D=Death("AssertionError")) == {
+        ("pool_adds_up", "P"),
+        ("engine_survives", "D"),
+    }

@@ -20,6 +20,7 @@ from kvproof.strategies.sampling.exercised import (
 )
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
+from tests.reasons import said
 
 GREEN = Outcome(Verdict.SAMPLED, {"examples": 1})
 
@@ -65,7 +66,7 @@ def test_a_missed_step_is_unknown() -> None:
 
 def test_a_violated_episode_is_not_covered_over() -> None:
     rows = table(Counter(a=1), Counter(a=1))
-    violated = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=Finding("i", ("r",)))
+    violated = Outcome(Verdict.VIOLATED, {"examples": 1}, finding=Finding("i", said("r")))
     assert verdict(rows, [GREEN, violated]) is Verdict.VIOLATED
     interrupted = Outcome(Verdict.UNKNOWN, {"examples": 0}, reason="interrupted")
     assert verdict(rows, [interrupted, GREEN]) is Verdict.UNKNOWN

@@ -24,6 +24,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID
+from kvproof.model.wording import sentences
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.planted import under
@@ -106,7 +107,7 @@ def test_a_token_of_the_failed_step_is_seen() -> None:
     machine = loading("recompute")
     before = machine.state
     wrong = machine.take(Complete("E"))._replace(before=before, event=FAILED)
-    assert [found.reasons[1] for found in NO_TOKEN.check(machine.cluster, wrong)] == [
+    assert [sentences(*found)[1] for found in NO_TOKEN.check(machine.cluster, wrong)] == [
         "it has one token more"
     ]
 
@@ -117,7 +118,7 @@ def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
     step = machine.take(FAILED)
     other = {"fail": "recompute", "recompute": "fail"}[policy]
     [found] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
-    assert found.reasons[1] == (
+    assert sentences(*found)[1] == (
         "the request has ended" if policy == "fail" else "the request goes on"
     )
 

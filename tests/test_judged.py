@@ -8,6 +8,7 @@ from kvproof.model.deviation import Deviation
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Death
 from kvproof.strategies.difference.judged import Judgement, followed, sampled
 from kvproof.strategies.witnesses import Witness, witnesses
 from tests.planted import under
@@ -64,17 +65,20 @@ def test_a_known_deviation_is_named() -> None:
     )
 
 
+DEATH = Death("AssertionError", "free_blocks", "3 != 4", "assert 1 + 2 == n")
+
+
 def test_a_death_is_told_by_exception_and_function() -> None:
     class Dying(ModelMachine):
         def take(self, event):  # type: ignore[no-untyped-def]
             step = super().take(event)
-            engine = step.after.engines[0]._replace(dead="AssertionError in free_blocks: 3 != 4")
+            engine = step.after.engines[0]._replace(dead=DEATH)
             self.state = step.after.with_engine(engine)
             return step._replace(after=self.state)
 
     run = witness("front_trim", "paired_offsets_are_equal")
     found = followed(run.cluster, Dying, run.events)
-    died = "engine_survives after Submit, AssertionError in free_blocks (# != #)"
+    died = "engine_survives after Submit, AssertionError in free_blocks (assert 1 + 2 == n)"
     assert words(found) == [died]
     assert (found.runs, found.steps, found.died) == (1, 1, 1)
     assert found.death == "AssertionError in free_blocks: 3 != 4"

@@ -12,6 +12,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.output.search import PointOfNoReturn
+from tests.reasons import said
 from tests.test_rendering import trace_of
 
 POINT = PointOfNoReturn(event=8, unknown="", irrelevant=(1,), length=9, sentence="")
@@ -69,10 +70,10 @@ def test_who_else_takes_the_sent_blocks_matters() -> None:
 def test_no_text_of_a_trace_ends_the_program() -> None:
     trace = trace_of("front_trim")
     assert trace.finding is not None
-    bad = Finding(trace.finding.invariant, ("</script><script>alert(1)</script>", "<b>"))
+    bad = Finding(trace.finding.invariant, said("</script><script>alert(1)</script>", "<b>"))
     html = page_of(replace(trace, finding=bad))
     assert html.count("</script>") == 2
-    assert data_of(html)["findings"][0]["reasons"] == list(bad.reasons)
+    assert data_of(html)["findings"][0]["reasons"] == list(bad.sentences)
 
 
 def test_the_command_writes_a_new_page(run: Any, refused: Any, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def driven(events: tuple[Event, ...], preset: str = "pd-full") -> dict[str, str]
     machine = LiveMachine(CLUSTERS[preset])
     for event in events:
         machine.take(event)
-    return {engine.name: engine.dead for engine in machine.state.engines if engine.dead}
+    return {engine.name: engine.dead.words for engine in machine.state.engines if engine.dead}
 
 
 @pytest.mark.parametrize("engine", ["P", "D"])

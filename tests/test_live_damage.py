@@ -12,6 +12,7 @@ from kvproof.live.blame import place
 from kvproof.live.damage import DoesNotEnd
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Death
 from kvproof.strategies.run import Run
 
 pytestmark = pytest.mark.live
@@ -45,7 +46,9 @@ def test_a_step_that_does_not_end_is_a_dead_engine(monkeypatch: pytest.MonkeyPat
     machine = LiveMachine(CLUSTERS["full"])
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
-    assert step.after.engine("E").dead == "DoesNotEnd in schedule: it runs for more than 3 s"
+    assert step.after.engine("E").dead == Death(
+        "DoesNotEnd", "schedule", "it runs for more than 3 s"
+    )
     [finding] = broken(machine.cluster, step, INVARIANTS.values())
     assert finding.invariant == "engine_survives"
 

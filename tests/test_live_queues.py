@@ -33,7 +33,7 @@ def found() -> list[tuple[int, str, str]]:
             break
         step = machine.take(event)
         for finding in broken(machine.cluster, step, INVARIANTS.values()):
-            result.append((number, finding.invariant, finding.reasons[-1]))
+            result.append((number, finding.invariant, finding.sentences[-1]))
     machine.close()
     return result
 

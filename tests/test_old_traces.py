@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from kvproof.model.events import bare
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.traces.trace import SCHEMA, write
 from kvproof.model.traces.trace_reader import read
+from kvproof.model.traces.trace_upgrade import upgraded
 from kvproof.strategies.conformance.replay import replay
 from tests.planted import mistaken
 from tests.watching import known_faults
@@ -58,6 +60,23 @@ def test_an_old_trace_is_written_as_a_new_one(path: Path, tmp_path: Path) -> Non
     write(tmp_path / "new.jsonl", trace)
     assert schema(tmp_path / "new.jsonl") == SCHEMA
     assert read(tmp_path / "new.jsonl") == trace
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("KeyError in f: 'a in b: c'", ["KeyError", "f", "'a in b: c'"]),
+        ("AssertionError in <lambda>", ["AssertionError", "<lambda>", ""]),
+        ("no request waits for a report on r0", ["", "", "no request waits for a report on r0"]),
+        ("", None),
+        (["KeyError", "f", ""], ["KeyError", "f", ""]),
+    ],
+)
+def test_the_death_of_an_engine_is_data(was: Any, now: Any) -> None:
+    record = {"changed": {"/engines/P/dead": was, "/engines/P/requests/dead": was}}
+    expected = {"changed": {"/engines/P/dead": now, "/engines/P/requests/dead": was}}
+    assert upgraded(record, 3) == expected
+    assert upgraded(expected, 4) == expected
 
 
 def test_blocks_in_a_trace_of_schema_1_are_refused(tmp_path: Path) -> None:

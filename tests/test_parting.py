@@ -18,6 +18,7 @@ from kvproof.strategies.difference.parting import parting
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Follow, Plays, Workload
 from tests.fake_sides import CRASH, RUN, SOME, compared, first_only, shows
+from tests.reasons import said
 from tests.two_machines import FULL, broken, result, unkept
 
 EVENTS: tuple[Event, ...] = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
@@ -28,7 +29,7 @@ OTHER = Stands("E", "r0", "running", True)
 
 def found(check: str = "writer_is_alone", **about: Any) -> Break:
     """A break at the last of EVENTS."""
-    finding = Finding(check, ("this", "not this"), About(**about))
+    finding = Finding(check, said("this", "not this"), About(**about))
     return Break(Signature(check, "Submit", "full"), "", "", finding, FULL, EVENTS, 3, ())
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import NULL, Block, Engine, Key
+from kvproof.model.state import NULL, Block, Death, Engine, Key
 from tests.by_hand import FULL, MAMBA, config, pool_of, request
 
 A, AB, ABC, XY = (0, "a"), (0, "ab"), (0, "abc"), (0, "xy")
@@ -163,7 +163,7 @@ def test_a_full_block_is_cached_once() -> None:
     assert engine.blocks_for(AB) == (1,)
     assert not engine.dead
     again = pool.cache_block(cfg, engine, AB, 1)
-    assert again == engine._replace(dead="block 1 is to be hashed twice")
+    assert again == engine._replace(dead=Death(message="block 1 is to be hashed twice"))
 
 
 def test_nothing_is_cached_in_the_null_block() -> None:

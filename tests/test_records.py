@@ -25,6 +25,7 @@ from kvproof.model.records.words import described
 from kvproof.reports.record import render, show
 from kvproof.reports.schemas import text
 from tests.conftest import TESTDATA
+from tests.reasons import said
 from tests.sentences import two_sentences
 
 FILE = TESTDATA / "record.jsonl"
@@ -60,6 +61,13 @@ def test_a_record_is_read_as_it_was_written(record: Record, tmp_path: Path) -> N
         "predicted_is_taken",
         "pool_adds_up",
     }
+
+
+def test_a_record_of_schema_1_has_the_same_sentences(record: Record) -> None:
+    old = read(TESTDATA / "record_schema_1.jsonl")
+    assert [each.sentence for each in old.findings] == [each.sentence for each in record.findings]
+    assert old.events[0] == record.events[0]
+    assert all(not each.kind for finding in old.findings for each in finding.reasons)
 
 
 def test_the_report_of_a_record(record: Record, golden: Callable[[str, str], None]) -> None:
@@ -130,7 +138,7 @@ def test_a_step_that_died_has_no_choices_to_follow(
     record: Record, run: Any, tmp_path: Path
 ) -> None:
     died = Replace(record.events[1].event, tokens={}, admitted=(), tables=(), raised="KeyError: 1")
-    finding = Finding("engine_survives", ("every engine must survive schedule", "E died"))
+    finding = Finding("engine_survives", said("every engine must survive schedule", "E died"))
     events = (record.events[0], Happened(died, (finding,)))
     code, out, _ = run("replay", str(write_in(tmp_path, "died", record._replace(events=events))))
     assert code == 0
@@ -271,7 +279,7 @@ def test_a_record_that_was_cut_off_is_refused(refused: Any, count: int) -> None:
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 2}, "newer than the 1"),
+        (1, {"schema": 3}, "newer than the 2"),
         (1, {"engine": None}, "missing required field `engine`"),
         (1, {"comment": "mine"}, "unknown field `comment`"),
         (2, {"step": 3}, "is step 3 where step 1 belongs"),

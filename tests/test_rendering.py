@@ -27,6 +27,7 @@ from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
+from tests.reasons import said
 
 Golden = Callable[[str, str], None]
 
@@ -76,7 +77,7 @@ def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> Non
     assert marked[0].split()[1] == str(len(trace.events))
     assert trace.finding is not None
     said = " ".join(text.split())
-    assert all(reason in said for reason in trace.finding.reasons)
+    assert all(reason in said for reason in trace.finding.sentences)
     assert "kvproof replay 'a b.jsonl' --machine model" in text
     assert "seed 7" in text
 
@@ -122,7 +123,7 @@ VIOLATED = Outcome(
     Verdict.VIOLATED,
     {"states_distinct": 5},
     (Complete("P"),),
-    Finding("pool_adds_up", ("a < b", "b < a")),
+    Finding("pool_adds_up", said("a < b", "b < a")),
     seconds=1.5,
 )
 UNKNOWN = Outcome(Verdict.UNKNOWN, reason="not run: <no vLLM>")

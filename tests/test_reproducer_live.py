@@ -14,6 +14,7 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace import Trace
+from tests.reasons import said
 
 RIGHT, WRONG = "            block.ref_cnt += 1\n", "            block.ref_cnt += 2\n"
 """A line of `BlockPool.touch`, and the mistake: a hit counts twice."""
@@ -47,7 +48,7 @@ def test_it_fails_on_head_and_passes_on_base(head: dict[str, str], tmp_path: Pat
     )
     finding = Finding(
         "references_are_exact",
-        ("2 references of block 1 are in tables", "it counts 3"),
+        said("2 references of block 1 are in tables", "it counts 3"),
         About("E", block=1),
     )
     trace = Trace(Cluster("two", (engine,), jobs), events, finding=finding, machine="live")

@@ -22,6 +22,7 @@ from kvproof.model.because import About
 from kvproof.model.finding import Finding
 from kvproof.model.subjects import Subject
 from tests.findings import FINDINGS, trace_of
+from tests.reasons import said
 
 Golden = Callable[[str, str], None]
 
@@ -128,7 +129,7 @@ FACTS = (
     Fact("other", Subject.COMPUTED, "E", "r1"),
     Fact("wrong", Subject.MISCOUNTED, "E", right=[]),
 )
-ABOUT = Finding("request_reads_its_own_prefix", ("a", "b"), About("E", "r0"))
+ABOUT = Finding("request_reads_its_own_prefix", said("a", "b"), About("E", "r0"))
 
 
 def chosen(finding: Finding, head: list[list[Any]], base: list[list[Any]] | None) -> list[Claim]:
@@ -153,14 +154,14 @@ def test_equal_observations_give_no_claim() -> None:
 def test_without_a_base_only_what_no_vllm_may_show_is_asserted() -> None:
     head = [[[1], 2, 0, [3]]]
     assert chosen(ABOUT, head, None) == []
-    (claim,) = chosen(Finding("references_are_exact", ("a", "b")), head, None)
+    (claim,) = chosen(Finding("references_are_exact", said("a", "b")), head, None)
     assert (claim.fact, claim.expected) == (FACTS[3], [])
 
 
 def test_a_base_with_the_same_defect_gives_no_claim() -> None:
     wrong = [[[1], 2, 0, [3]]]
     other = [[[1], 2, 0, [4]]]
-    assert chosen(Finding("references_are_exact", ("a", "b")), wrong, other) == []
+    assert chosen(Finding("references_are_exact", said("a", "b")), wrong, other) == []
 
 
 def test_a_death_on_head_alone_is_asserted() -> None:

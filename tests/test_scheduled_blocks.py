@@ -6,7 +6,7 @@ from typing import Any
 from kvproof.model.events import Admit, Compute
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import Request, Transfer
+from kvproof.model.state import Death, Request, Transfer
 from kvproof.model.step import Allocation
 from tests.by_hand import (
     FULL,
@@ -85,7 +85,9 @@ def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step(
     take_choice(work, Compute("r1", 1))
     take_choice(work, Admit("r0", 2, 0))
     take_choice(work, Compute("r0", 4))
-    assert work.engine == work.begun._replace(dead="2 blocks are taken and 1 are free")
+    assert work.engine == work.begun._replace(
+        dead=Death(message="2 blocks are taken and 1 are free")
+    )
     assert (work.scheduled, work.admissions, work.allocations, work.pending) == ([], [], [], None)
     assert work.chose[-1] == Compute("r0", 4)
 
@@ -93,7 +95,7 @@ def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step(
 def test_an_engine_that_hashes_a_block_twice_dies() -> None:
     work = step(config(FULL), running("abcd", (1,), computed=2), cached={(0, "ab"): 1})
     take_choice(work, Compute("r0", 2))
-    assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
+    assert work.engine == work.begun._replace(dead=Death(message="block 1 is to be hashed twice"))
     assert work.scheduled == []
 
 
@@ -102,7 +104,9 @@ def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
     held = running("abcdef", (1,), (2,), computed=2)
     work = step(config(FULL, MAMBA), held, faults=longer)
     take_choice(work, Compute("r0", 5))
-    assert work.engine == work.begun._replace(dead="5 tokens are scheduled where 4 were requested")
+    assert work.engine == work.begun._replace(
+        dead=Death(message="5 tokens are scheduled where 4 were requested")
+    )
     assert work.chose == [Compute("r0", 5)]
 
 

@@ -18,6 +18,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
+from tests.reasons import said
 
 USELESS = ["--fault", "hit_collapses_with_three_groups"]
 """It breaks nothing but that a hit is the longest."""
@@ -27,7 +28,7 @@ BOTH = ["--fault", "loaded_state_not_predicted"]
 
 
 def finding(invariant: str) -> Finding:
-    return Finding(invariant, ("so", "not so"))
+    return Finding(invariant, said("so", "not so"))
 
 
 def violated(invariant: str) -> Outcome:

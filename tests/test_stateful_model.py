@@ -16,6 +16,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
@@ -174,7 +175,7 @@ class Fickle(ModelMachine):
         step = super().take(event)
         if isinstance(event, Schedule) and not Fickle.died:
             Fickle.died = True
-            dead = step.after.engine(event.engine)._replace(dead="for no reason")
+            dead = step.after.engine(event.engine)._replace(dead=Death(message="for no reason"))
             return step._replace(after=step.after.with_engine(dead))
         return step
 

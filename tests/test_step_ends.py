@@ -11,7 +11,7 @@ from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.scheduling import step_output
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import Content, Request, State
+from kvproof.model.state import Content, Death, Request, State
 from kvproof.model.step import Allocation, Copy
 from tests.by_hand import (
     EAGLE,
@@ -74,7 +74,7 @@ def test_an_engine_that_hashes_a_loaded_block_twice_dies() -> None:
     work = SchedulerStep(pair(FULL), state.with_engine(engine), "D")
     work.scheduled = [("r1", 1)]
     take_choice(work, FinishLoad("r0"))
-    assert work.engine == work.begun._replace(dead="block 1 is to be hashed twice")
+    assert work.engine == work.begun._replace(dead=Death(message="block 1 is to be hashed twice"))
     assert (work.chose, work.scheduled) == ([FinishLoad("r0")], [])
 
 

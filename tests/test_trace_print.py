@@ -10,14 +10,15 @@ import pytest
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model import events as vocabulary
-from kvproof.model.because import because, listed, quoted
+from kvproof.model.because import because, reason
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.reference.apply import initial
-from kvproof.model.state import Block, Engine, Request, Transfer
+from kvproof.model.state import Block, Death, Engine, Request, Transfer
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.trace_reader import read
+from kvproof.model.wording import listed, quoted, sentences
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.search import PointOfNoReturn
@@ -46,7 +47,7 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert known.severity is not None
     assert f"BROKEN: {trace.finding.invariant}: {known.severity.words}" in first
     assert known.name in first
-    assert all(" ".join(reason.split()) in first for reason in trace.finding.reasons)
+    assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
     assert f"Where: event {len(trace.events)}" in first
     function = OF_FAULT[fault]
     assert f"In vLLM, at fault: {function}" in first
@@ -114,25 +115,24 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
 
 
 def test_one_is_singular_in_every_reason() -> None:
-    reasons = because("1 prompts were served", "it has 1 table entries and 21 tokens", "-1 tokens")
-    assert reasons.reasons == (
+    counts = ("1 prompts were served", "it has 1 table entries and 21 tokens", "-1 tokens")
+    assert sentences(*because(*(reason("count", each) for each in counts))) == (
         "1 prompt was served",
         "it has 1 table entry and 21 tokens",
         "-1 tokens",
     )
-    assert because("1 blocks are free, 11 blocks are not").reasons == (
-        "1 block is free, 11 blocks are not",
-    )
+    both = reason("free", "{n} blocks are free, 11 blocks are not", n=1)
+    assert sentences(*because(both)) == ("1 block is free, 11 blocks are not",)
 
 
 def test_the_words_of_an_exception_stay_as_they_are() -> None:
     cluster = CLUSTERS["full"]
     dead = initial(cluster)
-    engine = dead.engines[0]._replace(dead="ValueError: Cannot get 1 free blocks")
+    engine = dead.engines[0]._replace(dead=Death("ValueError", "f", "Cannot get 1 free blocks"))
     after = dead._replace(engines=(engine,))
     step = Step(dead, vocabulary.Schedule("E", ()), Effects(), after)
     (found,) = broken(cluster, step, [INVARIANTS["engine_survives"]])
-    assert found.reasons[1] == "E died: ValueError: Cannot get 1 free blocks"
+    assert found.sentences[1] == "E died: ValueError in f: Cannot get 1 free blocks"
 
 
 def test_what_slots_hold_is_no_list_of_python() -> None:

@@ -22,6 +22,7 @@ from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.planted import Mistakes, under
+from tests.reasons import said
 
 TESTDATA = Path(__file__).parent / "testdata"
 
@@ -187,7 +188,9 @@ def test_a_finding_about_another_thing_is_found() -> None:
     trace, faults = broken_by("front_trim")
     assert trace.finding is not None
     about = replace(trace.finding.about, request="r7")
-    other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"), about=about)
+    other = dataclasses.replace(
+        trace.finding, reasons=said("something else", "it is so"), about=about
+    )
     changed = dataclasses.replace(trace, finding=other)
     differs = under(faults, replay, ModelMachine(trace.cluster), changed).differs
     assert differs is not None
@@ -199,7 +202,7 @@ def test_a_finding_in_other_words_is_the_same() -> None:
     """The replay shows it in its own words."""
     trace, faults = broken_by("front_trim")
     assert trace.finding is not None
-    other = dataclasses.replace(trace.finding, reasons=("something else", "it is so"))
+    other = dataclasses.replace(trace.finding, reasons=said("something else", "it is so"))
     changed = dataclasses.replace(trace, finding=other)
     replayed = under(faults, replay, ModelMachine(trace.cluster), changed)
     assert replayed.differs is None

@@ -69,6 +69,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Violated
 from tests import undriven
+from tests.reasons import said
 
 VERSION = "{version}"
 undriven._undrivable = str
@@ -80,7 +81,7 @@ pytestmark = pytest.mark.live
 def {body}
 """
 FAILING = "test_it(): assert 1 == 2"
-VIOLATED = 'Violated(CLUSTERS["pd"], Finding("pool_adds_up", ("a", "b")), ())'
+VIOLATED = 'Violated(CLUSTERS["pd"], Finding("pool_adds_up", said("a", "b")), ())'
 VIOLATING = f"test_it(): raise {VIOLATED}"
 GROUPED = f"test_it(): raise ExceptionGroup('two', [ValueError('a'), {VIOLATED}])"
 LACKING = "test_it(): from vllm.v1.nothing import Nobody"

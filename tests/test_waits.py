@@ -69,7 +69,7 @@ def test_a_hang_says_who_waits_for_what(fault: str) -> None:
     first = found.waits[0]
     assert (first.engine, first.request, first.lack) == LACKS[fault]
     assert trace.finding is not None
-    assert trace.finding.reasons[0] == first.sentence
+    assert trace.finding.sentences[0] == first.sentence
     assert (trace.finding.about.engine, trace.finding.about.request) == LACKS[fault][:2]
     text = " ".join(render(trace, Extra(Path("t.jsonl"))).split())
     assert found.refuses[0] in text
@@ -115,7 +115,7 @@ def test_where_nothing_repeats_there_is_no_loop() -> None:
 
 TOLD = {
     "waiting_sessions_hold_on": "r0 on E (waiting, has 3 blocks) needs 1 block and 0 of 6 are free",
-    "hit_without_room_waits": "the reference of kvproof would go on with it (Admit(r0, ",
+    "hit_without_room_waits": "the reference would go on with it (Admit(r0, ",
     "impossible_fit_waits": "r0 on E (preempted) needs 5 blocks, and the whole pool has 4",
     "write_awaited_for_ever": "its transfer has ended, yet the copy has failed and is not tried",
 }

@@ -16,6 +16,7 @@ from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
+from tests.reasons import said
 
 
 def test_the_numbers_of_two_processes_are_added() -> None:
@@ -156,7 +157,7 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
     recorded.at_random(random.Random(0), 10)
     noted = recorded.observers["E"].noted
     about = About(engine="E", prefix=Prefix("ab", 5))
-    noted.history.found(Finding("cached_block_holds_its_key", ("a", "b"), about))
+    noted.history.found(Finding("cached_block_holds_its_key", said("a", "b"), about))
     [found] = read(write_in(tmp_path, "record", record_of(noted, "violation"))).findings
     assert found.about.prefix.startswith("<7 tokens")
 
@@ -230,12 +231,12 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("planted")
 
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(watching, "last_words", fails)
-    watched = watching.Watching("warn", said.append)
-    watched.report(Finding("pool_adds_up", ("a", "b")), History(from_start=True))
-    assert "VIOLATED pool_adds_up" in said[0]
-    assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in said[0]
+    watched = watching.Watching("warn", lines.append)
+    watched.report(Finding("pool_adds_up", said("a", "b")), History(from_start=True))
+    assert "VIOLATED pool_adds_up" in lines[0]
+    assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in lines[0]
 
 
 @pytest.mark.live
@@ -275,7 +276,7 @@ def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
     for event.what in ("schedule", "update_from_output", "schedule"):
         history.note("tokens", {})
         history.end(event)
-    history.found(Finding("pool_adds_up", ("a", "b")))
+    history.found(Finding("pool_adds_up", said("a", "b")))
     assert [note[0] for note in history.events[-1].notes] == ["tokens", "finding"]
     assert history.events[-1].step == 3
 

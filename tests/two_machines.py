@@ -20,6 +20,7 @@ from kvproof.model.signature import Signature
 from kvproof.strategies.difference.judged import Break, followed, sampled
 from kvproof.strategies.difference.result import Result, result_of
 from kvproof.strategies.difference.workload import Episodes, Follow, Play, Workload
+from tests.reasons import said
 
 FULL = CLUSTERS["full"]
 ALONE = Lock()
@@ -49,7 +50,7 @@ def broken(
     """A break of a check, shown by a run of this many events on the preset `full`."""
     events: tuple[Event, ...] = (Submit("E", "r0"), *[Complete("E")] * (length - 1))
     signature = Signature(check, event, "full")
-    finding = Finding(check, ("this", "not this"))
+    finding = Finding(check, said("this", "not this"))
     return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
 
 
@@ -61,7 +62,7 @@ def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "exampl
         Signature(rule, "Step", "full"),
         "",
         "",
-        Finding(rule, ("this", "not this")),
+        Finding(rule, said("this", "not this")),
         FULL,
         (),
         at - 1,

@@ -5,15 +5,30 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Died, Fact
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """No call of the engine raises an exception."""
     if isinstance(fact, Died):
-        whose = "the connector" if fact.in_connector else "vLLM, with this connector"
-        yield because(f"{whose} raised an exception in {fact.where}", fact.message)
+        where = fact.death.function
+        # A bare assertion says nothing: its statement does.
+        yield because(
+            reason("connector_raised", "the connector raised an exception in {where}", where=where)
+            if fact.in_connector
+            else reason(
+                "vllm_raised",
+                "vLLM, with this connector, raised an exception in {where}",
+                where=where,
+            ),
+            reason(
+                "message",
+                "{exception}: {message}",
+                exception=fact.death.exception,
+                message=fact.death.message or fact.death.statement,
+            ),
+        )
 
 
 RULE = Rule(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Waits
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -13,12 +13,21 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
     """A request ends if the engine runs on and nothing more arrives."""
     if not isinstance(fact, Waits) or fact.status.startswith("FINISHED"):
         return
-    waits = f"{fact.request} is {fact.status}, and {fact.steps} steps changed nothing"
+    waits = reason(
+        "waits",
+        "{request} is {status}, and {steps} steps changed nothing",
+        status=fact.status,
+        steps=fact.steps,
+    )
     load = past.loads.get(fact.request)
     if load is not None:
-        why = f"the load of {load.tokens} tokens that it waits for was never reported"
+        why = reason(
+            "never_reported",
+            "the load of {tokens} tokens that it waits for was never reported",
+            tokens=load.tokens,
+        )
     else:
-        why = "no load of it is under way"
+        why = reason("no_load", "no load of it is under way")
     yield because(waits, why, request=fact.request)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Failed
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -16,8 +16,14 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         others = sorted(set(fact.blocks) - set(fact.loading))
         if others:
             yield because(
-                f"the blocks of loading requests are {list(fact.loading)}",
-                f"the worker reports that the load of blocks {others} failed",
+                reason(
+                    "loading", "the blocks of loading requests are {loading}", loading=fact.loading
+                ),
+                reason(
+                    "reported_failed",
+                    "the worker reports that the load of blocks {others} failed",
+                    others=others,
+                ),
                 block=others[0],
             )
 

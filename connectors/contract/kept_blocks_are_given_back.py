@@ -6,24 +6,41 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Owed, Waits
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, past: Past) -> Iterator[Because]:
     """An engine that has nothing more to do has all its blocks."""
     if isinstance(fact, Waits) and fact.status.startswith("FINISHED"):
-        whose = "the connector keeps its blocks" if fact.request in past.sends else "it has blocks"
+        kept = (
+            reason("connector_keeps", "the connector keeps its blocks")
+            if fact.request in past.sends
+            else reason("has_blocks", "it has blocks")
+        )
         yield because(
-            f"{fact.request} has ended ({fact.status}), and {whose}",
-            f"{fact.steps} steps brought no report of the end of its transfer",
+            reason(
+                "ended",
+                "{request} has ended ({status}), and {kept}",
+                status=fact.status,
+                kept=kept,
+            ),
+            reason(
+                "no_report",
+                "{steps} steps brought no report of the end of its transfer",
+                steps=fact.steps,
+            ),
             request=fact.request,
         )
     elif isinstance(fact, Owed):
-        keeps = ", ".join((*fact.holders, *sorted(past.sends))) or "no request that is known"
         yield because(
-            "the engine says that it has nothing more to do",
-            f"{fact.blocks} of its blocks are not free; {keeps} has them",
+            reason("nothing_to_do", "the engine says that it has nothing more to do"),
+            reason(
+                "blocks_kept",
+                "{blocks} of its blocks are not free; {keepers:names} has them",
+                blocks=fact.blocks,
+                keepers=(*fact.holders, *sorted(past.sends)),
+            ),
         )
 
 

@@ -7,18 +7,26 @@ from collections.abc import Iterator
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.contract.words import content, place
 from kvproof.connectors.facts import Fact, Wrote
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, past: Past) -> Iterator[Because]:
     """The connector changed only what a load of its may change."""
     if isinstance(fact, Wrote):
-        loads = ", ".join(past.loads) or "no request"
-        holder = f"{fact.holder} has this block" if fact.holder else "no request has this block"
+        holder = reason("nobody_has", "no request has this block")
+        if fact.holder:
+            holder = reason("has_block", "{request} has this block")
         yield because(
-            f"{place(fact.slot)} held {content(fact.held)}; {holder}, and {loads} is loading",
-            f"the connector wrote {content(fact.found)} there",
+            reason(
+                "held",
+                "{place} held {content}; {holder}, and {loads:names} is loading",
+                place=place(fact.slot),
+                content=content(fact.held),
+                holder=holder,
+                loads=past.loads,
+            ),
+            reason("wrote", "the connector wrote {content} there", content=content(fact.found)),
             request=fact.holder,
             group=fact.slot.group,
             block=fact.slot.block,

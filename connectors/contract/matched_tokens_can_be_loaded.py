@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Matched
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -17,11 +17,24 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         return
     left = fact.request_tokens - fact.computed_tokens
     most = left if fact.later else left - 1
-    asked = f"{fact.request} has {fact.request_tokens} tokens, {fact.computed_tokens} computed"
+    asked = reason(
+        "has_tokens",
+        "{request} has {tokens} tokens, {computed} computed",
+        tokens=fact.request_tokens,
+        computed=fact.computed_tokens,
+    )
     if not 0 <= fact.tokens <= most and (fact.tokens or fact.later):
-        yield because(asked, f"the connector matches {fact.tokens} tokens", request=fact.request)
+        yield because(
+            asked,
+            reason("matches", "the connector matches {tokens} tokens", tokens=fact.tokens),
+            request=fact.request,
+        )
     elif fact.later and not fact.tokens:
-        yield because(asked, "the connector loads 0 tokens in a later step", request=fact.request)
+        yield because(
+            asked,
+            reason("loads_nothing_later", "the connector loads 0 tokens in a later step"),
+            request=fact.request,
+        )
 
 
 RULE = Rule(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.contract.words import content, place
 from kvproof.connectors.facts import Fact, Loaded
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -15,8 +15,18 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A promised slot holds the KV of its token when its load is over."""
     if isinstance(fact, Loaded):
         yield because(
-            f"the load of {fact.request} promised token {fact.token}, {content(fact.expected)}",
-            f"after the load {place(fact.slot)} holds {content(fact.found)}",
+            reason(
+                "promised",
+                "the load of {request} promised token {token}, {content}",
+                token=fact.token,
+                content=content(fact.expected),
+            ),
+            reason(
+                "holds_after",
+                "after the load {place} holds {content}",
+                place=place(fact.slot),
+                content=content(fact.found),
+            ),
             request=fact.request,
             group=fact.slot.group,
             block=fact.slot.block,

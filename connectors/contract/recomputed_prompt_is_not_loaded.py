@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Promised
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -13,8 +13,11 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """Nothing is loaded for a request that computes its whole prompt."""
     if isinstance(fact, Promised) and fact.computes_all:
         yield because(
-            f"{fact.request} must compute its whole prompt (skip_reading_prefix_cache)",
-            f"{fact.tokens} of its tokens are loaded",
+            reason(
+                "must_compute",
+                "{request} must compute its whole prompt (skip_reading_prefix_cache)",
+            ),
+            reason("are_loaded", "{tokens} of its tokens are loaded", tokens=fact.tokens),
             request=fact.request,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, LoadEnded, SendEnded
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -16,14 +16,14 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         load = past.loads.get(fact.request)
         if load is None or not load.later:
             yield because(
-                f"no load of {fact.request} is under way",
-                "the worker reports that it has ended",
+                reason("no_load", "no load of {request} is under way"),
+                reason("load_ended", "the worker reports that it has ended"),
                 request=fact.request,
             )
     elif isinstance(fact, SendEnded) and fact.request not in past.sends:
         yield because(
-            f"the connector does not keep the blocks of {fact.request}",
-            "the worker reports that they are sent",
+            reason("keeps_no_blocks", "the connector does not keep the blocks of {request}"),
+            reason("send_ended", "the worker reports that they are sent"),
             request=fact.request,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.contract.words import content, place
 from kvproof.connectors.facts import Fact, Read
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -14,8 +14,13 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A slot that a step reads holds what the request needs there."""
     if isinstance(fact, Read):
         yield because(
-            f"a step of {fact.request} needs {content(fact.expected)}",
-            f"{place(fact.slot)} holds {content(fact.found)}",
+            reason("needs", "a step of {request} needs {content}", content=content(fact.expected)),
+            reason(
+                "holds",
+                "{place} holds {content}",
+                place=place(fact.slot),
+                content=content(fact.found),
+            ),
             request=fact.request,
             group=fact.slot.group,
             block=fact.slot.block,

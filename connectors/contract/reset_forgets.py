@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Remembered
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -14,8 +14,13 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """Nothing is offered after a reset and before a step."""
     if isinstance(fact, Remembered):
         yield because(
-            "an idle engine reset the connector's cache, and nothing was computed since",
-            f"the connector offers {fact.tokens} tokens of {fact.request}",
+            reason(
+                "was_reset",
+                "an idle engine reset the connector's cache, and nothing was computed since",
+            ),
+            reason(
+                "offers", "the connector offers {tokens} tokens of {request}", tokens=fact.tokens
+            ),
             request=fact.request,
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
 from kvproof.connectors.facts import Fact, Missed
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
@@ -14,8 +14,12 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A prompt that was computed before is offered."""
     if isinstance(fact, Missed):
         yield because(
-            f"an earlier request computed the first {fact.whole} tokens of {fact.request}",
-            f"the connector offers {fact.tokens} of them",
+            reason(
+                "was_computed",
+                "an earlier request computed the first {whole} tokens of {request}",
+                whole=fact.whole,
+            ),
+            reason("offers", "the connector offers {tokens} of them", tokens=fact.tokens),
             request=fact.request,
         )
 

@@ -1,13 +1,22 @@
-"""Words for facts."""
+"""The slots of blocks and what they hold, as parts of a reason."""
 
 from kvproof.connectors.facts import Slot
+from kvproof.model.because import Reason, reason
 
 
-def place(slot: Slot) -> str:
+def place(slot: Slot) -> Reason:
     """A slot: "block 3, slot 1 of layers.0.attn"."""
-    return f"block {slot.block}, slot {slot.offset} of {slot.layer}"
+    return reason(
+        "slot",
+        "block {block}, slot {offset} of {layer}",
+        block=slot.block,
+        offset=slot.offset,
+        layer=slot.layer,
+    )
 
 
-def content(prefix: str | None) -> str:
+def content(prefix: str | None) -> Reason:
     """What a slot holds."""
-    return "nothing that a step computed for it" if prefix is None else f"the KV of {prefix!r}"
+    if prefix is None:
+        return reason("nothing", "nothing that a step computed for it")
+    return reason("kv_of", "the KV of {tokens!r}", tokens=prefix)

@@ -21,7 +21,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         brings = admitted is not None and admitted.external > 0
         return brings and 0 < taken.taken - taken.predicted <= states
     brings = any(isinstance(c, Admit) and c.external > 0 for c in choices(step))
-    return brings and "get_new_blocks" in after(step, about).dead
+    dead = after(step, about).dead
+    return brings and dead is not None and dead.function == "get_new_blocks"
 
 
 DEVIATION = Deviation(

@@ -11,7 +11,8 @@ from kvproof.model.step import Step
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """D has wider blocks and no Mamba group, and an assertion stopped it when it began to load."""
     wider = cluster.prefill.physical_per_logical < cluster.decode.physical_per_logical
-    died = after(step, about).dead.startswith("AssertionError")
+    dead = after(step, about).dead
+    died = dead is not None and dead.exception == "AssertionError"
     return on_decode(cluster, about) and wider and died and not cluster.decode.has_state
 
 

@@ -9,7 +9,8 @@ from kvproof.model.step import Step
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """An assertion stopped the engine when it processed such a report."""
-    return cluster.stray and after(step, about).dead.startswith("AssertionError")
+    dead = after(step, about).dead
+    return cluster.stray and dead is not None and dead.exception == "AssertionError"
 
 
 DEVIATION = Deviation(

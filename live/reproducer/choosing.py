@@ -1,9 +1,10 @@
 """What a reproducer asserts: a fact that differs between head and base, nearest to the finding."""
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from kvproof.invariants.every_request_can_finish import WAITS
+from kvproof.invariants.step_makes_progress import COULD_SCHEDULE
 from kvproof.live.reproducer.facts import NEAREST, NO_BASE, Fact, hangs, subjects
 from kvproof.live.reproducer.pieces import Piece
 from kvproof.model.events import Compute, Event, Preempt, Schedule
@@ -117,8 +118,12 @@ def _expected(finding: Finding, fact: Fact, theirs: Any, alone: bool) -> Any:
 
 def _waits(finding: Finding, fact: Fact) -> bool:
     """Whether a finding says that this request waits and nothing happens: then it must finish."""
-    who = rf"(?<!\w){re.escape(fact.request)}( on {re.escape(fact.engine)})? \("
-    return any(re.search(who, reason) for reason in finding.reasons)
+    found = [each.facts for each in finding.of_kind(WAITS)]
+    if (fact.engine, fact.request) in ((each.get("engine"), each.get("request")) for each in found):
+        return True
+    could = [each.facts.get("requests") for each in finding.of_kind(COULD_SCHEDULE)]
+    waiting = {name for names in could if isinstance(names, tuple) for name in names}
+    return fact.engine == finding.about.engine and fact.request in waiting
 
 
 def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import why_hidden
+from kvproof.live.death import death_of
 from kvproof.live.watch.history import History
 from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.noted import Noted
@@ -101,7 +102,8 @@ class Judge:
         name = seen.cfg.name
         event = Schedule(name, ()) if what == "schedule" else Complete(name)
         alive = Engine(name, (), ())
-        dead = alive._replace(dead=f"{type(error).__name__}: {error}")
+        death = death_of(error, traceback.extract_tb(error.__traceback__)[-1])
+        dead = alive._replace(dead=death)
         step = Step(State((alive,)), event, Effects(), State((dead,)))
         for finding in self._findings(step, seen, Views.DEATH.value.checks):
             self.report(finding, seen.history)

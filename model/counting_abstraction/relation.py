@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.model.arithmetic.system import Action
+from kvproof.model.because import Reasons, reason
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction import project_pool, project_table, project_transfer
 from kvproof.model.counting_abstraction.observed import Move, Observed
@@ -41,7 +42,7 @@ def _reaches(system: str, sizes: Any, before: Any, moves: tuple[Move, ...]) -> s
     return here
 
 
-def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[tuple[str, ...]]:
+def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[Reasons]:
     """For each part of the state that a step changes in a way that the count-level systems do not
     allow: the part with its counts before, its sizes, the actions, and its counts after. The
     systems do not model follow-up turns or transfers that begin on D, so clusters with follow-up
@@ -52,10 +53,22 @@ def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[tup
         led = _reaches(seen.system, seen.sizes, seen.before, seen.moves)
         if seen.after not in led:
             yield (
-                f"{seen.about} ({seen.system}) was {shown(seen.before)}",
-                f"its sizes are {shown(seen.sizes)}",
-                f"the step did {' and '.join(map(_done, seen.moves)) or 'nothing'} to it",
-                f"it is {shown(seen.after)}, which the proofs do not allow",
+                reason(
+                    "was",
+                    "{part} ({system}) was {counts:counts}",
+                    part=seen.about,
+                    system=seen.system,
+                    counts=_counted(seen.before),
+                ),
+                reason("sizes", "its sizes are {counts:counts}", counts=_counted(seen.sizes)),
+                reason(
+                    "moves", "the step did {moves:all} to it", moves=[_done(m) for m in seen.moves]
+                ),
+                reason(
+                    "is",
+                    "it is {counts:counts}, which the proofs do not allow",
+                    counts=_counted(seen.after),
+                ),
             )
 
 
@@ -64,6 +77,11 @@ def _done(move: Move) -> str:
     return f"{move.action}({settled})"
 
 
+def _counted(counts: Any) -> list[tuple[str, int]]:
+    """The counts that are not 0, by name."""
+    return [(name, count) for name, count in counts._asdict().items() if count]
+
+
 def shown(counts: Any) -> str:
     """The counts that are not 0, as text."""
-    return ", ".join(f"{n} {v}" for n, v in counts._asdict().items() if v) or "nothing"
+    return ", ".join(f"{name} {count}" for name, count in _counted(counts)) or "nothing"

@@ -7,13 +7,13 @@ from kvproof.model.reference.blocks.growth import Grown
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.scheduling.admission import begin_load
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import Request
+from kvproof.model.state import Death, Request
 
 
 def refused(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """Stop an engine with a Mamba group in align mode at its first load."""
     if work.cfg.aligned_group:
-        work.die("the align split refuses external tokens")
+        work.die(Death(message="the align split refuses external tokens"))
         return None
     return begin_load(work, request, hit, recorded)
 

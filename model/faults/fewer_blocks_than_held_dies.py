@@ -5,7 +5,7 @@ from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks.allocation import grow
-from kvproof.model.state import Engine, Request
+from kvproof.model.state import Death, Engine, Request
 
 
 def dies_of_blocks_left(
@@ -22,7 +22,7 @@ def dies_of_blocks_left(
     for group, table in zip(cfg.groups, request.tables, strict=True):
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if group.aligned and len(table) > needed:
-            dead = f"the request holds {len(table)} blocks and needs {needed}"
+            dead = Death(message=f"the request holds {len(table)} blocks and needs {needed}")
             grown = grown._replace(dead=dead)
     return grown, longer
 

@@ -8,7 +8,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.phases import Phase
 from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers.loads import start_load
-from kvproof.model.state import State
+from kvproof.model.state import Death, State
 
 
 def no_longer_than_remote(cluster: config.Cluster, state: State, name: str) -> State:
@@ -24,7 +24,9 @@ def no_longer_than_remote(cluster: config.Cluster, state: State, name: str) -> S
         ours = len(transfer.local[index]) * ratios[0]
         theirs = len(transfer.remote[index]) * ratios[1]
         if group.attention and ours > theirs:
-            engine = engine._replace(dead=f"lists of {ours} and {theirs} blocks do not pair")
+            engine = engine._replace(
+                dead=Death(message=f"lists of {ours} and {theirs} blocks do not pair")
+            )
     return state.with_engine(engine)
 
 

@@ -4,7 +4,7 @@ and the engine dies."""
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.transfers.transfer_ends import stray_report
-from kvproof.model.state import FAILED, LOADED, State
+from kvproof.model.state import FAILED, LOADED, Death, State
 
 
 def asserts_that_it_waits(state: State, engine_name: str, name: str) -> State:
@@ -15,7 +15,9 @@ def asserts_that_it_waits(state: State, engine_name: str, name: str) -> State:
     request = engine.find(name)
     if request is not None and request.status in (LOADED, FAILED):
         return state
-    return state.with_engine(engine._replace(dead=f"no request waits for a report on {name}"))
+    return state.with_engine(
+        engine._replace(dead=Death(message=f"no request waits for a report on {name}"))
+    )
 
 
 FAULT = Fault(

@@ -17,7 +17,7 @@ from kvproof.model.config.group import Kind, Mode
 from kvproof.model.events import Count, Lists
 from kvproof.model.traces.lines import EndLine, FindingLine, Line, Versions
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 KIND: Final = "kvproof-record"
 
 Size = Annotated[int, Meta(ge=1)]
@@ -85,7 +85,7 @@ class RecordHeader(Line, frozen=True):
     the engine was not watched any further, if it was not. The times of events are seconds of a
     `clock`; two records with the same clock (the id of a boot of a machine) can be compared."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     kind: Literal["kvproof-record"]
     why: Why
     written: str

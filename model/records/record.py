@@ -24,6 +24,7 @@ from kvproof.model.traces import trace_reader
 from kvproof.model.traces.line_reader import Format, Line, LineReader
 from kvproof.model.traces.lines import End, EndLine, FindingLine, Found
 from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_upgrade import with_facts
 
 SIZE_MAX_MIB = 64
 """The largest record that is read."""
@@ -60,7 +61,7 @@ def record_lines(record: Record) -> Iterator[RecordLine]:
     for event, findings in record.events:
         yield event
         for each in findings:
-            yield FindingLine(Found(each.invariant, each.reasons, each.about))
+            yield FindingLine(Found.of(each))
     yield StateLine(record.state)
     yield EndLine(End(len(record.events)))
 
@@ -96,6 +97,11 @@ class _Kind(msgspec.Struct):
 class _Reader(LineReader):
     """The lines of a record file."""
 
+    def next(self) -> Line:
+        """The next line as plain data of the newest schema."""
+        line = super().next()
+        return with_facts(line) if self.schema == 1 else line
+
     def record(self) -> Record:
         """All of the file."""
         header = self.typed(self.next(), RecordHeader)
@@ -107,8 +113,7 @@ class _Reader(LineReader):
             elif not events:
                 self.fail("has a finding and no event before it")
             else:
-                found = self.typed(line, FindingLine).finding
-                finding = Finding(found.invariant, found.reasons, found.about)
+                finding = self.typed(line, FindingLine).finding.finding
                 event, before = events[-1]
                 events[-1] = Happened(event, (*before, finding))
             line = self.next()

@@ -3,7 +3,7 @@ earlier token is pending, this token gets a wrong position (vllm#48245)."""
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, FinishLoad, Schedule
 from kvproof.model.needs import Need
@@ -20,21 +20,22 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     engines = scheduled(step)
     if engines is None or not isinstance(step.event, Schedule):
         return
-    before = engines.before
+    before, admitted = engines.before, reason("is_admitted", "it is admitted")
     for choice in step.event.chose or ():
         request = before.find(choice.request)
         if request is None or not isinstance(choice, Admit | FinishLoad):
             continue
-        status = f"{request.id} on {before.name} is {request.status}"
+        status = reason("has_status", "{request} on {engine} is {status}", status=request.status)
         late = any(f.fate == LATE for f in before.flights(request.id))
-        wrong = ""
+        wrong: Reason | None = None
         if isinstance(choice, FinishLoad) and request.status not in (LOADED, FAILED):
-            wrong = "the step finishes its load"
+            wrong = reason("load_is_finished", "the step finishes its load")
         if isinstance(choice, Admit) and request.status not in (WAITING, PREEMPTED, FAILED):
-            wrong = "it is admitted"
+            wrong = admitted
         if isinstance(choice, Admit) and late:
-            status, wrong = f"an earlier token of {request.id} is pending", "it is admitted"
-        if wrong:
+            status = reason("token_is_pending", "an earlier token of {request} is pending")
+            wrong = admitted
+        if wrong is not None:
             yield because(status, wrong, engine=before.name, request=request.id)
 
 

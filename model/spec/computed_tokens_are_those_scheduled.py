@@ -9,7 +9,7 @@ the spec permits both numbers: with and without the drafts after the end.
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Complete, Compute, FinishLoad, Preempt, Schedule
 from kvproof.model.needs import Need
@@ -65,11 +65,15 @@ def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]
 def _difference(engine: Engine, request: Requests, allowed: set[int]) -> Because:
     assert request.before is not None
     assert request.after is not None
-    right = " or ".join(str(count) for count in sorted(allowed))
     return because(
-        f"{request.name} on {engine.name} had {request.before.computed} computed tokens, and "
-        f"must have {right} after this event",
-        f"it has {request.after.computed}",
+        reason(
+            "must_have",
+            "{request} on {engine} had {computed} computed tokens, and must have "
+            "{right:either} after this event",
+            computed=request.before.computed,
+            right=sorted(allowed),
+        ),
+        reason("has", "it has {computed}", computed=request.after.computed),
         engine=engine.name,
         request=request.name,
     )

@@ -8,7 +8,7 @@ and when another entry replaces it: a longer prefix in the same block, or a copy
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because, quoted
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -17,7 +17,6 @@ from kvproof.model.events import (
     ResetPrefixCache,
     ResetRunning,
     Schedule,
-    describe,
 )
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -74,9 +73,15 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                 ):
                     continue
                 yield because(
-                    f"block {block} of {after.name} is cached as prefix {quoted(key[1])} of group "
-                    f"{key[0]}, and {describe(step.event)} neither allocates nor evicts it",
-                    "the cache has lost this entry",
+                    reason(
+                        "is_cached",
+                        "block {block} of {engine} is cached as prefix {key:quoted} "
+                        "of group {group}, and {event} neither allocates nor evicts "
+                        "it",
+                        key=key[1],
+                        event=type(step.event).__name__,
+                    ),
+                    reason("entry_is_lost", "the cache has lost this entry"),
                     engine=after.name,
                     group=key[0],
                     block=block,

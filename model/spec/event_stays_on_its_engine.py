@@ -3,9 +3,9 @@ other engine."""
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost, describe
+from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import alive
@@ -25,8 +25,13 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for before, after in alive(step):
         if after.name != step.event.engine and _accounts(before) != _accounts(after):
             yield because(
-                f"{describe(step.event)} is an event of {step.event.engine}",
-                f"requests or blocks of {after.name} changed",
+                reason(
+                    "is_event_of",
+                    "{event} is an event of {of}",
+                    event=type(step.event).__name__,
+                    of=step.event.engine,
+                ),
+                reason("other_engine_changed", "requests or blocks of {engine} changed"),
                 engine=after.name,
             )
 

@@ -7,7 +7,7 @@ state is valid only at the end of the hit.
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.needs import Need
@@ -51,9 +51,18 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 ):
                     continue
                 yield because(
-                    f"{choice.request} on {engines.after.name} hits {choice.local_hit} "
-                    f"tokens and gets block {block} at position {position} of group {index}",
-                    f"block {block} is cached as {' and '.join(map(repr, prefixes)) or 'nothing'}",
+                    reason(
+                        "gets_block",
+                        "{request} on {engine} hits {local_hit} tokens and gets "
+                        "block {block} at position {position} of group {group}",
+                        local_hit=choice.local_hit,
+                        position=position,
+                    ),
+                    reason(
+                        "is_cached",
+                        "block {block} is cached as {prefixes:or nothing}",
+                        prefixes=prefixes,
+                    ),
                     engine=engines.after.name,
                     request=choice.request,
                     group=index,

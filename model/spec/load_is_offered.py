@@ -3,7 +3,7 @@ at these positions (vllm#37310, vllm#44526)."""
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.events import Schedule
 from kvproof.model.needs import Need
@@ -43,8 +43,17 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         offered = _offered(cluster, step, admission)
         if admission.hit + admission.external > offered:
             yield because(
-                f"{admission.engine} is offered {offered} tokens of {admission.request}",
-                f"it hits {admission.hit} tokens and loads {admission.external} more",
+                reason(
+                    "offered",
+                    "{engine} is offered {offered} tokens of {request}",
+                    offered=offered,
+                ),
+                reason(
+                    "hits_and_loads",
+                    "it hits {hit} tokens and loads {external} more",
+                    hit=admission.hit,
+                    external=admission.external,
+                ),
                 engine=admission.engine,
                 request=admission.request,
             )

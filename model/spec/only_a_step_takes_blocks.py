@@ -3,9 +3,9 @@ A block that is allocated elsewhere is in no block table that the worker receive
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import Schedule, describe
+from kvproof.model.events import Schedule
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
@@ -24,8 +24,17 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             was = before.blocks[number]
             if number != NULL and now.refs > was.refs:
                 yield because(
-                    f"{describe(step.event)} may not allocate blocks",
-                    f"block {number} of {after.name} has {now.refs} references, {was.refs} before",
+                    reason(
+                        "may_not_allocate",
+                        "{event} may not allocate blocks",
+                        event=type(step.event).__name__,
+                    ),
+                    reason(
+                        "gained_references",
+                        "block {block} of {engine} has {references} references, {before} before",
+                        references=now.refs,
+                        before=was.refs,
+                    ),
                     engine=after.name,
                     block=number,
                 )

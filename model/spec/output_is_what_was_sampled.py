@@ -8,7 +8,7 @@ request that has ended, or that started again after a reset, is dropped.
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Continue
 from kvproof.model.needs import Need
@@ -45,16 +45,25 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             expected = min(len(was.output) + added, was.max_tokens)
             if len(now.output) != expected:
                 yield because(
-                    f"{name} on {after.name} had {len(was.output)} output tokens, and the "
-                    f"event adds {added}",
-                    f"it has {len(now.output)} output tokens",
+                    reason(
+                        "had_output",
+                        "{request} on {engine} had {tokens} output tokens, and the "
+                        "event adds {added}",
+                        tokens=len(was.output),
+                        added=added,
+                    ),
+                    reason("has_output", "it has {tokens} output tokens", tokens=len(now.output)),
                     engine=after.name,
                     request=name,
                 )
             if not was.prompt.startswith(now.prompt):
                 yield because(
-                    f"{name} on {after.name} had the prompt {was.prompt!r}",
-                    f"its prompt is now {now.prompt!r}",
+                    reason(
+                        "had_prompt",
+                        "{request} on {engine} had the prompt {prompt!r}",
+                        prompt=was.prompt,
+                    ),
+                    reason("has_prompt", "its prompt is now {prompt!r}", prompt=now.prompt),
                     engine=after.name,
                     request=name,
                 )

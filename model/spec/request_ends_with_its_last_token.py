@@ -3,7 +3,7 @@ ends earlier has an incomplete answer (vllm#53130)."""
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete
 from kvproof.model.needs import Need
@@ -30,9 +30,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
             if going == (tokens >= was.max_tokens) and was.status in (RUNNING, PREEMPTED):
                 yield because(
-                    f"{name} on {engines.after.name} has {tokens} of its {was.max_tokens} "
-                    "output tokens",
-                    f"its status is {now.status if now else 'gone'}",
+                    reason(
+                        "has_output",
+                        "{request} on {engine} has {tokens} of its {max_tokens} output tokens",
+                        tokens=tokens,
+                        max_tokens=was.max_tokens,
+                    ),
+                    reason(
+                        "has_status", "its status is {status}", status=now.status if now else "gone"
+                    ),
                     engine=engines.after.name,
                     request=name,
                 )

@@ -6,7 +6,7 @@ engine no longer has, and NEW is a request that the engine did not have before.
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Abort,
@@ -18,7 +18,6 @@ from kvproof.model.events import (
     Submit,
     TransferDone,
     TransferFail,
-    describe,
 )
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -83,8 +82,13 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             if old == new or (new in table.get(old, ()) and _concerned(step, name)):
                 continue
             yield because(
-                f"the status of {name} on {engines.after.name} was {old}",
-                f"after {describe(step.event)} it is {new}",
+                reason("was", "the status of {request} on {engine} was {old}", old=old),
+                reason(
+                    "is_after",
+                    "after {event} it is {new}",
+                    event=type(step.event).__name__,
+                    new=new,
+                ),
                 engine=engines.after.name,
                 request=name,
             )

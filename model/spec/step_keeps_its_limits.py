@@ -7,7 +7,7 @@ them."""
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Preempt, Schedule
 from kvproof.model.needs import Need
@@ -39,15 +39,27 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     cfg, tokens = cluster.engine(after.name), batch(step.event)
     if tokens.total() > cfg.chunk_tokens:
         yield because(
-            f"a step of {after.name} may have {cfg.chunk_tokens} tokens",
-            f"{tokens.total()} tokens are scheduled",
+            reason(
+                "tokens_of_a_step",
+                "a step of {engine} may have {chunk_tokens} tokens",
+                chunk_tokens=cfg.chunk_tokens,
+            ),
+            reason("tokens_scheduled", "{tokens} tokens are scheduled", tokens=tokens.total()),
             engine=after.name,
         )
     places = [r.id for r in after.requests if r.status in (RUNNING, PAUSED)]
     if len(places) > cfg.max_requests and set(after.running) - set(before.running):
         yield because(
-            f"{after.name} may run {cfg.max_requests} requests at a time",
-            f"{', '.join(places)} run, or are sessions that keep their place",
+            reason(
+                "requests_at_a_time",
+                "{engine} may run {max_requests} requests at a time",
+                max_requests=cfg.max_requests,
+            ),
+            reason(
+                "take_places",
+                "{places:names} run, or are sessions that keep their place",
+                places=places,
+            ),
             engine=after.name,
         )
     others = sum(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests) > 1
@@ -57,19 +69,33 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             continue
         if others and 0 < cfg.long_prefill_tokens < count:
             yield because(
-                f"a request of {after.name} beside others may get {cfg.long_prefill_tokens} tokens "
-                "in a step",
-                f"{name} gets {count}",
+                reason(
+                    "tokens_beside_others",
+                    "a request of {engine} beside others may get "
+                    "{long_prefill_tokens} tokens in a step",
+                    long_prefill_tokens=cfg.long_prefill_tokens,
+                ),
+                reason("gets", "{request} gets {count}", count=count),
                 engine=after.name,
                 request=name,
             )
         most = len(request.tokens) + before.placeholders(name) + cfg.drafts
         if count < 1 or request.computed > most:
             yield because(
-                f"{name} on {after.name} has {len(request.tokens)} tokens, steps in flight "
-                f"sample {before.placeholders(name)} more, and a drafter proposes at most "
-                f"{cfg.drafts}",
-                f"{count} tokens are scheduled, up to token {request.computed}",
+                reason(
+                    "has_tokens",
+                    "{request} on {engine} has {known} tokens, steps in flight "
+                    "sample {pending} more, and a drafter proposes at most {drafts}",
+                    known=len(request.tokens),
+                    pending=before.placeholders(name),
+                    drafts=cfg.drafts,
+                ),
+                reason(
+                    "scheduled_up_to",
+                    "{count} tokens are scheduled, up to token {computed}",
+                    count=count,
+                    computed=request.computed,
+                ),
                 engine=after.name,
                 request=name,
             )

@@ -9,7 +9,7 @@ blocks.
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import FinishLoad, Preempt, Schedule
 from kvproof.model.needs import Need
@@ -37,22 +37,30 @@ def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], b
     return given, lost, restarted
 
 
-def _wrong(old: Table, new: Table, given: set[int], lost: set[int], copies: set[int]) -> str:
-    """What is wrong with a table, in words; empty if nothing is wrong."""
+def _wrong(
+    old: Table, new: Table, given: set[int], lost: set[int], copies: set[int]
+) -> Reason | None:
+    """What is wrong with a table; None if nothing is wrong."""
     foreign = set(new) - set(old) - given - {NULL}
     if foreign:
-        return f"no choice gave it blocks {sorted(foreign)}"
+        return reason("not_given", "no choice gave it blocks {foreign}", foreign=sorted(foreign))
     gone = set(old) - set(new) - lost - copies - {NULL}
     if gone and (given or lost or len(new) >= len(old)):
-        return f"no choice freed its blocks {sorted(gone)}"
-    return ""
+        return reason("not_freed", "no choice freed its blocks {gone}", gone=sorted(gone))
+    return None
 
 
-def _moved(old: Table, new: Table, copies: set[int]) -> str:
+def _moved(old: Table, new: Table, copies: set[int]) -> Reason | None:
     for position, (was, now) in enumerate(zip(old, new, strict=False)):
         if now not in (was, NULL) and was not in copies:
-            return f"position {position} changed from block {was} to block {now}"
-    return ""
+            return reason(
+                "moved",
+                "position {position} changed from block {was} to block {now}",
+                position=position,
+                was=was,
+                now=now,
+            )
+    return None
 
 
 def _tables(request: Requests) -> Iterator[tuple[int, Table, Table]]:
@@ -75,18 +83,21 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             given, lost, restarted = _given(step, after, request.name)
             for index, old, new in _tables(request):
                 freed = lost if in_step else set(old)
-                wrong = "" if restarted else _wrong(old, new, given, freed, copies)
+                wrong = None if restarted else _wrong(old, new, given, freed, copies)
                 if (
-                    not wrong
+                    wrong is None
                     and not restarted
                     and cluster.engine(after.name).groups[index].attention
                 ):
                     wrong = _moved(old, new, copies)
-                if wrong:
+                if wrong is not None:
                     yield because(
-                        f"the block table of {request.name} in group {index} of {after.name} "
-                        f"was {list(old)}",
-                        f"{wrong}, and it is now {list(new)}",
+                        reason(
+                            "table_was",
+                            "the block table of {request} in group {group} of {engine} was {old}",
+                            old=old,
+                        ),
+                        reason("table_is", "{wrong}, and it is now {new}", wrong=wrong, new=new),
                         engine=after.name,
                         request=request.name,
                         group=index,

@@ -9,9 +9,9 @@ of copies are not checked here: they are held until the copies are made at the e
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import Choice, Schedule, describe
+from kvproof.model.events import Choice, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.spec.changes import scheduled
@@ -34,18 +34,18 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     before, after = engines
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
     for choice in step.event.chose or ():
-        chosen = describe(choice)
+        kind = type(choice).__name__
         for block in blocks_of(choice, "hit"):
             held[block] += 1
         for block in blocks_of(choice, "freed"):
             if held[block] < 1:
-                yield _because(
-                    after.name, choice, block, f"{chosen} frees it, and no request holds it"
-                )
+                how = reason("freed", "{choice} frees it, and no request holds it", choice=kind)
+                yield _because(after.name, choice, block, how)
             held[block] -= 1
         for block in blocks_of(choice, "taken"):
             if held[block] > 0:
-                yield _because(after.name, choice, block, f"{chosen} takes it, and it is in use")
+                how = reason("taken", "{choice} takes it, and it is in use", choice=kind)
+                yield _because(after.name, choice, block, how)
             held[block] += 1
     held += _deferred(after)
     held.subtract(_deferred(before))
@@ -53,9 +53,15 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for number, now in enumerate(after.blocks):
         if number not in copied and number != NULL and now.refs != held[number]:
             yield because(
-                f"after the choices of the step, block {number} of {after.name} has "
-                f"{held[number]} references",
-                f"its reference count is {now.refs}",
+                reason(
+                    "references_held",
+                    "after the choices of the step, block {block} of {engine} has "
+                    "{references} references",
+                    references=held[number],
+                ),
+                reason(
+                    "reference_count", "its reference count is {references}", references=now.refs
+                ),
                 engine=after.name,
                 block=number,
             )
@@ -66,8 +72,8 @@ def _deferred(engine: Engine) -> Counter[int]:
     return Counter(block for _, blocks in engine.deferred for block in blocks)
 
 
-def _because(engine: str, choice: Choice, block: int, how: str) -> Because:
-    blocks = f"block {block} of {engine}"
+def _because(engine: str, choice: Choice, block: int, how: Reason) -> Because:
+    blocks = reason("block", "block {block} of {engine} ({request})")
     return because(blocks, how, engine=engine, request=choice.request, block=block)
 
 

@@ -3,9 +3,8 @@ for a report that is never sent. The permitted changes of phase are in `model.ph
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import REVERSE, Cluster
-from kvproof.model.events import describe
 from kvproof.model.needs import Need
 from kvproof.model.phases import allowed, way_of
 from kvproof.model.severity import Severity
@@ -21,8 +20,15 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         was, now = step.before.phase(name), step.after.phase(name)
         if not allowed(way_of(cluster, name), was, step.event, now):
             yield because(
-                f"the phase of the transfer {name} was {was}",
-                f"after {describe(step.event)} it is {now}",
+                reason(
+                    "phase_was", "the phase of the transfer {name} was {was}", name=name, was=was
+                ),
+                reason(
+                    "phase_is",
+                    "after {event} it is {now}",
+                    event=type(step.event).__name__,
+                    now=now,
+                ),
                 engine=cluster.decode.name,
                 request=name.removesuffix(REVERSE),
             )

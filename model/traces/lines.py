@@ -8,11 +8,13 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from kvproof.model.because import About
+from kvproof.model.because import About, Reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Count, Event
+from kvproof.model.finding import Finding
+from kvproof.model.wording import literal
 
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 KIND: Final = "kvproof-trace"
 
 
@@ -30,7 +32,7 @@ class Versions(Line, frozen=True):
 class Header(Line, frozen=True):
     """The first line: what the events happened to. `config` is a cluster, as in cluster files."""
 
-    schema: Literal[3]
+    schema: Literal[4]
     kind: Literal["kvproof-trace"]
     config: Cluster
     faults: tuple[str, ...]
@@ -51,11 +53,25 @@ class EventLine(Line, frozen=True):
 
 
 class Found(Line, frozen=True):
-    """A check that does not hold after the last event. Older traces do not have `about`."""
+    """A check that does not hold after the last event. What a reason `says` is for people: `kind`
+    and `facts` are compared. Older traces do not have these two, nor `about`."""
 
     invariant: str
-    reasons: Annotated[tuple[str, ...], Meta(min_length=1)]
+    reasons: Annotated[tuple[Reason, ...], Meta(min_length=1)]
     about: About = About()
+
+    @classmethod
+    def of(cls, finding: Finding) -> "Found":
+        """A finding, with its reasons in words."""
+        said = zip(finding.reasons, finding.sentences, strict=True)
+        reasons = tuple(Reason(each.kind, words, each.facts) for each, words in said)
+        return cls(finding.invariant, reasons, finding.about)
+
+    @property
+    def finding(self) -> Finding:
+        """The finding."""
+        reasons = (Reason(each.kind, literal(each.says), each.facts) for each in self.reasons)
+        return Finding(self.invariant, tuple(reasons), self.about)
 
 
 class FindingLine(Line, frozen=True):

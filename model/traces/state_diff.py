@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model.state import Flight, State
+from kvproof.model.state import Death, Flight, State
 
 Flat: TypeAlias = dict[str, Any]
 
@@ -63,9 +63,12 @@ def nested(state: Flat) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """A value as JSON returns it: tuples become lists. A request's part of a step in flight has no
-    fields for drafts where there are none, as in older traces."""
+    fields for drafts where there are none, as in older traces. The statement that killed an engine
+    is no part of its state: another release has it in other words."""
     if isinstance(value, Flight) and not value.ahead:
         value = value[: Flight._fields.index("ahead")]
+    if isinstance(value, Death):
+        value = value[: Death._fields.index("statement")]
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
     if isinstance(value, StrEnum):

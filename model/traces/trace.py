@@ -101,8 +101,7 @@ def _lines(trace: Trace) -> Iterator[AnyLine]:
     for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), start=1):
         yield EventLine(number, _with_choices(event), *(change or ()))
     if trace.finding is not None:
-        found = trace.finding
-        yield FindingLine(Found(found.invariant, found.reasons, found.about))
+        yield FindingLine(Found.of(trace.finding))
     yield EndLine(End(len(trace.events)))
 
 

@@ -106,4 +106,4 @@ class _Reader(LineReader):
             self.fail("has a finding and no event before it")
         with self.located():
             check_names(cluster, line.finding.about)
-        return Finding(line.finding.invariant, line.finding.reasons, line.finding.about)
+        return line.finding.finding

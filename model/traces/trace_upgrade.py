@@ -4,6 +4,8 @@
 machine that replays them chooses the blocks by its own policy.
 2 to 3: names of fields, events, options, phases, reverse transfers, faults and invariants (see
 `renamed`).
+3 to 4: reasons of a finding are facts. Those of schema 3 are sentences, whose facts are not known.
+The death of an engine is its exception, its function and its message.
 """
 
 from collections.abc import Callable, Iterable
@@ -62,6 +64,38 @@ def _from_2(record: Record) -> Record:
     return record
 
 
+def _from_3(record: Record) -> Record:
+    """Schema 3 has sentences."""
+    if isinstance(record.get("changed"), dict):
+        changed = (_with_death(at, value) for at, value in record["changed"].items())
+        record = record | {"changed": dict(changed)}
+    return with_facts(record)
+
+
+def with_facts(record: Record) -> Record:
+    """A finding whose reasons are sentences, as one whose facts are not known."""
+    found = record.get("finding")
+    reasons = found.get("reasons") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or not isinstance(reasons, list):
+        return record
+    upgraded = [{"kind": "", "says": each} if isinstance(each, str) else each for each in reasons]
+    return record | {"finding": found | {"reasons": upgraded}}
+
+
+def _with_death(at: Any, value: Any) -> tuple[Any, Any]:
+    """A death was written as "exception in function: message", that of the model as a message."""
+    parts = at.split("/")
+    if not isinstance(value, str) or parts[1:2] + parts[3:] != ["engines", "dead"]:
+        return at, value
+    if not value:
+        return at, None
+    place, _, message = value.partition(": ")
+    exception, _, function = place.partition(" in ")
+    if exception.isidentifier() and function and " " not in function:
+        return at, [exception, function, message]
+    return at, ["", "", value]
+
+
 def _each_once(items: Iterable[tuple[str, Any]]) -> Record:
     """The items as a record. Raises UsageError where an old and a new name are the same."""
     made: Record = {}
@@ -82,4 +116,4 @@ def _choices(record: Record) -> list[Record]:
     return [c for c in chose if isinstance(c, dict)] if isinstance(chose, list) else []
 
 
-STEPS: tuple[Callable[[Record], Record], ...] = (_from_1, _from_2)
+STEPS: tuple[Callable[[Record], Record], ...] = (_from_1, _from_2, _from_3)

@@ -122,7 +122,7 @@ def shown_finding(finding: Finding, step: int) -> ShownFinding:
         name=finding.invariant,
         severity=known.severity.words if known and known.severity else "",
         must=f"It must be true that {known.name} ({known.origin})." if known else "",
-        reasons=finding.reasons,
+        reasons=finding.sentences,
         step=step,
         engine=finding.about.engine,
         request=finding.about.request,

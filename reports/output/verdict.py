@@ -113,7 +113,7 @@ def _violation(cluster: Cluster | None, outcome: Outcome) -> dict[str, Any]:
         "must_be_true": known.name if known else None,
         "origin": known.origin if known else None,
         "severity": outcome.severity.words if outcome.severity else None,
-        "reasons": finding.reasons if finding else (),
+        "reasons": finding.sentences if finding else (),
         "signature": _signature(cluster, outcome),
         "trace_length": len(outcome.events),
         "leads_to": _leads_to(outcome.leads_to),
@@ -137,5 +137,5 @@ def _leads_to(later: Consequence | None) -> LeadsTo | None:
         events=later.events,
         invariant=later.finding.invariant,
         severity=severity.words if severity else None,
-        reasons=later.finding.reasons,
+        reasons=later.finding.sentences,
     )

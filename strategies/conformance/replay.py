@@ -135,9 +135,10 @@ class _Following:
         last, state = index + 1 == len(self.trace.events), next(self.states, None)
         if self.shown:
             return
-        dead = next((engine for engine in self.machine.state.engines if engine.dead), None)
+        engines = self.machine.state.engines
+        name, dead = next(((e.name, e.dead) for e in engines if e.dead is not None), ("", None))
         if dead is not None:
-            self._part(Parting(*at, f"{dead.name} died before: {dead.dead}"))
+            self._part(Parting(*at, f"{name} died before: {dead.words}"))
             return
         step = self._step(recorded, at)
         if step is None:

@@ -108,7 +108,7 @@ def alike(one: Key, other: Key) -> bool:
 
 
 def _but_for_event(key: Key) -> tuple[str, ...]:
-    return key.signature.check, key.signature.feature, key.by, key.death, key.message
+    return key.signature.check, key.signature.feature, key.by, key.death, key.statement
 
 
 class Quantities(NamedTuple):

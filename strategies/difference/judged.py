@@ -8,7 +8,6 @@ and of these the shortest.
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
+from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
@@ -38,27 +38,25 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
 
-VARYING = re.compile(r"\d+|\br#\w*|'[^']*'|\"[^\"]*\"")
-
-MESSAGE_MAX = 80
-"""Characters of what an exception says."""
+STATEMENT_MAX = 80
+"""Characters of a statement that are shown."""
 
 
 class Key(NamedTuple):
     """What makes two breaks the same: the signature, the known deviation that explains it (or an
-    empty text), and for the death of an engine the exception and the function, and what the
-    exception says."""
+    empty text), and for the death of an engine the exception and the function, and the statement
+    that raised it. What the exception says is not compared: it has numbers and names of its run."""
 
     signature: Signature
     by: str = ""
     death: str = ""
-    message: str = ""
+    statement: str = ""
 
     @property
     def words(self) -> str:
         """The key in one line."""
         where = f", {self.death}" if self.death else ""
-        where += f" ({self.message})" if self.message else ""
+        where += f" ({self.statement[:STATEMENT_MAX]})" if self.statement else ""
         return f"{self.signature.words}{where}" + (f", by {self.by}" if self.by else "")
 
 
@@ -68,8 +66,8 @@ class Break:
     jobs of the run; the last event breaks the check.
 
     `by` is the name of the known deviation that explains it, or an empty text. `death` is for an
-    engine's death "AssertionError in some_function", and `message` is what the exception says,
-    without numbers and names. `index_of_first` is the index (from 0) of the
+    engine's death "AssertionError in some_function", and `statement` is the statement that
+    raised it. `index_of_first` is the index (from 0) of the
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
 
@@ -85,7 +83,7 @@ class Break:
     events: tuple[Event, ...]
     index_of_first: int
     after: tuple[Key, ...]
-    message: str = ""
+    statement: str = ""
     plan: Play | None = None
     severity: Severity | None = None
 
@@ -109,7 +107,7 @@ class Break:
     @property
     def key(self) -> Key:
         """What makes two breaks the same."""
-        return Key(self.signature, self.by, self.death, self.message)
+        return Key(self.signature, self.by, self.death, self.statement)
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -219,6 +217,7 @@ class Judged(Around):
         explains = (d.explains(self.cluster, step, shape, finding.about) for d in self.known)
         by = next(itertools.compress((d.name for d in self.known), explains), "")
         now = len(self.events)
+        dead = _death(step, finding)
         return Break(
             signature=shape,
             by=by,
@@ -228,13 +227,14 @@ class Judged(Around):
             events=tuple(self.events),
             index_of_first=next(iter(self.seen.values()), now) - 1,
             after=tuple(key for key, at in self.seen.items() if at < now),
-            message=message_of(step, finding),
+            statement=dead.statement if dead is not None else "",
         )
 
     def close(self) -> None:
         """The run is over."""
         self.judgement.runs += 1
-        dead = next((engine.dead for engine in self.state.engines if engine.dead), "")
+        deaths = (engine.dead for engine in self.state.engines if engine.dead is not None)
+        dead = next((death.words for death in deaths), "")
         ended = not dead and termination.over(self.state)
         self.judgement.course = Course(tuple(self.events), self.stands, dead, ended)
         if dead:
@@ -246,22 +246,15 @@ class Judged(Around):
 def death_of(step: Step, finding: Finding) -> str:
     """The exception and the function of the death that a finding of `engine_survives` is about:
     "AssertionError in some_function". Empty for every other finding."""
+    dead = _death(step, finding)
+    return dead.place if dead is not None else ""
+
+
+def _death(step: Step, finding: Finding) -> Death | None:
+    """The death that a finding of `engine_survives` is about; None for every other finding."""
     if finding.invariant != "engine_survives":
-        return ""
-    return step.after.engine(finding.about.engine).dead.split(":")[0]
-
-
-def message_of(step: Step, finding: Finding) -> str:
-    """What the exception of such a death says, in one short line. Numbers and quoted names are left
-    out, because they differ from run to run."""
-    if finding.invariant != "engine_survives":
-        return ""
-    return in_short(step.after.engine(finding.about.engine).dead.partition(":")[2])
-
-
-def in_short(said: str) -> str:
-    """The first line of what an exception says, without what differs from run to run."""
-    return VARYING.sub("#", said.partition("\n")[0]).strip()[:MESSAGE_MAX]
+        return None
+    return step.after.engine(finding.about.engine).dead
 
 
 @contextmanager

@@ -5,10 +5,12 @@ of the fault: a machine shows the fault if the same check fails after the same k
 same kind of cache group and the same engine.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 
+from kvproof.invariants.engine_survives import DIED
+from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.registry import CHECKS
+from kvproof.model.because import Reason, Value
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.errors import NotAllowed
@@ -20,9 +22,6 @@ from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.strategies.difference.judged import Break, Judgement, Key, followed
 from kvproof.strategies.witnesses import broken_by
-
-_STATUS = re.compile(r" on (\w+ \(\w+\))")
-_DEATH = re.compile(r" died: (\w+(?: in \w+)?)")
 
 
 def on_the_model(
@@ -115,14 +114,18 @@ def _alike(fault: Fault, sign: Break, found: Break) -> bool:
     if bool(ours.request) != bool(theirs.request):
         return False
     if found.death:
-        return found.death.split(" in ")[-1] in fault.dies_in
+        return any(
+            each.facts.get("function") in fault.dies_in for each in found.finding.of_kind(DIED)
+        )
     return _left(sign.finding) == _left(found.finding)
 
 
-def _left(finding: Finding) -> set[str]:
+def _left(finding: Finding) -> set[tuple[Value, Value]]:
     """Of a run that does not end: on which engines something is left, and in which status."""
-    eventually = CHECKS[finding.invariant].kind == "eventually"
-    return set(_STATUS.findall(finding.reasons[0])) if eventually else set()
+    if CHECKS[finding.invariant].kind != "eventually":
+        return set()
+    waits = (each.facts for each in finding.of_kind(WAITS))
+    return {(each.get("engine"), each.get("status")) for each in waits}
 
 
 def repeats(cluster: Cluster, event: Event, finding: Finding, found: Break) -> bool:
@@ -131,6 +134,11 @@ def repeats(cluster: Cluster, event: Event, finding: Finding, found: Break) -> b
     recorded = signature(cluster, event, finding.invariant, finding.about)
     if not finding.about.engine:  # older traces do not say what a finding is about
         recorded = recorded._replace(feature=found.signature.feature)
-    died = _DEATH.search(finding.reasons[-1])
-    death = died.group(1) if died and found.death else found.death
-    return _kind(recorded) == _kind(found.signature) and death == found.death
+    if _kind(recorded) != _kind(found.signature):
+        return False
+    ours, theirs = finding.of_kind(DIED), found.finding.of_kind(DIED)
+    return not ours or not theirs or _where(ours[0]) == _where(theirs[0])
+
+
+def _where(death: Reason) -> tuple[Value, Value]:
+    return death.facts.get("exception"), death.facts.get("function")

@@ -20,6 +20,7 @@ import networkx as nx
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model import termination
+from kvproof.model.because import Reason, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Complete,
@@ -34,12 +35,13 @@ from kvproof.model.events import (
 )
 from kvproof.model.finding import Finding
 from kvproof.model.state import State
+from kvproof.model.wording import literal
 from kvproof.strategies.explorer.exhaustive import StateGraph
 from kvproof.strategies.waits import Asked, stuck
 
-DEADLOCK = "no event is possible any more"
-RESTS = "no event that must happen is possible any more"
-GOES_ROUND = "a fair run repeats these events forever"
+DEADLOCK = reason("deadlock", "no event is possible any more")
+RESTS = reason("rests", "no event that must happen is possible any more")
+GOES_ROUND = reason("goes_round", "a fair run repeats these events forever")
 
 Duty = tuple[str, str]
 """An event that must not be postponed forever: its kind, and the engine or request that it
@@ -59,7 +61,7 @@ class Lasso(NamedTuple):
     prefix: tuple[Event, ...]
     cycle: tuple[Event, ...]
     state: State
-    kind: str
+    kind: Reason
 
 
 def duty(cluster: Cluster, event: Event) -> Duty | None:
@@ -182,7 +184,10 @@ def no_progress(
     found = lasso(cluster, reached) if eventually else None
     if eventually is None or found is None:
         return None
-    events = "; ".join(map(describe, found.cycle))
-    end = f"{found.kind}: {events}" if events else found.kind
+    end = found.kind
+    if found.cycle:
+        events = literal("; ".join(map(describe, found.cycle)))
+        kinds = [type(event).__name__ for event in found.cycle]
+        end = reason(end.kind, f"{end.says}: {events}", events=kinds)
     why, about = stuck(cluster, found.state, Asked(found.cycle))
     return Finding(eventually.id, (*why, end), about), found

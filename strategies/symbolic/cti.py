@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import Range, between
 from kvproof.model.arithmetic.system import Action, System, flat
+from kvproof.model.because import Reasons, reason
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import shown
+from kvproof.model.wording import literal
 from kvproof.strategies.symbolic.induction import Step
 from kvproof.strategies.systems.columns import ColumnSearch
 
@@ -40,13 +42,13 @@ class Counterexample(NamedTuple):
     looked_at: int
 
     @property
-    def facts(self) -> tuple[str, ...]:
+    def reasons(self) -> Reasons:
         """The step, in reading order."""
         return (
-            f"sizes: {self.sizes}",
-            f"before: {self.before}",
-            f"then {self.step}, after: {self.after}",
-            self.sentence,
+            reason("sizes", "sizes: {sizes}", sizes=self.sizes),
+            reason("before", "before: {before}", before=self.before),
+            reason("after", "then {step}, after: {after}", step=self.step, after=self.after),
+            reason("run", literal(self.sentence), run=self.run, looked_at=self.looked_at),
         )
 
     @property

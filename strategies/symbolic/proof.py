@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from kvproof.model.because import Reasons, reason
 from kvproof.model.finding import Finding
+from kvproof.model.wording import literal
 from kvproof.strategies.symbolic.cti import Counterexample
 from kvproof.strategies.verdict import Verdict
 
@@ -34,7 +36,11 @@ class Proof:
         there is no violation."""
         if self.verdict is not Verdict.VIOLATED:
             return None
-        numbers = tuple(f"{name} = {value}" for name, value in self.numbers.items())
+        numbers: Reasons = tuple(
+            reason("number", "{name} = {value}", name=name, value=value)
+            for name, value in self.numbers.items()
+        )
         if self.counterexample is not None:
-            numbers = self.counterexample.facts
-        return Finding(self.id, (*numbers, f"this must be true: {self.name}"))
+            numbers = self.counterexample.reasons
+        must = reason("must_be_true", literal(f"this must be true: {self.name}"))
+        return Finding(self.id, (*numbers, must))

@@ -111,7 +111,7 @@ def _wrong_records(records: list[dict[str, Any]]) -> Iterator[str]:
         yield "the header has no cluster"
     elif why := names(head["config"]):
         yield why
-    if head.get("schema") != 3:
+    if head.get("schema") != 4:
         return  # an older schema is not published
     for number, record in enumerate(records, 1):
         if why := wrong("trace", record):

@@ -38,7 +38,7 @@ def trace() -> str:
     """The lines of a trace, and the events in them."""
     defs = schema(TYPES["trace.json"])["$defs"]
     lines = [kind.__name__ for kind in TYPES["trace.json"]]
-    parts = ["Versions", "Found", "About", "End"]
+    parts = ["Versions", "Found", "Reason", "About", "End"]
     events = [name for name, part in defs.items() if "type" in part["properties"]]
     rows = ((code(name), _fields(defs[name]), _description(defs[name])) for name in events)
     named = table(("event or choice", "fields", "meaning"), rows)

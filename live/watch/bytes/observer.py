@@ -26,20 +26,29 @@ from kvproof.live.watch.hooks import MISTAKES
 from kvproof.live.watch.judge import Judge
 from kvproof.live.watch.observer import Observer
 from kvproof.live.watch.slices import Watched
-from kvproof.model.because import because
+from kvproof.model.because import because, reason
 from kvproof.model.finding import Finding
 
 WRITES_TO_NULL = ("HPC_ATTN",)
 """Attention backends that send padded tokens to the null block."""
 
 OUGHT = {
-    CACHED: "block {block} of {engine} is in the prefix cache ({tokens} tokens, group {group}) and "
-    "must keep its bytes",
-    LOADED: "block {block} of {engine} holds {tokens} tokens (group {group}) that this engine has "
-    "computed before, and must get the bytes that it had then",
-    TRANSFERRED: "block {block} of {engine} (group {group}) is held until it is sent and must keep "
-    "its bytes",
-    NULL: "nothing may write to the null block of {engine} (group {group})",
+    CACHED: (
+        "is_cached",
+        "block {block} of {engine} is in the prefix cache ({tokens} tokens, group {group}) and "
+        "must keep its bytes",
+    ),
+    LOADED: (
+        "was_computed",
+        "block {block} of {engine} holds {tokens} tokens (group {group}) that this engine has "
+        "computed before, and must get the bytes that it had then",
+    ),
+    TRANSFERRED: (
+        "is_held",
+        "block {block} of {engine} (group {group}) is held until it is sent and must keep its "
+        "bytes",
+    ),
+    NULL: ("is_null", "nothing may write to the null block of {engine} (group {group})"),
 }
 
 
@@ -257,6 +266,7 @@ class ByteObserver(Observer):
 
     def _differs(self, entry: Entry, when: str) -> None:
         about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}
-        ought = OUGHT[entry.check].format(**about, tokens=entry.tokens)
-        reasons, where = because(ought, f"its bytes are not the same when {when}", **about)
-        self.judge.report(Finding(entry.check, reasons, where), self.noted.history)
+        ought = reason(*OUGHT[entry.check], tokens=entry.tokens)
+        differs = reason("other_bytes", "its bytes are not the same when {when}", when=when)
+        why = because(ought, differs, **about)
+        self.judge.report(Finding(entry.check, *why), self.noted.history)

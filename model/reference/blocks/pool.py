@@ -12,7 +12,7 @@ from kvproof.model import config
 from kvproof.model.errors import NotAllowed
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks.kv_event_queue import reporting
-from kvproof.model.state import NULL, Block, Engine, Key, Request
+from kvproof.model.state import NULL, Block, Death, Engine, Key, Request
 
 
 class Exhausted(NotAllowed):
@@ -86,7 +86,7 @@ def cache_block(cfg: config.Engine, engine: Engine, key: Key, block: int) -> Eng
     if block == NULL:
         return engine
     if key in engine.blocks[block].keys:
-        return engine._replace(dead=f"block {block} is to be hashed twice")
+        return engine._replace(dead=Death(message=f"block {block} is to be hashed twice"))
     if engine.blocks[block].key is None or cfg.partial_block_hits:
         return promote(engine, key, block)
     return engine

@@ -14,7 +14,7 @@ from kvproof.model.reference.blocks.growth import Grown
 from kvproof.model.reference.features import drafting, in_flight
 from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING
+from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING, Death
 
 
 def compute(work: SchedulerStep, choice: Compute) -> None:
@@ -33,7 +33,8 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     limit = computable_tokens(work, request, start, admitted or request.status != RUNNING)
     if choice.tokens > limit and aligned_chunk(work, request, start, limit, hit) == choice.tokens:
         work.chose.append(bare_choice(choice))
-        work.die(f"{choice.tokens} tokens are scheduled where {limit} were requested")
+        why = f"{choice.tokens} tokens are scheduled where {limit} were requested"
+        work.die(Death(message=why))
         return
     if not 0 < choice.tokens <= limit:
         text = f"{request.id} gets {choice.tokens} tokens and may get at most {limit}"

@@ -10,7 +10,7 @@ from kvproof.model.reference.blocks import allocation, growth, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import service_order
-from kvproof.model.state import ABORTED, RUNNING, SENDING, Engine, Request, State
+from kvproof.model.state import ABORTED, RUNNING, SENDING, Death, Engine, Request, State
 from kvproof.model.step import Admission, Allocation
 
 
@@ -66,7 +66,7 @@ class SchedulerStep:
         try:
             grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded)
         except pool.Exhausted as error:
-            grown = growth.Grown(self.engine._replace(dead=str(error)), request)
+            grown = growth.Grown(self.engine._replace(dead=Death(message=str(error))), request)
         if grown.engine.dead and not self.engine.dead:
             self.die(grown.engine.dead)
             return grown
@@ -75,7 +75,7 @@ class SchedulerStep:
         self.allocations.append(Allocation(grown.engine.name, request.id, needed, taken))
         return grown
 
-    def die(self, why: str) -> None:
+    def die(self, why: Death) -> None:
         """The scheduler raised an exception: the engine is dead, and the step does not reach the
         worker."""
         self.engine = self.begun._replace(dead=why)

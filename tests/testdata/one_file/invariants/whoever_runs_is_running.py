@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.invariant import EachEngine, Invariant
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -17,8 +17,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         request = engine.find(name)
         if request is not None and request.status != RUNNING:
             yield because(
-                f"{name} is in the running queue of {engine.name}",
-                f"its status is {request.status}",
+                reason("in_running_queue", "{request} is in the running queue of {engine}"),
+                reason("has_status", "its status is {status}", status=request.status),
                 engine=engine.name,
                 request=name,
             )

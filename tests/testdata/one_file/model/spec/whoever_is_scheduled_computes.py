@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.model.because import Because, because
+from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Schedule
 from kvproof.model.needs import Need
@@ -19,8 +19,12 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     for choice in step.event.chose or ():
         if isinstance(choice, Compute) and choice.tokens < 1:
             yield because(
-                f"{choice.request} is in the batch of a step of {step.event.engine}",
-                f"the step computes {choice.tokens} of its tokens",
+                reason("in_the_batch", "{request} is in the batch of a step of {engine}"),
+                reason(
+                    "computes",
+                    "the step computes {tokens} of its tokens",
+                    tokens=choice.tokens,
+                ),
                 engine=step.event.engine,
                 request=choice.request,
             )

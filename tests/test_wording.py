@@ -1,0 +1,288 @@
+"""Sentences are for people: other words change no verdict, no signature, no recognition, no exit
+code and no reproducer. Facts do."""
+
+import ast
+import dataclasses
+import functools
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import asdict, replace
+
+import kvproof
+from kvproof.invariants.every_request_can_finish import WAITS
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.reproducer import choosing
+from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.facts import Fact
+from kvproof.live.reproducer.pieces import Piece
+from kvproof.model import wording
+from kvproof.model.because import About, Reason, because, reason
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.finding import Finding
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.signature import signature
+from kvproof.model.state import Death
+from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
+from kvproof.model.traces.trace import Trace, write
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import replay
+from kvproof.strategies.difference.compare import Results, only_on
+from kvproof.strategies.difference.judged import Break, Judgement, followed
+from kvproof.strategies.difference.recognised import made_by, on_the_model, repeats
+from kvproof.strategies.difference.workload import follow
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.witnesses import Witness, witnesses
+from tests.planted import under
+from tests.two_machines import driven
+
+ROOMS = ("model", "invariants", "strategies", "live", "connectors")
+ROOT = Path(kvproof.__file__).parent
+
+DEATH, HANG, TABLE, OFFSETS = (
+    "align_split_refuses_external",
+    "align_split_during_load",
+    "preemption_keeps_counter",
+    "front_trim",
+)
+FOUND = (DEATH, HANG, TABLE)
+"""Faults that break checks of each sort."""
+
+Words = Callable[[], None]
+
+
+@pytest.fixture
+def other_words(monkeypatch: pytest.MonkeyPatch) -> Words:
+    """Says everything in other words from this call on."""
+
+    def say_otherwise() -> None:
+        theirs = wording.worded
+        monkeypatch.setattr(wording, "worded", lambda *given: theirs(*given)[::-1])
+
+    return say_otherwise
+
+
+@functools.cache
+def witness(name: str) -> Witness:
+    return next(witnesses([FAULTS[name]]))
+
+
+def verdicts(name: str) -> list[Any]:
+    """What sampling, a replay, a comparison and the recognition of a fault find, without words."""
+    fault = FAULTS[name]
+    cluster = CLUSTERS[fault.cluster]
+    outcome = under([fault], sample, cluster, ModelMachine, examples=10, seed=1)
+    found: list[Any] = [outcome.verdict, outcome.exit_code(), outcome.events]
+    if outcome.finding is not None:
+        about = outcome.finding.invariant, outcome.finding.about
+        found += [outcome.finding, signature(cluster, outcome.events[-1], *about)]
+    run = witness(name)
+    trace = Trace(run.cluster, run.events, finding=run.finding, faults=(name,))
+    again = under([fault], replay, ModelMachine(run.cluster), trace)
+    found += [again.exit_code(), again.outcome.finding, again.parted]
+    workload = follow(run.cluster, name, run.events)
+    base, head = Results({name: driven(workload)}), Results({name: driven(workload, [name])})
+    found += [[one.found.key for one in only_on(head, base, [name])], head.keys_broken]
+    signs = on_the_model(run.cluster, run.events, fault, KNOWN.values())
+    for other in dict.fromkeys((name, TABLE)):
+        broken = under([FAULTS[other]], followed, run.cluster, ModelMachine, run.events)
+        for each in broken.breaks.values():
+            found.append(made_by(fault, signs, each))
+            found.append(repeats(run.cluster, run.events[-1], run.finding, each))
+    return found
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_other_words_change_no_verdict(name: str, other_words: Words) -> None:
+    before, said = verdicts(name), witness(name).finding.sentence
+    other_words()
+    assert witness(name).finding.sentence != said
+    assert verdicts(name) == before
+
+
+def test_a_trace_in_other_words_is_the_same(tmp_path: Path, other_words: Words) -> None:
+    run = witness(OFFSETS)
+    trace = Trace(run.cluster, run.events, finding=run.finding, faults=(OFFSETS,))
+    write(tmp_path / "a.jsonl", trace)
+    other_words()
+    write(tmp_path / "b.jsonl", trace)
+    one, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
+    assert one.read_text(encoding="utf-8") != other.read_text(encoding="utf-8")
+    assert read(one) == read(other) == trace
+
+
+class Dying(ModelMachine):
+    """The model, whose engines die as those of vLLM do."""
+
+    death = Death("AssertionError", "_mamba_block_aligned_split", "no external tokens")
+
+    def take(self, event: Event) -> Step:
+        step = under([FAULTS[DEATH]], super().take, event)
+        for engine in step.after.engines:
+            if engine.dead is not None:
+                self.state = self.state.with_engine(engine._replace(dead=self.death))
+        return step._replace(after=self.state)
+
+
+def dies(run: Witness, **death: str) -> Break:
+    """The death of an engine in the run of the fault."""
+
+    def make(cluster: Cluster) -> Dying:
+        machine = Dying(cluster)
+        machine.death = Dying.death._replace(**death)
+        return machine
+
+    found: Judgement = followed(run.cluster, make, run.events)
+    (broken,) = (b for b in found.breaks.values() if b.signature.check == "engine_survives")
+    return broken
+
+
+def test_a_death_is_recognised_by_its_function(other_words: Words) -> None:
+    run = witness(DEATH)
+    signs = on_the_model(run.cluster, run.events, FAULTS[DEATH])
+    for _ in range(2):
+        assert made_by(FAULTS[DEATH], signs, dies(run))
+        assert made_by(FAULTS[DEATH], signs, dies(run, message="in other words: in schedule"))
+        assert not made_by(FAULTS[DEATH], signs, dies(run, function="allocate_slots"))
+        other_words()
+
+
+def test_a_death_is_repeated_by_the_same_exception_in_the_same_function() -> None:
+    run = witness(DEATH)
+    recorded = dies(run)
+
+    def again(**death: str) -> bool:
+        found = dies(run, **death)
+        return repeats(run.cluster, recorded.events[-1], recorded.finding, found)
+
+    assert again()
+    assert again(message="died: KeyError in schedule")
+    assert not again(exception="KeyError")
+    assert not again(function="schedule")
+
+
+def test_two_statements_of_a_function_are_two_deaths() -> None:
+    """What the exception says has numbers and names of its run, and does not count."""
+    run = witness(DEATH)
+    first = dies(run, statement="assert tokens == 0", message="3 tokens of r0")
+    assert dies(run, statement="assert tokens == 0", message="4 tokens of r1").key == first.key
+    assert dies(run, statement="assert request.ready", message="3 tokens of r0").key != first.key
+
+
+def test_a_hang_is_recognised_by_the_status_of_what_waits() -> None:
+    run = witness(HANG)
+    signs = on_the_model(run.cluster, run.events, FAULTS[HANG])
+    broken = under([FAULTS[HANG]], followed, run.cluster, ModelMachine, run.events).breaks
+    (found,) = (b for b in broken.values() if b.signature.check == "every_request_can_finish")
+    assert made_by(FAULTS[HANG], signs, found)
+    reasons = tuple(
+        replace(each, facts=each.facts | {"status": "paused"}) if each.kind == WAITS else each
+        for each in found.finding.reasons
+    )
+    otherwise = dataclasses.replace(found.finding, reasons=reasons)
+    assert not made_by(FAULTS[HANG], signs, dataclasses.replace(found, finding=otherwise))
+
+
+@pytest.mark.parametrize("invariant", ["every_request_can_finish", "step_makes_progress"])
+def test_a_reproducer_of_a_hang_wants_whoever_waits_to_finish(
+    invariant: str, other_words: Words
+) -> None:
+    found = {
+        "every_request_can_finish": because(
+            reason(WAITS, "{request}", engine="E", request="r1"), engine="E"
+        ),
+        "step_makes_progress": because(
+            reason("could_schedule", "{requests}", requests=["r1"]), engine="E"
+        ),
+    }
+    facts = [Fact(name, Subject.PRESENT, "E", name) for name in ("r0", "r1", "r11")]
+    pieces = [Piece(0, "step()", "", "E", step=True)]
+
+    def claims() -> list[Claim]:
+        finding = Finding(invariant, *found[invariant])
+        return choosing.claims(finding, pieces, facts, [Seen(None, [True] * 3)], None)
+
+    before = claims()
+    assert [claim.fact.request for claim in before if claim.fact] == ["r1"]
+    other_words()
+    assert claims() == before
+
+
+def test_facts_are_compared_and_words_are_not() -> None:
+    one = reason("holds", "{request} holds {blocks}", blocks=[1, 2])
+    assert one == reason("holds", "the blocks {blocks} are held", blocks=(1, 2))
+    assert hash(one) == hash(reason("holds", "", blocks=(1, 2)))
+    assert one != reason("holds", "{request} holds {blocks}", blocks=[1, 3])
+    assert one != reason("lacks", "{request} holds {blocks}", blocks=[1, 2])
+    assert Finding("c", (one,), About("E")) != Finding("c", (one,), About("P"))
+
+
+@pytest.mark.parametrize(
+    ("says", "facts", "words"),
+    [
+        ("{engine} has {blocks}", {"blocks": [1, [2, 3]]}, "E has [1, [2, 3]]"),
+        ("{held:or nothing}", {"held": []}, "nothing"),
+        ("{held:or nothing}", {"held": [1]}, "[1]"),
+        ("{all:names}", {"all": ["r0", "r1"]}, "r0, r1"),
+        ("{n:either}", {"n": [3, 4]}, "3 or 4"),
+        ("{key:quoted}", {"key": "ab"}, "'ab'"),
+        ("{part}!", {"part": reason("inner", "on {engine}, {n}", n=3)}, "on E, 3!"),
+        (wording.literal("a {b} of {{c"), {}, "a {b} of {{c"),
+    ],
+)
+def test_gaps_are_filled(says: str, facts: dict[str, Any], words: str) -> None:
+    assert wording.sentences((reason("k", says, **facts),), About("E")) == (words,)
+
+
+@functools.cache
+def stated() -> list[tuple[Path, str, str, set[str]]]:
+    """Each `reason` of the code with its kind, its sentence and the names of its values."""
+    found = []
+    for path in (path for room in ROOMS for path in (ROOT / room).resolve().rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "reason(" in text else ():
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "reason":
+                given = [getattr(each, "value", None) for each in node.args[:2]]
+                if len(given) == 2 and all(isinstance(each, str) for each in given):
+                    found.append((path, *given, {each.arg or "" for each in node.keywords}))
+    return found
+
+
+def test_each_sentence_has_what_it_needs() -> None:
+    known = set(asdict(About()))
+    assert len(stated()) > 150
+    for path, kind, says, facts in stated():
+        gaps = {name for _, name, _, _ in string.Formatter().parse(says) if name}
+        assert gaps <= facts | known, (path.name, kind, gaps - facts - known)
+
+
+def test_a_kind_of_a_file_has_the_same_values_everywhere() -> None:
+    kinds: dict[tuple[Path, str], set[str]] = {}
+    for path, kind, _, facts in stated():
+        assert kinds.setdefault((path, kind), facts) == facts, (path.name, kind)
+
+
+@pytest.mark.parametrize("place", ["strategies/difference", "live/deviations", "model/spec"])
+def test_whoever_judges_reads_no_sentence(place: str) -> None:
+    judging = [*(ROOT / place).resolve().rglob("*.py")]
+    judging += [ROOT / f"live/reproducer/{name}.py" for name in ("choosing", "facts", "pieces")]
+    assert len(judging) > 10
+    for path in judging:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert getattr(node, "attr", "") not in ("sentence", "sentences"), path.name
+
+
+def test_every_finding_of_a_witness_can_be_said() -> None:
+    for name in FOUND:
+        finding = witness(name).finding
+        assert finding.invariant in INVARIANTS
+        assert all(isinstance(each, Reason) for each in finding.reasons)
+        assert all(finding.sentences)
