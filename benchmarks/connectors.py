@@ -79,7 +79,7 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
                 found = search(shipped.subject, examples, seed, shrinks=False)
                 judged += found.judged
                 for finding in found.result.findings if found.result else ():
-                    findings.setdefault(finding.invariant, "; ".join(finding.reasons))
+                    findings.setdefault(finding.invariant, "; ".join(finding.sentences))
                 for rule in found.tolerated:
                     findings.setdefault(rule, "seen, and not grave")
         except Exception as error:

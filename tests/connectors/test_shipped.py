@@ -67,4 +67,4 @@ def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     )
     result = play(SHIPPED["offloading"].subject, plan)
     assert [finding.invariant for finding in result.findings] == ["connector_survives"]
-    assert "assert self._jobs[any_jid].is_store" in result.findings[0].reasons[-1]
+    assert "assert self._jobs[any_jid].is_store" in result.findings[0].sentence
