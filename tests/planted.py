@@ -33,13 +33,21 @@ def under(mistakes: Mistakes, function: Callable[P, R], *given: P.args, **named:
 
 
 def asked_under(mistakes: Mistakes, checks: Iterable[Invariant]) -> list[Invariant]:
-    """These checks, each asked while the model has these mistakes."""
+    """These checks, each asked while the model has these mistakes. They are asked of a step
+    together, because to replace functions takes longer than to ask."""
+    every = tuple(checks)
+    asked: Step | None = None
+    answers: dict[str, list[Because]] = {}
 
     def asking(each: Invariant) -> Invariant:
         def check(cluster: Cluster, step: Step) -> list[Because]:
-            with mistaken(mistakes):
-                return list(each.check(cluster, step))
+            nonlocal asked, answers
+            if step is not asked:
+                with mistaken(mistakes):
+                    answers = {one.id: list(one.check(cluster, step)) for one in every}
+                asked = step
+            return answers[each.id]
 
         return dataclasses.replace(each, check=check)
 
-    return [asking(each) for each in checks]
+    return [asking(each) for each in every]
