@@ -21,8 +21,8 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
             yield because(
                 reason(
                     "was_submitted",
-                    "{request} was submitted to {engine} with {sent} prompt tokens, and "
-                    "preempted {preemptions} times",
+                    "{request} was submitted to {engine} with {sent} prompt tokens"
+                    + (" and preempted" if request.preemptions else ""),
                     sent=sent,
                     preemptions=request.preemptions,
                 ),

@@ -20,6 +20,7 @@ from kvproof.model.state import (
     Transfer,
 )
 from kvproof.model.step import Effects, Step
+from kvproof.model.wording import sentences
 
 PAIR = CLUSTERS["turns-state"]
 """Blocks of full attention with 2 tokens, and states."""
@@ -92,7 +93,7 @@ def test_blocks_that_a_transfer_does_not_pair_may_be_freed() -> None:
     freed = READS._replace(engines=(sent, on_decode(r1)))
     step = Step(READS, Schedule("D"), Effects(), freed)
     [reasons] = INVARIANTS["nothing_reused_under_transfer"].check(PAIR, step)
-    assert "a transfer still writes blocks [3, 5] of r3 on D" in str(reasons)
+    assert "a transfer still writes blocks [3, 5] of r3 on D" in sentences(*reasons)
 
 
 JOBS = (

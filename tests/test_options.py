@@ -9,6 +9,7 @@ from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
+from kvproof.model.wording import sentences
 from tests.planted import under
 
 FULL = (Group("full", 2),)
@@ -44,7 +45,7 @@ def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
     step = under(ignores, first_step, long_prefill_tokens=4)
     cluster = Cluster("c", (Engine("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS)
     found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
-    assert [reasons[-1] for reasons, _ in found] == ["r0 gets 6"]
+    assert [sentences(*each)[-1] for each in found] == ["r0 gets 6"]
 
 
 @pytest.mark.parametrize(("whole", "admitted"), [(None, 2), (False, 2), (True, 1)])

@@ -44,7 +44,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         if admission.hit + admission.external > offered:
             yield because(
                 reason(
-                    "offered",
+                    "is_offered",
                     "{engine} is offered {offered} tokens of {request}",
                     offered=offered,
                 ),
