@@ -21,6 +21,7 @@ from tests.by_hand import (
     running,
     step,
 )
+from tests.planted import mistaken
 
 # Loads
 
@@ -78,13 +79,14 @@ def test_who_does_not_fit_is_refused() -> None:
 
 def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step() -> None:
     """A hit that is free costs a block. Where nobody counts it, the last block is not there."""
-    uncounted = {"arithmetic.counts:blocks_from_queue": lambda _: 0}
+    uncounted = {"arithmetic.counts:blocks_from_queue": lambda new, _idle: new}
     cached, cfg = {(0, "ab"): 1}, config(FULL, num_blocks=4)
     other = running("x", (3,), computed=0, name="r1")
-    work = step(cfg, request("abcdef"), other, cached=cached, faults=uncounted)
-    take_choice(work, Compute("r1", 1))
-    take_choice(work, Admit("r0", 2, 0))
-    take_choice(work, Compute("r0", 4))
+    work = step(cfg, request("abcdef"), other, cached=cached)
+    with mistaken(uncounted):
+        take_choice(work, Compute("r1", 1))
+        take_choice(work, Admit("r0", 2, 0))
+        take_choice(work, Compute("r0", 4))
     assert work.engine == work.begun._replace(
         dead=Death(message="2 blocks are taken and 1 are free")
     )
@@ -102,8 +104,9 @@ def test_an_engine_that_hashes_a_block_twice_dies() -> None:
 def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
     longer = {"arithmetic.counts:align_chunk": lambda _start, tokens, *_: tokens + 1}
     held = running("abcdef", (1,), (2,), computed=2)
-    work = step(config(FULL, MAMBA), held, faults=longer)
-    take_choice(work, Compute("r0", 5))
+    work = step(config(FULL, MAMBA), held)
+    with mistaken(longer):
+        take_choice(work, Compute("r0", 5))
     assert work.engine == work.begun._replace(
         dead=Death(message="5 tokens are scheduled where 4 were requested")
     )
