@@ -32,6 +32,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"{row.name} ({row.origin})")
             say(f"    {row.mistake}", hang=6)
             say(f"    violates {', '.join(row.breaks)}", hang=6)
-            say(f"    preset {row.config}; replaces {', '.join(row.replaces)}", hang=6)
+            say(f"    preset {row.config}; replaces {', '.join(row.replaces)}", hang=4)
 
     return finish(args, 0, lambda code: Faults(exit_code=code, faults=rows), text)
