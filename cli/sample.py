@@ -98,7 +98,7 @@ def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
     shown = ", ".join(names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     undriven = len(covered.get("clusters_undriven") or ())
-    others = f"; this vLLM does not have {_times(undriven, 'other')}" if undriven else ""
+    others = f"; {undriven} more need what came after vLLM 0.32.0" if undriven else ""
     return f"{_times(len(names), 'cluster')}: {shown}{more} (--json names all){others}"
 
 

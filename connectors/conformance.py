@@ -18,7 +18,8 @@ class ConnectorConformance:
     `kv_connector_extra_config`; `{tmp}` in a text is a folder that is new in each episode.
     `examples` is the number of random episodes and `seed` their seed. `keeps_prompts` says that the
     connector stores each whole block of a prompt that was computed and never forgets it.
-    `forgets` says that the files in `{tmp}` may be lost at any time: a load fails, and it is told.
+    `forgets` says that the files in `{tmp}` may be lost at any time: a load fails, and the
+    connector reports it.
     `async_scheduling` says whether steps may overlap.
     """
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.entry import Entry, Place
-from kvproof.live.contract.features import CORE, used_by, with_needs
+from kvproof.live.contract.features import CORE, FEATURES, used_by, with_needs
 from kvproof.live.contract.lookup import Missing, find
 from kvproof.live.contract.table import TABLE
 from kvproof.live.importing import Hidden, imported
@@ -57,7 +57,8 @@ class Contract(NamedTuple):
         for feature in with_needs(features):
             lacking = self.missing(feature)
             if lacking:
-                raise AdapterDrift(_sentence(feature, lacking), lacking[0].entry.name)
+                later = FEATURES[feature].later
+                raise AdapterDrift(_sentence(feature, lacking), lacking[0].entry.name, later=later)
 
 
 def _sentence(feature: str, lacking: list[Look]) -> str:

@@ -62,13 +62,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 class AdapterDrift(BaseException):
     """The adapter does not fit the installed vLLM; this is no statement about vLLM's behaviour.
-    `why` says what is missing. `entry` is its name in the table of the contract.
+    `why` says what is missing. `entry` is its name in the table of the contract. `later` says that
+    only a feature is missing that came after the release that is tested in full.
 
     Like KeyboardInterrupt, it is not an Exception: no `except Exception` in vLLM catches it, and no
     search shrinks it as a failure.
     """
 
-    def __init__(self, why: str, entry: str = "") -> None:
+    def __init__(self, why: str, entry: str = "", *, later: bool = False) -> None:
         super().__init__(f"{why}. Use kvproof doctor to see what of this vLLM can be driven.")
         self.why = why
         self.entry = entry
+        self.later = later

@@ -37,17 +37,17 @@ def asked_under(mistakes: Mistakes, checks: Iterable[Invariant]) -> list[Invaria
     together, because to replace functions takes longer than to ask."""
     every = tuple(checks)
     asked: Step | None = None
-    answers: dict[str, list[Because]] = {}
+    answers: list[list[Because]] = []
 
-    def asking(each: Invariant) -> Invariant:
+    def asking(place: int, each: Invariant) -> Invariant:
         def check(cluster: Cluster, step: Step) -> list[Because]:
             nonlocal asked, answers
             if step is not asked:
                 with mistaken(mistakes):
-                    answers = {one.id: list(one.check(cluster, step)) for one in every}
+                    answers = [list(one.check(cluster, step)) for one in every]
                 asked = step
-            return answers[each.id]
+            return answers[place]
 
         return dataclasses.replace(each, check=check)
 
-    return [asking(each) for each in every]
+    return [asking(place, each) for place, each in enumerate(every)]

@@ -93,7 +93,7 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
 
 
 def test_the_copy_keeps_its_tests(tree: Path) -> None:
-    """The deviation gets its finding: a folder with a trace, a reproducer and what is told. The
+    """The deviation gets its finding: a folder with a trace, a reproducer and a page. The
     generated pages are made anew by the command that the how-to pages name."""
     found = answer(
         tree, "explore", "--fault", FAULT, "--invariant", INVARIANT, "--fail-on", "bookkeeping"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.live.contract.features import FEATURES
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -12,7 +13,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.conformance.watched import Watched
 
-LATER = ("lookahead hashes",)
+LATER = tuple(name for name, feature in FEATURES.items() if feature.later)
 """Features of vLLM that came after the release that is tested in full."""
 
 

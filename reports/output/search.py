@@ -90,7 +90,7 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
 class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
     a violation. Where the search drew its clusters, `config` is null, `clusters` counts the
-    episodes of each, and `clusters_undriven` says why this vLLM does not have the others. `known`
+    episodes of each, and `clusters_undriven` says why the others were not driven. `known`
     counts the known deviations of vLLM, and `policy` the steps in which it made another permitted
     choice than the reference, by kind. `import_s` is the wall time of the import of vLLM in
     seconds, which `seconds` does not have."""

@@ -216,7 +216,7 @@ class StoresTheFirstChunkOnly(Store):
 
 @named_by(LOADED)
 class FailureIsNotTold(Store):
-    """A block that is gone when it should be loaded is left as it is, and nobody is told."""
+    """A block that is gone when it should be loaded is left as it is, and not reported."""
 
     def start_load_kv(self, forward_context: Any, **more: Any) -> None:
         for copies in self._connector_metadata.loads.values():

@@ -23,22 +23,34 @@ MAMBA = (Group("full", 4), Group("mamba", 4))
 NOT_WHOLE = {"decode-bench"}
 """It fills blocks with values that are wrong on purpose."""
 
+ONE_GROUP = {"example", "multi-example-offloading"}
+"""They support one cache group."""
+
 TWICE = (Submit(0, 14), Submit(1, 14), Drain(), Reset(), Submit(0, 14), Submit(1, 14), Drain())
+
+CASES = [
+    pytest.param(name, groups, id=f"{name}-{kind}")
+    for name in sorted(SHIPPED.keys() - NOT_WHOLE)
+    for kind, groups in (("one", ONE), ("window", HYBRID), ("mamba", MAMBA))
+    if groups is ONE or name not in ONE_GROUP
+]
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("groups", [ONE, HYBRID, MAMBA], ids=["one", "window", "mamba"])
-@pytest.mark.parametrize("name", sorted(SHIPPED.keys() - NOT_WHOLE))
+@pytest.mark.parametrize(("name", "groups"), CASES)
 def test_a_shipped_connector_loads_what_it_stored(
     name: str, groups: tuple[Group, ...], late: bool
 ) -> None:
     subject = SHIPPED[name].subject
-    if len(groups) > 1 and not subject.supports_groups:
-        pytest.skip("it supports one group")
     engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
     result = play(subject, Plan(engine, TWICE, copies=Copies(late, 1)))
     assert result.findings == ()
     assert result.judged["promised tokens"]
+
+
+def test_these_connectors_and_no_others_support_one_group() -> None:
+    alone = {name for name, each in SHIPPED.items() if not each.subject.supports_groups}
+    assert alone == ONE_GROUP
 
 
 def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
