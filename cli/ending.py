@@ -62,9 +62,10 @@ def _leave(code: int) -> NoReturn:
 
 
 def _unraisable(about: "sys.UnraisableHookArgs", /) -> None:
-    """An error where none can be raised, as in a finalizer. A KeyboardInterrupt that is lost there
-    is raised again."""
-    if not (interruption.requested() and isinstance(about.exc_value, KeyboardInterrupt)):
+    """An error where none can be raised, as in a finalizer. After an interruption it says nothing:
+    a KeyboardInterrupt that is lost there is raised again, and an object of a library whose
+    `__init__` was interrupted lacks what its finalizer uses."""
+    if not interruption.requested():
         sys.__unraisablehook__(about)
 
 
