@@ -4,11 +4,8 @@ Nothing of vLLM is replaced. The model folder has a `config.json` and nothing el
 the cache groups that a model with these layers would have.
 """
 
-import atexit
 import functools
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,51 +38,28 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt, options
 from kvproof.live.contract.aliases import follow
 from kvproof.model import config, state
-from kvproof.model.errors import UsageError
-from kvproof.model.files.writing import write_new
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
 
-MODEL_TOKENS_MAX = 4096
+MODEL = Path(__file__).with_name("model")
+"""The folder of a model that has a config and no weights."""
+_CONFIG = json.loads((MODEL / "config.json").read_text("utf-8"))
+MODEL_TOKENS_MAX = int(_CONFIG["max_position_embeddings"])
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """The NIXL setting for transfers in both directions, for any number of tokens."""
 POOL_BYTES_MAX = 2**30
 """Room for the tensors of a pool, in bytes; the number of blocks says what is taken."""
-HIDDEN = 4
-"""The width of an embedded token, as in the config below."""
-
-_MODEL = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": HIDDEN,
-    "intermediate_size": 8,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 1,
-    "vocab_size": 512,
-    "max_position_embeddings": MODEL_TOKENS_MAX,
-    "torch_dtype": "float32",
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+HIDDEN = int(_CONFIG["hidden_size"])
+"""The width of an embedded token."""
 
 
 @functools.cache
 def _model_config() -> ModelConfig:
-    try:
-        folder = tempfile.mkdtemp(prefix="kvproof-model-")
-    except OSError as error:
-        raise UsageError(
-            f"The temporary folder for vLLM's configuration cannot be made ({error.strerror}). "
-            "Use TMPDIR with a folder that you may write to."
-        ) from error
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    write_new(Path(folder) / "config.json", json.dumps(_MODEL))
     init_none_hash(sha256)
     return ModelConfig(
-        model=folder,
-        tokenizer=folder,
+        model=str(MODEL),
+        tokenizer=str(MODEL),
         skip_tokenizer_init=True,
         dtype="float32",
         seed=0,

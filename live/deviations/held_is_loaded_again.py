@@ -5,7 +5,7 @@ from kvproof.model.because import About
 from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.phases import Phase
-from kvproof.model.state import ABORTED, LOADING, PREEMPTED, WAITING
+from kvproof.model.state import ABORTED, LOADING, PREEMPTED, WAITING, Engine
 from kvproof.model.step import Step
 
 OVER = (Phase.CLOSED, Phase.ABANDONED)
@@ -16,18 +16,29 @@ WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P begins to load from a completed transfer. Or no request runs on P, and a follow-up turn
-    with a completed transfer waits for its load, or for room to begin it."""
+    with a completed transfer waits for its load, or for room to begin it, or holds with its load
+    the room that the request of the finding waits for."""
     if not cluster.follow_up_turns:
         return False
-    if about.request:
-        offered = offer(cluster, step, about)
-        over = offered is None or offered.phase in (*OVER, Phase.READING, Phase.REFUSED)
-        return on_prefill(cluster, about) and over
     engine = step.after.engine(cluster.prefill.name)
-    waiting = [r.id for r in engine.requests if r.status in WAITS and cluster.job(r.id).follows]
+    if about.request:
+        if not on_prefill(cluster, about):
+            return False
+        offered = offer(cluster, step, about)
+        asked = engine.find(about.request)
+        lacks_room = asked is not None and asked.status in (WAITING, PREEMPTED)
+        if offered is None or offered.phase in (*OVER, Phase.READING, Phase.REFUSED):
+            return True
+        return lacks_room and _over(cluster, step, engine, (LOADING,))
+    return _over(cluster, step, engine, WAITS)
+
+
+def _over(cluster: Cluster, step: Step, engine: Engine, statuses: tuple[str, ...]) -> bool:
+    """Whether no request runs, and a follow-up turn with one of these statuses waits for what a
+    completed transfer does not bring."""
+    waiting = [r.id for r in engine.requests if r.status in statuses and cluster.job(r.id).follows]
     transfers = (step.after.transfer(cluster.job(name).follows + REVERSE) for name in waiting)
-    over = any(t is None or t.phase in OVER for t in transfers)
-    return not engine.running and over
+    return not engine.running and any(t is None or t.phase in OVER for t in transfers)
 
 
 DEVIATION = Deviation(
