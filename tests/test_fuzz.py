@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does i
 
 ROOT = Path(__file__).parent.parent
 
-SMALL_CASES = 160
+SMALL_CASES = 64
 
 PLANTED = """
 import json

@@ -15,7 +15,11 @@ PAGES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")
 EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
 """The files that the how-to pages write, as `test_one_file` adds them."""
 
-IN_A_FOLDER = ("docs/tutorial.md", "docs/howto/read-a-trace.md")
+IN_A_FOLDER = (
+    "docs/tutorial.md",
+    "docs/explanation/core.md",
+    "docs/howto/read-a-trace.md",
+)
 IN_A_TREE = ("docs/howto/write-an-invariant.md", "docs/howto/write-a-fault.md")
 """Pages whose commands run in a copy of kvproof, with the files of the example."""
 
