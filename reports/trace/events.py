@@ -41,13 +41,13 @@ def events(
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
     `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided, `irrelevant` are those that do not matter to it. `loop` is the
-    number of the first event of those that repeat without end; these are never folded. `sign` is
-    where the trace went wrong first; this event is not folded either.
+    avoided, `irrelevant` are those that do not matter to it. `loop` is the number of the first
+    event of those that repeat without end: equal ones that change nothing are counted, the others
+    are never folded. `sign` is where the trace went wrong first; this event is not folded either.
     """
     about = About(trace, whole)
     printed = Printed()
-    states = trace.states()
+    states, same = trace.states(), 0
     printed.states = [*islice(states, 1)]
     for number, event in enumerate(trace.events, 1):
         changed: list[Entry] | None = None
@@ -57,6 +57,14 @@ def events(
         last = number == len(trace.events) and trace.finding is not None
         if number == loop:
             printed.lines.append(Line(REPEATS, "bold", 10))
+        again = loop is not None and number > loop and event == trace.events[number - 2]
+        if again and not changed and not whole and not last:
+            same += 1
+            continue
+        if same:
+            times = "once" if same == 1 else f"{same} times"
+            printed.lines.append(Line(f"      --- the same {times} more ---", "dim", 10))
+            same = 0
         unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
         repeats = loop is not None and number >= loop
         begins = sign is not None and number == sign.event

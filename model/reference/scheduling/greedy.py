@@ -76,16 +76,17 @@ class Greedy(SchedulerStep):
         return next(r for r in reversed(self.engine.running) if r not in dict(self.scheduled))
 
     def _admit_waiting(self) -> None:
-        bare = {r.id for r in self.engine.requests if not r.tables}
         for request in self.engine.requests:
             if request.status in (LOADED, FAILED):
                 finish_load(self, FinishLoad(request.id))
         held = [r for r in self.engine.requests if r.status in (WAITING, PREEMPTED)]
+        serve_waiting(self, sorted(held, key=self.place))
+
+    def place(self, request: Request) -> tuple[Any, ...]:
+        """The place of a waiting request in the order of service, as a sort key."""
         if self.cfg.by_priority:
-            held.sort(key=lambda r: (r.id in bare, self.rank(r.id)))
-        else:
-            held.sort(key=lambda r: (not r.tables, r.status != PREEMPTED))
-        serve_waiting(self, held)
+            return without_blocks(request), self.rank(request.id)
+        return without_blocks(request), request.status != PREEMPTED
 
     def serve(self, request: Request) -> bool:
         """Try to schedule a waiting request in this step. Returns whether it is scheduled."""
@@ -190,6 +191,12 @@ class Greedy(SchedulerStep):
             text = f"{name} needs {needed} more blocks for its whole prompt"
             taken = len(self.begun.free) - len(self.engine.free)
             raise NoRoom(text, needed + taken, free + taken)
+
+
+def without_blocks(request: Request) -> bool:
+    """Whether a waiting request holds no blocks. Those that hold blocks are served first: they
+    cannot be preempted, and others need their blocks."""
+    return not request.tables
 
 
 def kept_at_admission(watermark: int, others_run: bool) -> int:
