@@ -22,18 +22,18 @@ OURS = "## Found with kvproof"
 HEADINGS = [
     "## Your current environment",
     "## Describe the bug",
-    "### Who is affected",
     "### To reproduce",
     "### Expected and actual",
     "### Root cause",
-    "### Fix",
+    "### Who is affected",
     "### Related issues",
+    "### Fix",
     OURS,
 ]
 TITLE_MAX = 110
 """Characters of a title, without the mark of the heading."""
 
-WORDS_MAX = 650
+WORDS_MAX = 500
 """Words of a page, without code."""
 
 ENVIRONMENT = """\
