@@ -13,8 +13,8 @@ from tests.sentences import two_sentences
 def test_a_budget_that_a_start_uses_up_is_refused_with_the_least_one() -> None:
     begin = time.monotonic()
     with pytest.raises(UsageError) as error:
-        budget.require(1, os.environ, "import time; time.sleep(60)")
-    assert time.monotonic() - begin < 30
+        budget.require(1, os.environ, "import time; time.sleep(600)")
+    assert time.monotonic() - begin < 300
     said = str(error.value)
     assert two_sentences(said)
     assert said.startswith("A budget of 1 s is used up before anything is driven: ")
