@@ -17,10 +17,10 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         return about.request == failed or any(r.id == failed for r in holders(step, about))
     engine = step.before.engine(about.engine)
     held = [r for r in engine.requests if any(about.block in table for table in r.tables)]
-    return any(_counts_uncomputed(cluster, about, request) for request in held)
+    return any(_counts_uncomputed(cluster, request, about) for request in held)
 
 
-def _counts_uncomputed(cluster: Cluster, about: About, request: Request) -> bool:
+def _counts_uncomputed(cluster: Cluster, request: Request, about: About) -> bool:
     """Whether a request counts blocks of full attention as cached that it has not computed."""
     counted = zip(cluster.engine(about.engine).groups, request.num_cached_blocks, strict=False)
     return any(
