@@ -1,5 +1,5 @@
-"""A worker allocates what its config has. If this is more than it has, it dies (or another one does,
-which had the memory)."""
+"""A worker allocates what its config has. If this is more than its memory, it dies (or another one
+does, which had the memory)."""
 
 from collections.abc import Iterator
 
