@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import msgspec
 import pytest
@@ -112,3 +114,32 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 assert not both.introduced
                 kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
                 assert ("mended", "admitted_length_is_served") in kinds
+
+
+@pytest.mark.live
+def test_a_plan_is_started_again_by_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, as_json: Any
+) -> None:
+    seen = starts()
+    plant, rule = MISTAKES["half of the memory is used"]
+    plant(monkeypatch)
+    wrong = next(
+        plan
+        for plan in map(drawn, range(120))
+        if rule in {each.invariant for start in seen(plan) for each in broken(start)}
+    )
+    path, words = starting.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)
+    assert words == tuple(lines(wrong))
+    code, said, _ = run("replay", str(path))
+    assert (code, "VIOLATED: " in said, "memory_becomes_blocks, " in said) == (1, True, True)
+    monkeypatch.undo()
+    code, output = as_json("replay", str(path))
+    assert (code, output["verdict"], output["machine"]) == (0, "SAMPLED", "live")
+
+
+def test_a_file_without_a_plan_is_refused(tmp_path: Path, run: Any) -> None:
+    path = tmp_path / "plan.json"
+    for text in ("", "{}", '{"layers": []}', '{"layers": [{"kind": "odd"}]}'):
+        path.write_text(text)
+        code, _, error = run("replay", str(path))
+        assert (code, " Use " in " ".join(error.split())) == (2, True)
