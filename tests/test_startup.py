@@ -1,5 +1,6 @@
 """The start-up of real vLLM on drawn layers, workers and memory, and what the rules say of it."""
 
+import importlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kvproof.cli.pull_request import starting
 from kvproof.live.startup.contract.rules import RULES, broken
 from kvproof.live.startup.plan import Plan, drawn, lines
+from kvproof.model.errors import AdapterDrift
 from kvproof.strategies.difference.result import Result
 from kvproof.strategies.difference.workload import Start, Starts, Workload
 from tests import fake_sides
@@ -114,6 +116,30 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 assert not both.introduced
                 kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
                 assert ("mended", "admitted_length_is_served") in kinds
+
+
+def _asks_for_more(self: Any, _config: Any) -> None:
+    self.model_executor.get_something_new()[0]
+
+
+def _has_more(self: Any, _config: Any) -> None:
+    print(self.something_new)
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("of a setting that is missing")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("wrong", [_asks_for_more, _has_more, _dies])
+def test_a_start_up_that_kvproof_does_not_know_is_no_defect(
+    wrong: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts()
+    core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    monkeypatch.setattr(core, "_initialize_kv_caches", wrong)
+    with pytest.raises(AdapterDrift, match=r"something_new|No engine of this vLLM starts"):
+        starting.driven(Starts("starts", 0, 5))
 
 
 @pytest.mark.live

@@ -52,11 +52,15 @@ def driven(workload: Start | Starts, place: int | None = None) -> Result:
         plans = [drawn(workload.seed * APART + number) for number in range(workload.starts)]
     kept: dict[Key, Break] = {}
     seen: list[Seen] = []
+    died: list[str] = []
     for plan in plans:
         seen = started(plan)
+        died += [start.died.words for start in seen[:1] if start.died]
         for each in (_break(plan, start, found) for start in seen for found in broken(start)):
             if each.key not in kept or each.length < kept[each.key].length:
                 kept[each.key] = each
+    if len(plans) == len(died) > 1:  # what starts nothing is no vLLM that a user has
+        raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
     return Result(
         workload.name,
         breaks=tuple(kept.values()),

@@ -21,11 +21,15 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt, step_output
 from kvproof.live.startup.plan import Layer, Plan
 from kvproof.live.startup.seen import Group, Pages, Run, Worker
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 STEPS_MAX = 400
+REFUSALS = (ValueError, NotImplementedError)
+"""With these vLLM says that it cannot serve a model, or not with so little memory."""
+
 IDLE_MAX = 8
 """Steps that schedule nothing, with nothing in flight, after which a request is taken to wait for
 ever."""
@@ -33,7 +37,7 @@ ever."""
 
 class Executor:
     """The workers of an engine, as `EngineCore` knows them: they have layers and memory, and keep
-    what they receive. What else is asked of them has no answer."""
+    what they receive. What else is asked of them has no answer, and is noted in `asked`."""
 
     def __init__(
         self, plan: Plan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
@@ -41,6 +45,7 @@ class Executor:
         self.specs, self.memory = specs, memory
         self.configs: Sequence[Any] = ()
         self.known_tokens: int | None = None
+        self.asked: list[str] = []
         first = LAYOUTS.index(plan.layout)
         self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
 
@@ -67,9 +72,16 @@ class Executor:
         if method == "update_max_model_len":
             self.known_tokens = args[0]
 
+    def set_kv_cache_layout(self, _name: str) -> None:
+        """The workers use this layout."""
+
+    def compile_or_warm_up_model(self) -> None:
+        """The workers get ready."""
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
+        self.asked.append(name)
         return lambda *_, **__: None
 
 
@@ -122,10 +134,25 @@ class Engine:
         core.model_executor = self.executor
         core.vllm_config = self.vllm_config
         core.available_gpu_memory_for_kv_cache = -1
-        self.config: Any = core._initialize_kv_caches(self.vllm_config)
+        try:
+            self.config: Any = core._initialize_kv_caches(self.vllm_config)
+        except REFUSALS:
+            raise
+        except Exception as error:
+            self._not_ours(error, core)
+            raise
         if isinstance(self.config, tuple):  # before it was the config alone
             blocks, _, self.config = self.config
             self.vllm_config.cache_config.num_gpu_blocks = blocks
+
+    def _not_ours(self, error: Exception, core: EngineCore) -> None:
+        """Raise AdapterDrift where the start-up needs what kvproof does not have: an answer of the
+        workers, or an attribute of the engine."""
+        lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
+        if lacking or self.executor.asked:
+            name = lacking or self.executor.asked[0]
+            why = f"A start-up of this vLLM needs {name}"
+            raise AdapterDrift(why, f"EngineCore.{name}") from error
 
     @property
     def max_model_len(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvproof.live.death import death_of
-from kvproof.live.startup.engine import Engine
+from kvproof.live.startup.engine import REFUSALS, Engine
 from kvproof.live.startup.plan import Plan
 from kvproof.live.startup.seen import Start
 from kvproof.model import interruption
@@ -19,9 +19,6 @@ PLENTY_BLOCKS = 200
 largest."""
 
 ROOM = str(Path(__file__).parents[1])
-
-REFUSALS = (ValueError, NotImplementedError)
-"""With these vLLM says that it cannot serve a model, or not with so little memory."""
 
 CONFIG_CHECK = "validate_block_size"
 """The check of the config, which also says so by an assertion."""
