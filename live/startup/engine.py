@@ -25,6 +25,9 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
+ANSWERLESS = ("set_kv_cache_layout", "compile_or_warm_up_model")
+"""What workers are asked to do, and nobody waits for an answer."""
+
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 STEPS_MAX = 400
 REFUSALS = (ValueError, NotImplementedError)
@@ -49,19 +52,19 @@ class Executor:
         first = LAYOUTS.index(plan.layout)
         self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
 
-    def get_kv_cache_specs(self) -> list[dict[str, Any]]:
+    def get_kv_cache_specs(self, *_: Any) -> list[dict[str, Any]]:
         """The spec of each layer, for each worker."""
         return [dict(each) for each in self.specs]
 
-    def determine_available_memory(self) -> list[int]:
+    def determine_available_memory(self, *_: Any) -> list[int]:
         """The memory for KV caches, in bytes, for each worker."""
         return list(self.memory)
 
-    def get_supported_kv_cache_layouts(self) -> list[list[str]]:
+    def get_supported_kv_cache_layouts(self, *_: Any) -> list[list[str]]:
         """The layouts that the backends support, for each worker."""
         return [self.layouts for _ in self.specs]
 
-    def initialize_from_config(self, configs: Sequence[Any]) -> None:
+    def initialize_from_config(self, configs: Sequence[Any], *_: Any) -> None:
         """The workers allocate their caches."""
         self.configs = configs
 
@@ -72,16 +75,10 @@ class Executor:
         if method == "update_max_model_len":
             self.known_tokens = args[0]
 
-    def set_kv_cache_layout(self, _name: str) -> None:
-        """The workers use this layout."""
-
-    def compile_or_warm_up_model(self) -> None:
-        """The workers get ready."""
-
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
-        self.asked.append(name)
+        self.asked += [name] * (name not in ANSWERLESS)
         return lambda *_, **__: None
 
 
@@ -149,8 +146,9 @@ class Engine:
         """Raise AdapterDrift where the start-up needs what kvproof does not have: an answer of the
         workers, or an attribute of the engine."""
         lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
-        if lacking or self.executor.asked:
-            name = lacking or self.executor.asked[0]
+        other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
+        if lacking or self.executor.asked or other_arguments:
+            name = lacking or next(iter(self.executor.asked), str(error))
             why = f"A start-up of this vLLM needs {name}"
             raise AdapterDrift(why, f"EngineCore.{name}") from error
 
