@@ -40,7 +40,7 @@ ever."""
 
 class Executor:
     """The workers of an engine, as `EngineCore` knows them: they have layers and memory, and keep
-    what they receive. What else is asked of them has no answer, and is noted in `asked`."""
+    what they receive. What else they are asked has no answer, and is noted."""
 
     def __init__(
         self, plan: Plan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
@@ -48,7 +48,7 @@ class Executor:
         self.specs, self.memory = specs, memory
         self.configs: Sequence[Any] = ()
         self.known_tokens: int | None = None
-        self.asked: list[str] = []
+        self.unanswered: list[str] = []
         first = LAYOUTS.index(plan.layout)
         self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
 
@@ -78,7 +78,7 @@ class Executor:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
-        self.asked += [name] * (name not in ANSWERLESS)
+        self.unanswered += [name] * (name not in ANSWERLESS)
         return lambda *_, **__: None
 
 
@@ -147,8 +147,8 @@ class Engine:
         workers, or an attribute of the engine."""
         lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
         other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
-        if lacking or self.executor.asked or other_arguments:
-            name = lacking or next(iter(self.executor.asked), str(error))
+        if lacking or self.executor.unanswered or other_arguments:
+            name = lacking or next(iter(self.executor.unanswered), str(error))
             why = f"A start-up of this vLLM needs {name}"
             raise AdapterDrift(why, f"EngineCore.{name}") from error
 
