@@ -17,7 +17,7 @@ from kvproof.cli.finish import finish
 from kvproof.cli.pull_request import judge, trees
 from kvproof.cli.pull_request.outcome import Found, output
 from kvproof.live.source.changes import Changes, changed
-from kvproof.live.source.parts import CONNECTED
+from kvproof.live.source.parts import TRIED
 from kvproof.live.trees import fingerprint
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
                     f"it changes {others} other functions" if others else "only other text differs"
                 )
                 found = Found(unchanged=True, reason=f"head changes no function of it; {what}")
-            elif not any(each.called or each.part in CONNECTED for each in changes.accounting):
+            elif not any(each.called or each.part in TRIED for each in changes.accounting):
                 found = judge.not_reached(changes)
             else:
                 found = judge.judged(args, (base, head), changes, begin)

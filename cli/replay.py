@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvproof.cli import parser as options
+from kvproof.cli import start_up
 from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
@@ -32,7 +33,9 @@ DIFFERS = "DIFFERS"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
+    parser.add_argument(
+        "trace", type=Path, metavar="TRACE", help="a trace, a record, or the plan of a start-up"
+    )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
     options.add_fail_on(parser, Severity.BOOKKEEPING)
@@ -40,6 +43,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, and print whether the run is the same."""
+    if args.trace.suffix == ".json":
+        return start_up.run(args)
     found = read_either(args.trace)
     try:
         trace = as_trace(found) if isinstance(found, Record) else found

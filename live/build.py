@@ -55,7 +55,8 @@ HIDDEN = int(_CONFIG["hidden_size"])
 
 
 @functools.cache
-def _model_config() -> ModelConfig:
+def model_config() -> ModelConfig:
+    """The config of the model, which all engines share: copy it to change it."""
     init_none_hash(sha256)
     return ModelConfig(
         model=str(MODEL),
@@ -153,7 +154,7 @@ def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
         return None
     from vllm.config import ParallelConfig, SpeculativeConfig
 
-    target = _model_config()
+    target = model_config()
     eagle = {"method": "eagle", "model": target.model}
     return SpeculativeConfig(
         num_speculative_tokens=cfg.drafts,
@@ -224,7 +225,7 @@ def scheduler(
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
-        model_config=_model_config(),
+        model_config=model_config(),
         scheduler_config=SchedulerConfig(
             max_num_seqs=cfg.max_requests,
             max_num_batched_tokens=max(cfg.chunk_tokens, cfg.max_requests),

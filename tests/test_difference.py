@@ -229,7 +229,7 @@ def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:
     def shows(runs: Sequence[Fixed]) -> int | None:
         for index, each in enumerate(runs):
             assert isinstance(each, Play)
-            times = [action["times"] for action in each.actions]
+            times = [action["times"] for action in each.parts]
             tried.append(len(times))
             if {3, 7} <= set(times):
                 return index
@@ -237,5 +237,5 @@ def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:
 
     found = shrunk(run, shows, lambda: len(tried) < 200)
     assert isinstance(found, Play)
-    assert [action["times"] for action in found.actions] == [3, 7]
-    assert shrunk(run, lambda _: 0, lambda: True).actions == []
+    assert [action["times"] for action in found.parts] == [3, 7]
+    assert shrunk(run, lambda _: 0, lambda: True).parts == []

@@ -185,7 +185,7 @@ def test_a_finding_without_a_reproducer_is_reported_and_it_is_said_why(
 def test_nothing_that_differs_is_sampled(judged: Any) -> None:
     gate = judged(nothing, nothing)
     assert (gate.verdict, gate.exit_code, gate.findings) == ("SAMPLED", 0, ())
-    assert (gate.ran.traces, gate.ran.sampled) == (2, 3)
+    assert (gate.ran.traces, gate.ran.sampled) == (2, 4)
 
 
 def test_quantities_of_traces_that_differ_are_allowed(judged: Any) -> None:

@@ -12,7 +12,7 @@ from kvproof.cli.pull_request.comparison import Comparison
 from kvproof.cli.pull_request.search import Search
 from kvproof.strategies.difference.protocol import Connector
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Plays, Workload
+from kvproof.strategies.difference.workload import Plays, Starts, Workload
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -46,12 +46,15 @@ def test_traces_come_first_then_presets_then_random_clusters() -> None:
     kinds = [name.split()[0] for name in found.names]
     assert kinds[:2] == ["finding", "fault"]
     presets = [each.name for each in workloads.of_presets(0)]
-    assert found.names[2] == "episodes of full"  # the traces on it reach what head changes
-    assert {*found.names[2 : 2 + len(presets)]} == {*presets}
-    rest = found.names[2 + len(presets) :]
+    assert found.names[2] == "starts"
+    assert found.names[3] == "episodes of full"  # the traces on it reach what head changes
+    assert {*found.names[3 : 3 + len(presets)]} == {*presets}
+    rest = found.names[3 + len(presets) :]
     assert all(name.startswith("episodes of random:") for name in rest[:4])
     assert rest[4] == "episodes of full, part 2"  # and no preset that does not reach it
-    assert [name for name in rest if "random" not in name and "full" not in name] == []
+    assert "starts, part 2" in rest  # here, what is changed is reached by all
+    others = [name for name in rest if "random" not in name and "full" not in name]
+    assert all(name.startswith("starts") for name in others)
     assert [*found.on_base] == [*found.on_head] == found.names
 
 
@@ -168,6 +171,25 @@ def test_a_changed_connector_is_driven_first_and_alone() -> None:
         made.run()
     assert both.names[:3] == [f"plans for {each.name}" for each in CONNECTORS]
     assert both.names[3:6] == [f"plans for store, part {part}" for part in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("reaches", [True, False])
+def test_starts_come_first_where_start_up_sizing_is_changed(reaches: bool) -> None:
+    """Where they reach it, no trace has to be driven for that; else they are one workload."""
+
+    def does(workload: Workload) -> Result:
+        drawn = isinstance(workload, Starts)
+        return result(workload.name, reached=(SOME,) if drawn and reaches else ())
+
+    with compared(does, does) as both:
+        made = searching(both, sized=True, until=time.monotonic() + 6000)
+        assert made.reaches() is reaches
+        assert (made.by_traces, both.names) == (None if reaches else False, ["starts"])
+        if reaches:
+            made.fails = lambda: len(both.names) > 14
+            made.run()
+            assert both.names[1:9] == [f"starts, part {part}" for part in range(2, 10)]
+            assert all(name.startswith("starts") for name in both.names)
 
 
 def test_code_of_connectors_that_nothing_reaches_is_not_searched() -> None:

@@ -17,7 +17,7 @@ from kvproof.cli.pull_request.side import Ended, started
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.source.changes import USED, Changes, Function
-from kvproof.live.source.parts import CONNECTED
+from kvproof.live.source.parts import CONNECTED, STARTED
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
 from kvproof.model.files.reading import shown
@@ -107,8 +107,9 @@ class _Judge:
         self.end = begin + args.budget
         self.started = begin
         connected = any(each.part in CONNECTED for each in changes.accounting)
+        sized = any(each.part in STARTED for each in changes.accounting)
         self.search = Search(
-            comparison, self.changed, self.until, self._fails, self._show, connected
+            comparison, self.changed, self.until, self._fails, self._show, connected, sized
         )
         self.seen: tuple[Seen, Seen] | None = None
 

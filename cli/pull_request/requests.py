@@ -4,6 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from kvproof.cli.pull_request import starting
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed
@@ -32,7 +33,7 @@ from kvproof.strategies.difference.protocol import (
     Seen,
 )
 from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Follow, Play, Plays
+from kvproof.strategies.difference.workload import Follow, Play, Plays, Start, Starts
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.warm import warm
 
@@ -56,6 +57,7 @@ def look() -> Seen:
     import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
     from kvproof.connectors import compared
 
+    starting.warm()
     warm()
     return Seen("", tuple(missing), compared.known())
 
@@ -98,6 +100,8 @@ def _result(request: Drive) -> Result:
         from kvproof.connectors import compared
 
         return compared.driven(workload, place)
+    if isinstance(workload, Start | Starts):
+        return starting.driven(workload, place)
     known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
@@ -119,6 +123,8 @@ def _recorded(request: Record) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
+    if isinstance(found.plan, Start):
+        return _started(found.plan, request)
     if found.plan is not None:
         return _planned(found.plan, request)
     machine = _make(found.cluster)
@@ -158,6 +164,14 @@ def _planned(plan: Play, request: Record) -> Recorded:
     except UsageError as error:
         return Recorded(error=str(error))
     return Recorded(str(path), words, command=command)
+
+
+def _started(plan: Start, request: Record) -> Recorded:
+    try:
+        path, words = starting.written(plan, request.stem, Path(request.folder))
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), words, command=("replay", str(path)))
 
 
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:

@@ -5,7 +5,11 @@ being judged, until one reaches a function that head changes. Where none does, r
 driven for each connector that vLLM ships. Where head changes code of connectors, these come first.
 Where nothing reaches what is changed, there is no search.
 
-A search begins with more plans for the connectors that reach what is changed. Where the traces
+Where head changes start-up sizing or the loop of the engine, random starts of engines come first;
+else some come after the traces.
+
+A search begins with more plans for the connectors that reach what is changed, and more starts where
+they do. Where the traces
 reach something, they come next. They also show which functions of vLLM
 each cluster reaches, so the presets that reach what the pull request changes come next, then the
 other presets. Until the time is up, random clusters and further episodes of the presets that reach
@@ -28,6 +32,9 @@ from kvproof.strategies.difference.workload import Follow, Workload
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
 """The number of workloads between two looks at what differs."""
 
+STARTS_FIRST = 8
+"""How many workloads of starts come first where they reach what is changed."""
+
 PLANS_FIRST = 5
 """How many workloads each connector that reaches what is changed has before the traces."""
 
@@ -41,7 +48,9 @@ class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
     whether what was confirmed so far is enough to end. `connected` says that head changes code of
     connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
-    reach what is changed. `by_traces` says whether the traces reach it, None if nobody looked."""
+    reach what is changed. `sized` says that head changes what a start-up reaches, and `starting`
+    whether starts reach what is changed. `by_traces` says whether the traces reach it, None if
+    nobody looked."""
 
     def __init__(
         self,
@@ -51,6 +60,7 @@ class Search:
         fails: Callable[[], bool],
         show: Show,
         connected: bool = False,
+        sized: bool = False,
     ) -> None:
         self.comparison = comparison
         self.changed = changed
@@ -58,6 +68,8 @@ class Search:
         self.fails = fails
         self.show = show
         self.connected = connected
+        self.sized = sized
+        self.starting = False
         self.connectors: Sequence[Connector] = ()
         self.reaching: list[str] = []
         self.by_traces: bool | None = None
@@ -71,14 +83,24 @@ class Search:
     def reaches(self) -> bool:
         """Whether a quick look reaches a function that head changes. Also where nothing could be
         driven: then the search says why. Raises Ended."""
+        if self.sized:
+            self._look_at_starts()
         if self.connected:
             self._look_at_connectors()
-            if self.reaching:
-                return True
+        if self.starting or self.reaching:
+            return True
         self.by_traces = self._traces_reach()
         if not (self.by_traces or self.connected):
             self._look_at_connectors()
         return self.by_traces or bool(self.reaching)
+
+    def _look_at_starts(self) -> None:
+        """Start engines, and note whether this reaches what is changed."""
+        self.show("starts of engines ...")
+        first = workloads.of_starts(self.comparison.seed)
+        self.comparison.drive([first], reach=True)
+        self.comparison.confirm([first.name])
+        self.starting = bool(touched(self._called(first.name), self.changed))
 
     def _look_at_connectors(self) -> None:
         """Drive the connectors that vLLM ships, and note those that reach what is changed. First
@@ -137,14 +159,19 @@ class Search:
         plans = self._plans()
         first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
         self._all(first, "plans for connectors", SAMPLED_AT_ONCE)
+        starts = self._starts()
+        if self.starting:
+            self._all([*islice(starts, STARTS_FIRST)], "starts of engines", SAMPLED_AT_ONCE)
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
         again: Iterator[Workload] = iter(())
-        if self.by_traces or not self.reaching:
+        if self.by_traces or not (self.reaching or self.starting):
             if not self.traces:
                 self.prepare()
             self._all(self.traces, "traces", TRACES_AT_ONCE)
+            if not (self.sized or self._over()):
+                self._look_at_starts()
             names, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
             clusters = workloads.of_random_clusters(self.comparison.seed)
@@ -154,6 +181,9 @@ class Search:
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
+            if self.starting:
+                number = SAMPLED_AT_ONCE if self.sized else 1
+                self._drive([*islice(starts, number)], "starts again", SAMPLED_AT_ONCE)
 
     def _plans(self) -> Iterator[Workload]:
         """Further plans for the connectors that reach what is changed, or for all where none was
@@ -161,6 +191,10 @@ class Search:
         names = self.reaching or [each.name for each in self.connectors]
         for part in count(1) if names else ():
             yield from workloads.of_connectors(names, self.comparison.seed, part)
+
+    def _starts(self) -> Iterator[Workload]:
+        """Further starts, without end."""
+        yield from (workloads.of_starts(self.comparison.seed, part) for part in count(1))
 
     def _over(self) -> bool:
         return self.fails() or time.monotonic() >= self.until

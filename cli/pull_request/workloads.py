@@ -6,7 +6,7 @@ from itertools import count
 from kvproof.live.deviations import traces
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.strategies.difference.workload import Episodes, Follow, Plays, follow
+from kvproof.strategies.difference.workload import Episodes, Follow, Plays, Starts, follow
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
@@ -14,6 +14,9 @@ EPISODES = 6
 
 PLAYS = 40
 """The number of random plans of a connector in one workload."""
+
+STARTS = 40
+"""The number of random starts of an engine in one workload."""
 
 STEPS = 30
 """The number of choices in an episode."""
@@ -55,6 +58,12 @@ def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]
     """Random plans for each of these connectors. Each `part` has others."""
     again = f", part {part + 1}" if part else ""
     return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, PLAYS) for name in names]
+
+
+def of_starts(seed: int, part: int = 0) -> Starts:
+    """Random starts of engines. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return Starts(f"starts{again}", seed * SEEDS + part, STARTS)
 
 
 def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:

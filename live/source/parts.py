@@ -44,6 +44,12 @@ LOOP = "the loop of the engine"
 CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING})
 """The parts that connectors reach, and clusters without one do not."""
 
+STARTED = frozenset({SIZING, LOOP})
+"""The parts that a start-up reaches, and the events of a cluster do not."""
+
+TRIED = CONNECTED | STARTED
+"""The parts of which only a run shows whether it reaches them."""
+
 PARTS = (
     Part(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),
     Part(CONNECTORS, ("distributed/kv_transfer/*", "distributed/mooncake_store.py")),

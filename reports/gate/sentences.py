@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from kvproof.live.startup.contract.rules import RULES
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.reports.output.gate import (
@@ -164,6 +165,8 @@ def run_of(finding: GateFinding) -> str:
     """What the events of a finding are."""
     if finding.connector is not None:
         return f"an engine and what happens to it, with the connector {plain(finding.connector)}"
+    if finding.invariant in RULES:
+        return "the start-up of an engine: its layers, and the memory of its workers"
     length = counted(len(finding.events), "event")
     return (
         f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "

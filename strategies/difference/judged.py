@@ -32,7 +32,7 @@ from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
 from kvproof.strategies.difference.course import NOT_TAKEN, Course, Stands, standing
-from kvproof.strategies.difference.workload import Fixed, Play, follow
+from kvproof.strategies.difference.workload import Fixed, Play, Start, follow
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.episode import MakeMachine
@@ -71,8 +71,9 @@ class Break:
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
 
-    A break of a connector has its plan in `plan` and no events; the cluster is the engine of the
-    plan. Its check is a rule of the contract of connectors, which has the `severity`.
+    A break of a connector or of a start-up has its plan in `plan` and no events. The cluster is the
+    engine of the plan; that of a start-up has a name alone. Its check is a rule of the contract of
+    connectors or of start-ups, which has the `severity`.
     """
 
     signature: Signature
@@ -84,13 +85,13 @@ class Break:
     index_of_first: int
     after: tuple[Key, ...]
     statement: str = ""
-    plan: Play | None = None
+    plan: Play | Start | None = None
     severity: Severity | None = None
 
     @property
     def length(self) -> int:
         """The number of events or actions of the run."""
-        return len(self.events) if self.plan is None else len(self.plan.actions)
+        return len(self.events) if self.plan is None else len(self.plan.parts)
 
     @property
     def place(self) -> int:

@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from kvproof.strategies.difference.workload import Fixed, Follow, Play
+from kvproof.strategies.difference.workload import Fixed, Follow
 
 Shows = Callable[[Sequence[Fixed]], int | None]
 """Tries runs, in order. Returns the index of the first that shows the same, None if none does."""
@@ -45,12 +45,12 @@ def _smaller(
 
 
 def _length(run: Fixed) -> int:
-    return len(run.actions if isinstance(run, Play) else run.events)
+    return len(run.events if isinstance(run, Follow) else run.parts)
 
 
 def _without_jobs(run: Fixed) -> list[Follow]:
     """The run without one of its jobs, the last ones first. A plan has none."""
-    if isinstance(run, Play):
+    if not isinstance(run, Follow):
         return []
     return [
         _without_job(run, job.name) for job in reversed(run.cluster.jobs) if _free(run, job.name)
@@ -70,14 +70,10 @@ def _without_job(run: Follow, name: str) -> Follow:
 def _without_events(run: Fixed, size: int) -> Sequence[Fixed]:
     """The run without `size` events in a row, the last ones first. The last event stays; of a plan,
     which is drained after its last action, all may go."""
-    if isinstance(run, Play):
-        return [_without_actions(run, end, size) for end in range(len(run.actions), 0, -size)]
+    if not isinstance(run, Follow):
+        ends = range(len(run.parts), 0, -size)
+        return [run.without(max(end - size, 0), end) for end in ends]
     ends = range(len(run.events) - 1, 0, -size)
     return [
         replace(run, events=(*run.events[: max(end - size, 0)], *run.events[end:])) for end in ends
     ]
-
-
-def _without_actions(run: Play, end: int, size: int) -> Play:
-    kept = [*run.actions[: max(end - size, 0)], *run.actions[end:]]
-    return replace(run, plan={**run.plan, "actions": kept})

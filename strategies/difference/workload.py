@@ -3,8 +3,9 @@
 It is plain data, because it is sent to a process of its own.
 """
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, Self, TypeAlias
 
+import msgspec
 from msgspec import Meta, Struct
 
 from kvproof.model.config import Cluster
@@ -44,17 +45,29 @@ class _OfConnector(_Workload, frozen=True):
     connector: str
 
 
-class Play(_OfConnector, frozen=True, tag="play"):
-    """Play one plan of the connector kit: an engine, and actions in order. The kit knows its
-    type; here it is plain data, of which `actions` is a list."""
+class _Planned(_Workload, frozen=True):
+    """What has a plan. Who carries it out knows its type; here it is plain data, with a list of
+    parts that can be left out."""
 
-    plan: dict[str, Any]
+    PARTS: ClassVar[str]
 
     @property
-    def actions(self) -> list[Any]:
-        """The actions, in order."""
-        found: list[Any] = self.plan["actions"]
-        return found
+    def parts(self) -> list[Any]:
+        """The parts, in order."""
+        return list(self.plan[self.PARTS])  # type: ignore[attr-defined]
+
+    def without(self, first: int, end: int) -> Self:
+        """The same without the parts from `first` to `end`."""
+        kept = [*self.parts[:first], *self.parts[end:]]
+        plan = {**self.plan, self.PARTS: kept}  # type: ignore[attr-defined]
+        return msgspec.structs.replace(self, plan=plan)
+
+
+class Play(_OfConnector, _Planned, frozen=True, tag="play"):
+    """Play one plan of the connector kit: an engine, and actions in order."""
+
+    PARTS = "actions"
+    plan: dict[str, Any]
 
 
 class Plays(_OfConnector, frozen=True, tag="plays"):
@@ -64,10 +77,24 @@ class Plays(_OfConnector, frozen=True, tag="plays"):
     episodes: Annotated[int, Meta(ge=1)] = 1
 
 
-Fixed: TypeAlias = Follow | Play
+class Start(_Planned, frozen=True, tag="start"):
+    """Start one engine: its layers, and the memory of its workers."""
+
+    PARTS = "layers"
+    plan: dict[str, Any]
+
+
+class Starts(_Workload, frozen=True, tag="starts"):
+    """Random starts of engines."""
+
+    seed: int = 0
+    starts: Annotated[int, Meta(ge=1)] = 1
+
+
+Fixed: TypeAlias = Follow | Play | Start
 """A workload with fixed stimuli."""
 
-Workload: TypeAlias = Follow | Episodes | Play | Plays
+Workload: TypeAlias = Follow | Episodes | Play | Plays | Start | Starts
 
 
 def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:

@@ -1,0 +1,70 @@
+"""`kvproof replay` of the plan of a start-up, which the gate wrote: start the engine again."""
+
+import argparse
+
+from kvproof.cli.finish import finish
+from kvproof.cli.machines import borrow, undriven
+from kvproof.cli.pull_request.starting import started
+from kvproof.live.startup.contract.rules import RULES, broken
+from kvproof.live.startup.plan import Plan, lines
+from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.files.decoding import decoded_json
+from kvproof.model.files.reading import read_text, shown
+from kvproof.model.finding import Finding
+from kvproof.reports.output.search import Replayed
+from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.screen import say
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
+
+USE = "a file that kvproof gate wrote"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Start the engine of a plan, and print the rules that it breaks."""
+    text = read_text(args.trace, "plan")
+    plan = decoded_json(text, Plan, f"The file {shown(args.trace)}", USE)
+    borrow(args.vllm, args.cache, live=True)
+    outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
+    with interruption.stoppable():
+        try:
+            found = [each for start in started(plan) for each in broken(start)]
+            outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
+        except AdapterDrift as drift:
+            outcome = undriven(drift)
+    grave = any(RULES[each.invariant].severity <= args.fail_on for each in found)
+
+    def printed() -> None:
+        for line in lines(plan):
+            say(line)
+        said = [f"{each.invariant}, {each.sentence}" for each in found]
+        say(f"{outcome.verdict.value}: {'; '.join(said) or outcome.reason or 'no rule is broken'}")
+
+    return finish(
+        args,
+        int(grave) if outcome.verdict is not Verdict.UNKNOWN else outcome.verdict.exit_code,
+        lambda code: verdict_output(
+            Replayed,
+            outcome,
+            code=code,
+            machine="live",
+            seed=args.seed,
+            trace=args.trace,
+            more=_more(found),
+        ),
+        printed,
+    )
+
+
+def _more(found: list[Finding]) -> dict[str, object]:
+    """The first finding, for the output."""
+    if not found:
+        return {}
+    rule = RULES[found[0].invariant]
+    return {
+        "invariant": rule.id,
+        "must_be_true": rule.name,
+        "origin": rule.origin,
+        "severity": rule.severity.words,
+        "reasons": found[0].sentences,
+    }

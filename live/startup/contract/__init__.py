@@ -1,0 +1,1 @@
+"""What every start of an engine must keep, one rule each."""

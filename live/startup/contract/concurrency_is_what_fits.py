@@ -1,0 +1,47 @@
+"""Users read from the log how many of the longest requests fit, and size a deployment by it. One
+request held so many blocks when it ran alone: no more fit than blocks are there for them, and not
+fewer than a bound allows that no engine has to exceed (vllm#48317). Of each Mamba group one state
+may be held between two steps alone."""
+
+from collections.abc import Iterator
+
+from kvproof.live.startup.contract.rule import Rule
+from kvproof.live.startup.seen import Start
+from kvproof.model.because import Because, because, reason
+from kvproof.model.severity import Severity
+
+
+def judge(start: Start) -> Iterator[Because]:
+    """The reported concurrency lies between the two."""
+    if start.concurrency is None or start.run is None or not start.run.held_max:
+        return
+    tokens = start.max_model_len
+    least = (start.num_blocks - 1) / (start.enough_for(tokens) - 1)
+    between = sum(group.kind == "mamba" for group in start.groups)
+    most = start.num_blocks / max(start.run.held_max - between, 1)
+    if not least <= start.concurrency <= most:
+        yield because(
+            reason(
+                "fits",
+                "{blocks} blocks; a request of {tokens} tokens held {held}, and {enough} are "
+                "enough for it",
+                blocks=start.num_blocks,
+                tokens=tokens,
+                held=start.run.held_max,
+                enough=start.enough_for(tokens) - 1,
+            ),
+            reason(
+                "reported",
+                "vLLM reports that {times} such requests fit",
+                times=f"{start.concurrency:.2f}",
+            ),
+        )
+
+
+RULE = Rule(
+    id="concurrency_is_what_fits",
+    name="the concurrency that is reported is what fits",
+    origin="get_max_concurrency_for_kv_cache_config; vllm#48317",
+    severity=Severity.BOOKKEEPING,
+    judge=judge,
+)

@@ -1,0 +1,317 @@
+"""The real start-up of vLLM, and the real scheduler that it leads to."""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
+
+# isort: split
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from kvproof.live import adapt, step_output
+from kvproof.live.startup.plan import Layer, Plan
+from kvproof.live.startup.seen import Group, Pages, Run, Worker
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.state import Flight
+
+DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
+ANSWERLESS = ("set_kv_cache_layout", "compile_or_warm_up_model")
+"""What workers are asked to do, and nobody waits for an answer."""
+
+LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
+STEPS_MAX = 400
+REFUSALS = (ValueError, NotImplementedError)
+"""With these vLLM says that it cannot serve a model, or not with so little memory."""
+
+IDLE_MAX = 8
+"""Steps that schedule nothing, with nothing in flight, after which a request is taken to wait for
+ever."""
+
+
+class Executor:
+    """The workers of an engine, as `EngineCore` knows them: they have layers and memory, and keep
+    what they receive. What else they are asked has no answer, and is noted."""
+
+    def __init__(
+        self, plan: Plan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
+    ) -> None:
+        self.specs, self.memory = specs, memory
+        self.configs: Sequence[Any] = ()
+        self.known_tokens: int | None = None
+        self.unanswered: list[str] = []
+        first = LAYOUTS.index(plan.layout)
+        self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
+
+    def get_kv_cache_specs(self, *_: Any) -> list[dict[str, Any]]:
+        """The spec of each layer, for each worker."""
+        return [dict(each) for each in self.specs]
+
+    def determine_available_memory(self, *_: Any) -> list[int]:
+        """The memory for KV caches, in bytes, for each worker."""
+        return list(self.memory)
+
+    def get_supported_kv_cache_layouts(self, *_: Any) -> list[list[str]]:
+        """The layouts that the backends support, for each worker."""
+        return [self.layouts for _ in self.specs]
+
+    def initialize_from_config(self, configs: Sequence[Any], *_: Any) -> None:
+        """The workers allocate their caches."""
+        self.configs = configs
+
+    def collective_rpc(
+        self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
+    ) -> None:
+        """All workers receive a message."""
+        if method == "update_max_model_len":
+            self.known_tokens = args[0]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.unanswered += [name] * (name not in ANSWERLESS)
+        return lambda *_, **__: None
+
+
+def spec_of(plan: Plan, layer: Layer) -> Any:
+    """The spec of a layer."""
+    import vllm.v1.kv_cache_interface as kinds
+
+    if layer.kind == "mamba":
+        attention = [each for each in plan.layers if each.kind != "mamba"]
+        largest = max((spec_of(plan, each).page_size_bytes for each in attention), default=0)
+        return kinds.MambaSpec(
+            block_size=layer.block,
+            shapes=((layer.heads, layer.width),),
+            dtypes=(DTYPES[layer.bytes],),
+            mamba_cache_mode="align" if plan.prefix_caching else "none",
+            page_size_padded=max(largest, layer.content_bytes) if layer.padded else None,
+        )
+    common: dict[str, Any] = {
+        "block_size": layer.block,
+        "num_kv_heads": layer.heads,
+        "head_size": layer.width,
+        "dtype": DTYPES[layer.bytes],
+    }
+    if layer.kind == "mla":  # a token has one vector, and no V
+        return kinds.MLAAttentionSpec(**common, **_no_v(kinds.MLAAttentionSpec, common))
+    if layer.kind == "window":
+        return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
+    if layer.kind == "chunked":
+        return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
+    return kinds.FullAttentionSpec(**common)
+
+
+def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """The width of V, where releases differ in what they take for MLA."""
+    size = kind(**common).page_size_bytes
+    one = common["block_size"] * common["head_size"] * common["dtype"].itemsize
+    return adapt.accepted(kind, head_size_v=0) if size > one else {}
+
+
+class Engine:
+    """An engine after its start-up. Raises what the start-up raises."""
+
+    def __init__(self, plan: Plan, memory: Sequence[int], override: int | None) -> None:
+        self.plan = plan
+        layers = plan.workers()
+        specs = [{name: spec_of(plan, one) for name, one in each.items()} for each in layers]
+        self.executor = Executor(plan, specs, memory)
+        self.vllm_config = _config(plan, override)
+        core = object.__new__(EngineCore)
+        core.model_executor = self.executor
+        core.vllm_config = self.vllm_config
+        core.available_gpu_memory_for_kv_cache = -1
+        try:
+            self.config: Any = core._initialize_kv_caches(self.vllm_config)
+        except REFUSALS:
+            raise
+        except Exception as error:
+            self._not_ours(error, core)
+            raise
+        if isinstance(self.config, tuple):  # before it was the config alone
+            blocks, _, self.config = self.config
+            self.vllm_config.cache_config.num_gpu_blocks = blocks
+
+    def _not_ours(self, error: Exception, core: EngineCore) -> None:
+        """Raise AdapterDrift where the start-up needs what kvproof does not have: an answer of the
+        workers, or an attribute of the engine."""
+        lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
+        other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
+        if lacking or self.executor.unanswered or other_arguments:
+            name = lacking or next(iter(self.executor.unanswered), str(error))
+            why = f"A start-up of this vLLM needs {name}"
+            raise AdapterDrift(why, f"EngineCore.{name}") from error
+
+    @property
+    def max_model_len(self) -> int:
+        """The tokens of the longest request."""
+        return int(self.vllm_config.model_config.max_model_len)
+
+    @property
+    def concurrency(self) -> float:
+        """The number of longest requests that are reported to fit."""
+        home, name = "vllm.v1.core", "get_max_concurrency_for_kv_cache_config"
+        counted = adapt.first([f"{home}.kv_cache_utils:{name}", f"{home}.kv_cache_planning:{name}"])
+        return float(counted(self.vllm_config, self.config))
+
+    def workers(self) -> tuple[Worker, ...]:
+        """The workers, and what they have to allocate."""
+        return tuple(
+            _worker(*each)
+            for each in zip(
+                self.plan.workers(), self.executor.memory, self.executor.configs, strict=True
+            )
+        )
+
+    def groups(self) -> tuple[Group, ...]:
+        """The cache groups of the scheduler."""
+        return tuple(map(_group, self.config.kv_cache_groups))
+
+    def in_flight_steps(self) -> int:
+        """The number of steps that are scheduled before the output of the first arrives."""
+        found = getattr(self.vllm_config, "max_concurrent_batches", None)
+        return found or (self.plan.stages if self.plan.stages > 1 else 1 + self.plan.overlaps)
+
+    def run(self) -> Run:
+        """A request of the largest length comes, alone, and runs to its end."""
+        scheduler = self._scheduler()
+        tokens = self.max_model_len
+        answer = min(self.plan.answer_tokens, tokens - 1)
+        hasher = None
+        if self.plan.prefix_caching:
+            hasher = get_request_block_hasher(self.hash_block, sha256)
+        request = Request(
+            request_id="r0",
+            prompt_token_ids=list(range(1, tokens - answer + 1)),
+            sampling_params=SamplingParams(max_tokens=answer, ignore_eos=True),
+            pooling_params=None,
+            block_hasher=hasher,
+        )
+        scheduler.add_request(request)
+        pool = scheduler.kv_cache_manager.block_pool
+        free = pool.get_num_free_blocks()
+        held, idle, steps = 0, 0, self.in_flight_steps()
+        flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
+        for _ in range(STEPS_MAX):
+            output = scheduler.schedule()
+            held = max(held, free - pool.get_num_free_blocks())
+            count = output.num_scheduled_tokens.get("r0", 0)
+            samples = bool(count) and request.num_computed_tokens >= request.num_tokens
+            shares = (Flight("r0", count, samples=samples),) if count else ()
+            flying.append((output, shares))
+            if len(flying) >= steps or not count:
+                taken, parts = flying.popleft()
+                scheduler.update_from_output(taken, step_output.sampled(parts, {}))
+            idle = 0 if count or flying else idle + 1
+            if request.is_finished() or idle > IDLE_MAX:
+                break
+        return Run(tokens, request.is_finished(), held, request.num_computed_tokens)
+
+    def _scheduler(self) -> Any:
+        kind: Any = self.vllm_config.scheduler_config.get_scheduler_cls()
+        import vllm.v1.core.kv_cache_utils as utils
+
+        self.hash_block = block = self.vllm_config.cache_config.block_size
+        if hasattr(utils, "resolve_kv_cache_block_sizes"):
+            block, self.hash_block = utils.resolve_kv_cache_block_sizes(
+                self.config, self.vllm_config
+            )
+        return kind(
+            vllm_config=self.vllm_config,
+            kv_cache_config=self.config,
+            structured_output_manager=StructuredOutputManager(self.vllm_config),
+            log_stats=False,
+            **adapt.scheduler_block_sizes(kind, block, self.hash_block),
+        )
+
+
+def _config(plan: Plan, override: int | None) -> VllmConfig:
+    """The config of an engine before its start-up."""
+    model = copy.copy(build.model_config())
+    smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
+    made: VllmConfig = adapt.made(
+        VllmConfig,
+        model_config=model,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=4,
+            max_num_batched_tokens=plan.chunk_tokens,
+            max_model_len=model.max_model_len,
+            enable_chunked_prefill=True,
+            is_encoder_decoder=False,
+            disable_hybrid_kv_cache_manager=not plan.hybrid,
+            async_scheduling=False,
+        ),
+        cache_config=CacheConfig(block_size=smallest, enable_prefix_caching=plan.prefix_caching),
+        device_config=DeviceConfig("cpu"),
+    )
+    # The CPU platform changes these; a model and a GPU would set them.
+    model = made.model_config
+    model.max_model_len = plan.max_model_len
+    model.original_max_model_len = -1 if plan.auto else plan.max_model_len
+    made.parallel_config.pipeline_parallel_size = plan.stages
+    scheduling, cache = made.scheduler_config, made.cache_config
+    scheduling.async_scheduling = plan.overlaps and plan.stages == 1
+    scheduling.disable_hybrid_kv_cache_manager = not plan.hybrid
+    scheduling.max_model_len = plan.max_model_len
+    scheduling.max_num_batched_tokens = plan.chunk_tokens
+    scheduling.max_num_scheduled_tokens = plan.chunk_tokens
+    cache.block_size, cache.enable_prefix_caching = smallest, plan.prefix_caching
+    cache.num_gpu_blocks_override = override
+    mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
+    if mamba is not None:
+        cache.mamba_cache_mode = "align" if plan.prefix_caching else "none"
+        cache.mamba_block_size = mamba.block
+    return made
+
+
+def _worker(layers: dict[str, Layer], memory: int, config: Any) -> Worker:
+    """What a worker has to allocate."""
+    groups = tuple(_group(each) for each in config.kv_cache_groups)
+    specs = {
+        name: getattr(each.kv_cache_spec, "kv_cache_specs", {}).get(name, each.kv_cache_spec)
+        for each in config.kv_cache_groups
+        for name in each.layer_names
+    }
+    pages: list[Pages] = []
+    buffers: list[int] = []
+    for index, tensor in enumerate(config.kv_cache_tensors):
+        one = hasattr(tensor, "layers") or bool(getattr(tensor, "block_stride", 0))
+        buffer = 0 if one else index  # parts of one buffer, or a buffer each
+        if buffer == len(buffers):
+            buffers.append(tensor.size)
+        names = tensor.layers if hasattr(tensor, "layers") else tensor.shared_by
+        for place, name in enumerate(names):
+            start = getattr(tensor, "offset", 0) + place * getattr(tensor, "layer_stride", 0)
+            stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
+            size = specs[name].page_size_bytes if name in specs else 0
+            pages.append(Pages(name, buffer, start, stride, size))
+    return Worker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
+
+
+def _group(group: Any) -> Group:
+    import vllm.v1.kv_cache_interface as kinds
+
+    spec = group.kv_cache_spec
+    first = next(iter(getattr(spec, "kv_cache_specs", {}).values()), spec)
+    named = {
+        "mamba": kinds.MambaSpec,
+        "window": kinds.SlidingWindowSpec,
+        "chunked": kinds.ChunkedLocalAttentionSpec,
+        "mla": kinds.MLAAttentionSpec,
+        "full": kinds.FullAttentionSpec,
+    }
+    kind = next((each for each, cls in named.items() if isinstance(first, cls)), "other")
+    window = 0
+    if kind in ("window", "chunked"):
+        window = first.sliding_window if kind == "window" else first.attention_chunk_size
+    return Group(kind, first.block_size, window, tuple(group.layer_names))

@@ -1,0 +1,81 @@
+"""A plan is carried out: a start with plenty of memory, which shows what a block and a request
+take, and then the start that the plan says."""
+
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kvproof.live.death import death_of
+from kvproof.live.startup.engine import REFUSALS, Engine
+from kvproof.live.startup.plan import Plan
+from kvproof.live.startup.seen import Start
+from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
+
+PLENTY_BLOCKS = 200
+"""The blocks for which there is memory in the first start, of layers that are all alike the
+largest."""
+
+ROOM = str(Path(__file__).parents[1])
+
+CONFIG_CHECK = "validate_block_size"
+"""The check of the config, which also says so by an assertion."""
+
+
+def starts(plan: Plan) -> list[Start]:
+    """The starts of a plan, in order: two, or one where the first leads to no request that ends.
+    Raises AdapterDrift."""
+    if not plan.layers:
+        return []
+    count = len(plan.workers())
+    largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
+    plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
+    first = _start(replace(plan, auto=False), None, plenty)
+    if first.run is None or not first.run.ended:
+        return [first]
+    from_ = first.run.held_max + 1 if plan.counted_from == "need" else first.enough_blocks
+    blocks = max(from_ + plan.blocks, 1)
+    memory = [
+        each.block_bytes * (blocks + plan.more * (at == plan.richer % count))
+        + min(plan.odd_bytes, each.block_bytes - 1)
+        for at, each in enumerate(first.workers)
+    ]
+    second = _start(plan, blocks, plenty if plan.override else memory)
+    second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
+    if second.run is not None and not second.run.ended:
+        tokens = second.run.tokens
+        again = _start(
+            replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty
+        )
+        held = again.run.held_max if again.run else 0
+        second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
+    return [first, second]
+
+
+def _start(plan: Plan, blocks: int | None, memory: Sequence[int]) -> Start:
+    """Start an engine, and run a request on it."""
+    start = Start(plan, blocks)
+    try:
+        engine = Engine(plan, memory, blocks if plan.override else None)
+        start = start._replace(
+            num_blocks=engine.config.num_blocks,
+            max_model_len=engine.max_model_len,
+            known_tokens=engine.executor.known_tokens,
+            concurrency=engine.concurrency,
+            workers=engine.workers(),
+            groups=engine.groups(),
+            in_flight_tokens=engine.in_flight_steps() * plan.chunk_tokens,
+        )
+        return start._replace(run=engine.run())
+    except AdapterDrift:
+        raise
+    except Exception as error:
+        interruption.check()
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        if place.filename.startswith(ROOM):
+            raise
+        if isinstance(error, REFUSALS) or place.name == CONFIG_CHECK:
+            return start._replace(refused=str(error).split(". ")[0])
+        return start._replace(died=death_of(error, place))

@@ -1,0 +1,176 @@
+"""What an engine is started with: layers, workers, memory. A plan is data: it is made from a
+number, printed, made smaller, kept in a file and started again."""
+
+from random import Random
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+Kind = Literal["full", "window", "chunked", "mla", "mamba"]
+Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+
+LAYERS_MAX = 24
+
+
+class Layer(Struct, frozen=True, forbid_unknown_fields=True):
+    """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
+    `width` numbers for K, and as many for V (none for MLA); a number has `bytes`. A Mamba layer has
+    a state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
+    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    of a local chunk. `stage` is the pipeline stage that has the layer."""
+
+    kind: Kind
+    block: Count
+    heads: Count = 1
+    width: Count = 4
+    bytes: Literal[1, 2, 4] = 4
+    window: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    padded: bool = False
+    stage: Annotated[int, Meta(ge=0, le=3)] = 0
+
+    @property
+    def content_bytes(self) -> int:
+        """The bytes of a token, of a Mamba layer those of a state."""
+        return self.heads * self.width * self.bytes * (1 if self.kind in ("mla", "mamba") else 2)
+
+    @property
+    def words(self) -> str:
+        """The layer in words."""
+        tokens = f", {self.window} tokens" if self.window else ""
+        padded = ", padded" if self.padded else ""
+        return (
+            f"{self.kind}{tokens} in blocks of {self.block}, {self.content_bytes} bytes a "
+            f"{'state' if self.kind == 'mamba' else 'token'}{padded}, stage {self.stage}"
+        )
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """A start. Each of the pipeline stages has `ranks` workers with equal layers.
+
+    `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
+    tokens needs (the null block included): `need` as a run with plenty of memory showed, or `ample`
+    by a bound that no engine has to exceed. Each worker has the memory of these blocks, and
+    `odd_bytes` more, which are no block; the worker `richer` (counted round) has that of `more`
+    blocks more. With `override`, the number is `num_gpu_blocks_override`, and memory is plenty.
+    With `auto`, vLLM is asked to fit `max_model_len` to the memory."""
+
+    layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
+    max_model_len: Count
+    chunk_tokens: Count
+    answer_tokens: Count = 1
+    ranks: Annotated[int, Meta(ge=1, le=4)] = 1
+    overlaps: bool = False
+    prefix_caching: bool = False
+    hybrid: bool = True
+    layout: str = "LBNHC"
+    counted_from: Literal["need", "ample"] = "need"
+    blocks: Annotated[int, Meta(ge=-64, le=1 << 20)] = 0
+    odd_bytes: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    more: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    richer: Annotated[int, Meta(ge=0, le=15)] = 0
+    override: bool = False
+    auto: bool = False
+
+    @property
+    def stages(self) -> int:
+        """The number of pipeline stages."""
+        return 1 + max((layer.stage for layer in self.layers), default=0)
+
+    def workers(self) -> list[dict[str, Layer]]:
+        """The layers of each worker, by name."""
+        return [
+            {f"layers.{i}": layer for i, layer in enumerate(self.layers) if layer.stage == stage}
+            for stage in range(self.stages)
+            for _ in range(self.ranks)
+        ]
+
+
+def lines(plan: Plan) -> list[str]:
+    """The plan for a reader, a line for each layer."""
+    flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
+    flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
+    from_ = "one request needs" if plan.counted_from == "need" else "is ample"
+    what = "num_gpu_blocks_override is" if plan.override else "memory is for"
+    length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
+    richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
+    return [
+        f"engine: a request has {length}, {plan.answer_tokens} of them answered; "
+        f"{plan.chunk_tokens} tokens a step; {plan.stages} stages of {plan.ranks} workers; "
+        + ", ".join(flags),
+        *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
+        f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}",
+    ]
+
+
+def drawn(seed: int) -> Plan:
+    """The plan of this number. Most have few features: a model of one or two kinds of layers, with
+    pages of one size."""
+    r = Random(seed)
+    block = r.choice((2, 3, 4, 8))
+    shape = {"heads": r.choice((1, 2, 3)), "width": r.choice((4, 6)), "bytes": r.choice((2, 4))}
+    family = r.choice((*("full", "window", "chunked", "mla", "mamba") * 2, "two windows", "three"))
+    own = {
+        "full": ["full"],
+        "mla": ["mla"] if r.random() < 0.5 else ["mla", "window"],
+        "two windows": ["full", "window", "window"],
+        "three": ["full", "window", "mamba"],
+    }.get(family, ["full", family])
+    stages = r.choice((1, 1, 1, 2, 3))
+    windows = {family: r.choice((3, 4, 6, 9)) for family in ("a", "b", "c")}
+    prefix_caching = r.random() < 0.5
+    max_model_len = r.choice((r.randint(5, 24), r.randint(16, 60)))
+    mixed = r.choice(("no", "no", "no", "precision", "heads", "blocks", "odd"))
+    if family == "chunked" and mixed != "no":  # vLLM has no hits in chunks of other blocks
+        prefix_caching = False
+    kinds: list[Layer] = []
+    for index, kind in enumerate(own):
+        sized = dict(shape)
+        if index and mixed == "precision":
+            sized["bytes"] = r.choice((1, 2, 4))
+        if index and mixed == "heads":
+            sized["heads"] = shape["heads"] * r.choice((1, 2))
+        if index and mixed == "odd":
+            sized["width"] = r.choice((5, 7, 10))
+        tokens = block * (2 if index and mixed == "blocks" and r.random() < 0.5 else 1)
+        window = windows["abc"[index]] if kind == "window" else 0
+        if kind == "chunked":  # of whole blocks, as in models
+            window = 2 * tokens * r.choice((1, 2))
+        if kind == "mamba":
+            tokens = tokens if prefix_caching else max_model_len
+            sized["width"] = r.choice((1, 2, sized["width"], 2 * block * sized["width"]))
+        if kind == "mla":
+            sized["heads"] = 1
+        padded = kind == "mamba" and r.random() < 0.7
+        kinds.append(Layer(kind, tokens, **sized, window=window, padded=padded))  # type: ignore
+    counts = [r.choice((1, 1, 2, 2, 3, 4)) for _ in kinds]
+    if stages > 1:
+        counts = [stages * r.choice((1, 2)) for _ in kinds]
+    each = [layer for layer, count in zip(kinds, counts, strict=True) for _ in range(count)]
+    if r.random() < 0.5:
+        r.shuffle(each)
+    seen: dict[Layer, int] = {}
+    layers = []
+    for layer in each:
+        place = seen[layer] = seen.get(layer, -1) + 1
+        stage = place % stages if place < stages or r.random() < 0.7 else r.randrange(stages)
+        layers.append(replace(layer, stage=stage))
+    ample = r.random() < 0.35
+    return Plan(
+        layers=tuple(layers),
+        max_model_len=max_model_len,
+        chunk_tokens=r.choice((4, 8, 16, 16, 64)),
+        answer_tokens=r.randint(1, 3),
+        ranks=r.choice((1, 1, 2)),
+        overlaps=r.random() < 0.3,
+        prefix_caching=prefix_caching,
+        hybrid=r.random() < 0.85,
+        layout=r.choice(("LBNHC", "LBHNC", "BLNHC", "BLHNC")),
+        counted_from="ample" if ample else "need",
+        blocks=r.randint(0, 3) if ample else r.choice((-2, -1, -1, 0, 0, 0, 1, 1, 2, 5, 40)),
+        odd_bytes=r.choice((0, 0, 1, 7, 50)),
+        more=r.choice((0, 0, 1, 3, 100)),
+        richer=r.randrange(4),
+        override=r.random() < 0.2,
+        auto=r.random() < 0.3,
+    )

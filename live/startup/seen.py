@@ -1,0 +1,108 @@
+"""What a start came to, as plain data: nothing of vLLM is in it."""
+
+from typing import NamedTuple
+
+from kvproof.live.startup.plan import Layer, Plan
+from kvproof.model.state import Death
+
+
+class Pages(NamedTuple):
+    """Where the pages of a layer are: the page of block b begins at byte `start + b * stride` of a
+    buffer, and has `size` bytes."""
+
+    layer: str
+    buffer: int
+    start: int
+    stride: int
+    size: int
+
+
+class Group(NamedTuple):
+    """A cache group: what its block table keeps (the kind of its specs), the tokens of a block, and
+    the tokens of its window or chunk (0 where all are kept). `layers` are those of the worker, or
+    of all of the model."""
+
+    kind: str
+    block: int
+    window: int
+    layers: tuple[str, ...]
+
+
+class Worker(NamedTuple):
+    """A worker: its layers, the memory that it reports, and what it has to allocate."""
+
+    layers: dict[str, Layer]
+    memory_bytes: int
+    num_blocks: int
+    groups: tuple[Group, ...]
+    buffers: tuple[int, ...]
+    pages: tuple[Pages, ...]
+
+    @property
+    def block_bytes(self) -> int:
+        """The bytes of a block."""
+        return sum(self.buffers) // max(self.num_blocks, 1)
+
+
+class Run(NamedTuple):
+    """A request of `tokens` tokens, alone on the engine that was started. `held_max` is the largest
+    number of blocks that it held after a step was scheduled. Where it does not end, `computed` says
+    how far it came."""
+
+    tokens: int
+    ended: bool
+    held_max: int
+    computed: int
+
+
+class Start(NamedTuple):
+    """A start. `blocks` are those that the memory of every worker has room for, or those of
+    `num_gpu_blocks_override`; None in the first start of a plan, which has plenty of memory.
+
+    Either it is `refused`, with these words, or it `died`, or there are workers. `groups` are those
+    of the first start; in one of an accepted start, those of the scheduler. `known_tokens` is the
+    new maximum length that the workers receive, `concurrency` how many longest requests are
+    reported to fit. `lacks` is the number of blocks without which the request does not end."""
+
+    plan: Plan
+    blocks: int | None
+    groups: tuple[Group, ...] = ()
+    in_flight_tokens: int = 0
+    refused: str = ""
+    died: Death | None = None
+    num_blocks: int = 0
+    max_model_len: int = 0
+    known_tokens: int | None = None
+    concurrency: float | None = None
+    workers: tuple[Worker, ...] = ()
+    run: Run | None = None
+    lacks: int = 0
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the engine was started."""
+        return not (self.refused or self.died)
+
+    @property
+    def enough_blocks(self) -> int:
+        """With so many blocks, a request of the largest length fits."""
+        return self.enough_for(self.plan.max_model_len)
+
+    def enough_for(self, tokens: int) -> int:
+        """With so many blocks, the null block included, one request of so many tokens fits: no
+        engine has to take more. Each group has the blocks of its tokens, a window not more than
+        those of its window and of the steps in flight; two more for what is not aligned. Four
+        states are enough for Mamba."""
+        return 1 + sum(_enough(group, tokens, self.in_flight_tokens) for group in self.groups)
+
+
+def cdiv(count: int, size: int) -> int:
+    """How many of this size are needed."""
+    return -(-count // size)
+
+
+def _enough(group: Group, tokens: int, in_flight_tokens: int) -> int:
+    if group.kind == "mamba":
+        return 4
+    kept = min(tokens, group.window + in_flight_tokens) if group.window else tokens
+    return cdiv(kept, group.block) + 2

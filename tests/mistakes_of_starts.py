@@ -1,0 +1,162 @@
+"""Mistakes of a start-up, planted in real vLLM, and the rule that finds each."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.mistakes_of_steps import rewritten
+
+Patch = pytest.MonkeyPatch
+UTILS = "vllm.v1.core.kv_cache_utils"
+CORE = "vllm.v1.engine.core"
+
+
+def _named(place: str) -> Callable[..., Any]:
+    from importlib import import_module
+
+    module, name = place.rsplit(".", 1)
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found
+
+
+def _line(old: str, new: str) -> Callable[[Patch], None]:
+    """Another line in `get_kv_cache_configs`."""
+
+    def plant(patch: Patch) -> None:
+        wrong = rewritten(_named(f"{UTILS}.get_kv_cache_configs"), old, new)
+        patch.setattr(f"{UTILS}.get_kv_cache_configs", wrong)
+        patch.setattr(f"{CORE}.get_kv_cache_configs", wrong)
+
+    return plant
+
+
+def _around(place: str, wrong: Callable[..., Any]) -> Callable[[Patch], None]:
+    """Another function, which is given the right one first."""
+
+    def plant(patch: Patch) -> None:
+        right = _named(place)
+        patch.setattr(place, lambda *given: wrong(right, *given))
+
+    return plant
+
+
+def _first_group(right: Any, config: Any, groups: Any) -> Any:
+    return right(config, groups[:1])
+
+
+def _half_the_stride(right: Any, config: Any, groups: Any, memory: int) -> Any:
+    made = right(config, groups, memory)
+    for tensor in made.kv_cache_tensors:
+        tensor.block_stride //= 2
+    return made
+
+
+def _foreign_layer(right: Any, config: Any, groups: Any, memory: int) -> Any:
+    made = right(config, groups, memory)
+    made.kv_cache_tensors[0].layers = [*made.kv_cache_tensors[0].layers, "layers.99"]
+    return made
+
+
+def _smaller_window(right: Any, config: Any, layers: Any) -> Any:
+    groups = right(config, layers)
+    for group in groups:
+        if hasattr(group.kv_cache_spec, "sliding_window") and group.kv_cache_spec.sliding_window:
+            spec = group.kv_cache_spec
+            group.kv_cache_spec = dataclasses.replace(spec, sliding_window=spec.sliding_window - 1)
+    return groups
+
+
+def _no_step_in_flight(patch: Patch) -> None:
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec as Spec
+
+    right = Spec.max_admission_blocks_per_request
+
+    def counted(self: Any, *, max_model_len: int, **_: int) -> int:
+        return right(self, 0, max_model_len)
+
+    patch.setattr(Spec, "max_admission_blocks_per_request", counted)
+
+
+MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "the null block is not counted": (
+        _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
+        "admitted_length_is_served",
+    ),
+    "one group is counted (vllm#36030)": (
+        _around(f"{UTILS}._max_memory_usage_bytes_from_groups", _first_group),
+        "admitted_length_is_served",
+    ),
+    "the steps in flight are not counted (vllm#40946)": (
+        _no_step_in_flight,
+        "admitted_length_is_served",
+    ),
+    "the richest worker decides": (
+        _line("min_num_blocks = min(", "min_num_blocks = max("),
+        "memory_is_not_exceeded",
+    ),
+    "each worker keeps its number": (
+        _line("if kv_cache_config.num_blocks == min_num_blocks:", "if True:"),
+        "start_up_survives",
+    ),
+    "the override is ignored in the number": (
+        _around(f"{UTILS}.may_override_num_blocks", lambda _right, _config, blocks: blocks * 2),
+        "override_is_the_number",
+    ),
+    "a block is smaller than its pages": (
+        _around(f"{UTILS}._get_kv_cache_bytes_per_block", lambda right, *a: right(*a) - 4),
+        "pages_lie_apart",
+    ),
+    "pages are too near": (
+        _around(f"{UTILS}.get_kv_cache_config_from_groups", _half_the_stride),
+        "page_holds_its_block",
+    ),
+    "a layer of another worker": (
+        _around(f"{UTILS}.get_kv_cache_config_from_groups", _foreign_layer),
+        "pages_are_of_own_layers",
+    ),
+    "half of the memory is used": (
+        _around(
+            f"{UTILS}.get_kv_cache_config_from_groups",
+            lambda right, config, groups, memory: right(config, groups, memory // 2),
+        ),
+        "memory_becomes_blocks",
+    ),
+    "a window is smaller": (
+        _around(f"{UTILS}.get_kv_cache_groups", _smaller_window),
+        "layer_keeps_what_it_reads",
+    ),
+    "all stages are counted for each (vllm#33698)": (
+        _around(f"{UTILS}._max_memory_usage_bytes_from_groups", lambda right, *a: 2 * right(*a)),
+        "enough_memory_is_accepted",
+    ),
+    "the first worker decides on the length": (
+        _around(
+            f"{UTILS}._auto_fit_max_model_len",
+            lambda right, config, groups, memory: right(config, groups[-1:], [max(memory)]),
+        ),
+        "enough_memory_is_accepted",
+    ),
+    "workers are not told the length": (
+        lambda patch: patch.setattr(f"{CORE}.EngineCore.collective_rpc", lambda *_, **__: None),
+        "workers_know_the_length",
+    ),
+    "the concurrency of one group (vllm#48317)": (
+        _around(
+            f"{UTILS}.get_max_concurrency_for_kv_cache_config",
+            lambda right, config, made: right(
+                config, dataclasses.replace(made, kv_cache_groups=made.kv_cache_groups[:1])
+            ),
+        ),
+        "concurrency_is_what_fits",
+    ),
+    "the scheduler gives out a block more": (
+        _around(
+            f"{CORE}.generate_scheduler_kv_cache_config",
+            lambda right, made: dataclasses.replace(right(made), num_blocks=made[0].num_blocks + 1),
+        ),
+        "blocks_are_the_same_everywhere",
+    ),
+}
+"""How each mistake is planted, and the rule that finds it."""

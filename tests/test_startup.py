@@ -1,0 +1,171 @@
+"""The start-up of real vLLM on drawn layers, workers and memory, and what the rules say of it."""
+
+import importlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.cli.pull_request import starting
+from kvproof.live.startup.contract.rules import RULES, broken
+from kvproof.live.startup.plan import Plan, drawn, lines
+from kvproof.model.errors import AdapterDrift
+from kvproof.strategies.difference.result import Result
+from kvproof.strategies.difference.workload import Start, Starts, Workload
+from tests import fake_sides
+from tests.fake_sides import FakeSide
+from tests.mistakes_of_starts import MISTAKES
+
+IN_0_32 = {"pages_are_of_own_layers", "start_up_survives"}
+"""What the installed release breaks, with pages of several sizes on several stages."""
+
+
+def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
+    for number in range(200):
+        plan = drawn(number)
+        assert plan == drawn(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        assert len(lines(plan)) == len(plan.layers) + 2
+        assert all(plan.workers())
+    kinds = {layer.kind for number in range(60) for layer in drawn(number).layers}
+    assert kinds == {"full", "window", "chunked", "mla", "mamba"}
+
+
+def test_a_start_without_a_layer_is_a_part_shorter() -> None:
+    run = Start("s", msgspec.json.decode(msgspec.json.encode(drawn(3))))
+    assert run.without(0, 1).parts == run.parts[1:]
+    assert msgspec.json.decode(msgspec.json.encode(run), type=Workload) == run
+
+
+def test_every_rule_has_a_mistake() -> None:
+    assert {rule for _, rule in MISTAKES.values()} == {*RULES}
+
+
+def starts() -> Callable[..., list[starting.Seen]]:
+    pytest.importorskip("vllm")
+    return starting.started
+
+
+@pytest.mark.live
+def test_starts_of_the_installed_release_keep_the_rules() -> None:
+    seen, came = starts(), Counter[str]()
+    for number in range(200):
+        for start in seen(drawn(number)):
+            came["refused" if start.refused else "accepted"] += 1
+            came["served"] += bool(start.run and start.run.ended)
+            assert {each.invariant for each in broken(start)} <= IN_0_32, lines(drawn(number))
+    assert came["served"] >= 280
+    assert came["refused"] >= 30
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = starts()
+    seen(drawn(0))
+    plant, rule = MISTAKES[mistake]
+    plant(monkeypatch)
+    for number in range(120):
+        if rule in {each.invariant for start in seen(drawn(number)) for each in broken(start)}:
+            return
+    pytest.fail(f"120 starts do not break {rule}")
+
+
+class StartSide(FakeSide):
+    """A side with this mistake in its start-up."""
+
+    ALONE = Lock()
+
+    def __init__(self, mistake: str = "") -> None:
+        super().__init__(self._started)
+        self.mistake = mistake
+        self.place: int | None = None
+
+    def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
+        self.place = place
+        return super().drive(runs, place=place, **more)
+
+    def _started(self, workload: Workload) -> Result:
+        assert isinstance(workload, Start | Starts)
+        with self.ALONE, pytest.MonkeyPatch.context() as patch:
+            if self.mistake:
+                MISTAKES[self.mistake][0](patch)
+            return starting.driven(workload, self.place)
+
+
+@pytest.mark.live
+def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
+    starts()
+    name = "one group is counted (vllm#36030)"
+    for sides in ((StartSide(), StartSide(name)), (StartSide(name), StartSide())):
+        with fake_sides.compared(*sides) as both:
+            both.drive([Starts("starts", 0, 40)])
+            both.confirm(["starts"])
+            if sides[1].mistake:
+                assert {each.found.signature.check for each in both.introduced} == {
+                    "admitted_length_is_served"
+                }
+                again = both.introduced[0].found.plan
+                assert isinstance(again, Start)
+                assert starting.in_words(again)
+            else:
+                assert not both.introduced
+                kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
+                assert ("mended", "admitted_length_is_served") in kinds
+
+
+def _asks_for_more(self: Any, _config: Any) -> None:
+    self.model_executor.get_something_new()[0]
+
+
+def _has_more(self: Any, _config: Any) -> None:
+    print(self.something_new)
+
+
+def _dies(*_: Any) -> None:
+    raise RuntimeError("of a setting that is missing")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("wrong", [_asks_for_more, _has_more, _dies])
+def test_a_start_up_that_kvproof_does_not_know_is_no_defect(
+    wrong: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts()
+    core = importlib.import_module("vllm.v1.engine.core").EngineCore
+    monkeypatch.setattr(core, "_initialize_kv_caches", wrong)
+    with pytest.raises(AdapterDrift, match=r"something_new|No engine of this vLLM starts"):
+        starting.driven(Starts("starts", 0, 5))
+
+
+@pytest.mark.live
+def test_a_plan_is_started_again_by_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any, as_json: Any
+) -> None:
+    seen = starts()
+    plant, rule = MISTAKES["half of the memory is used"]
+    plant(monkeypatch)
+    wrong = next(
+        plan
+        for plan in map(drawn, range(120))
+        if rule in {each.invariant for start in seen(plan) for each in broken(start)}
+    )
+    path, words = starting.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)
+    assert words == tuple(lines(wrong))
+    code, said, _ = run("replay", str(path))
+    assert (code, "VIOLATED: " in said, "memory_becomes_blocks, " in said) == (1, True, True)
+    monkeypatch.undo()
+    code, output = as_json("replay", str(path))
+    assert (code, output["verdict"], output["machine"]) == (0, "SAMPLED", "live")
+
+
+def test_a_file_without_a_plan_is_refused(tmp_path: Path, run: Any) -> None:
+    path = tmp_path / "plan.json"
+    for text in ("", "{}", '{"layers": []}', '{"layers": [{"kind": "odd"}]}'):
+        path.write_text(text)
+        code, _, error = run("replay", str(path))
+        assert (code, " Use " in " ".join(error.split())) == (2, True)
