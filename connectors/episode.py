@@ -42,6 +42,8 @@ from kvproof.connectors.plan import (
     Step,
     Submit,
 )
+from kvproof.live.contract.features import KIT
+from kvproof.live.contract_check import check
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
@@ -83,7 +85,9 @@ class Subject:
 
     @property
     def kind(self) -> type:
-        """The class. Raises UsageError if there is none of this name."""
+        """The class. Raises UsageError if there is none of this name, and AdapterDrift if this vLLM
+        lacks something that the kit needs."""
+        check().require([KIT])
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
@@ -174,7 +178,9 @@ class Result:
 
 
 def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
-    """Play a plan on a new engine with a new connector. `note` is called after each action."""
+    """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
+    AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
+    check().require([KIT])
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))

@@ -29,5 +29,4 @@ STORE = {
 SHOWN = Shown(
     look,
     {"E": ("full", {"num_gpu_blocks_override": 40, "kv_transfer_config": STORE})},
-    named=("engine_survives",),
 )
