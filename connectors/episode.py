@@ -53,8 +53,9 @@ from kvproof.model.finding import Finding
 class Subject:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
-    that was computed, and never forgets it. `forgets` says that what is behind it may lose all that
-    it has at any time, and fail: files in `{tmp}`, or a Mooncake store."""
+    that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
+    behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
+    store."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -227,5 +228,7 @@ def _act(engine: Engine, memory: Memory, action: Action) -> None:
         engine.drain()
     elif isinstance(action, Forget):
         memory.forget()
+        engine.loses()
     elif isinstance(action, Fail):
         memory.fail(action.times, action.raises)
+        engine.loses()

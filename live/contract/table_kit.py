@@ -78,7 +78,7 @@ ENTRIES = entries(
     (f"{REQUEST}:Request(lora_request)", "a request with a LoRA adapter"),
     ("vllm.lora.request:LoRARequest", "a LoRA adapter"),
     *(
-        (f"{OUTPUTS}:KVConnectorOutput({name})", "the report of a worker")
+        (f"{OUTPUTS}:KVConnectorOutput.{name}", "the report of a worker")
         for name in ("finished_sending", "finished_recving", "invalid_block_ids")
     ),
 )
