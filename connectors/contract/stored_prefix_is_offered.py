@@ -31,6 +31,6 @@ RULE = Rule(
     origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
     severity=Severity.LOST_PERFORMANCE,
     counts="prompts that came again",
-    otherwise="it does not say that it keeps each prompt",
+    otherwise="it does not say that it keeps each prompt, or none came again",
     judge=judge,
 )
