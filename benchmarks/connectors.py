@@ -37,19 +37,19 @@ LOOKED_AT = {
     "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
     "whole prompt, the file those of the first chunk, so the engine dies in "
     "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
-    "more computed tokens gets a negative number.",
+    "more computed tokens gets a negative number; no harm of it was seen on an engine. It loads "
+    "another file than it looked up: `findings/example_loads_another_file`.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector, `connector_survives`": "A forced reset "
     "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
     "step names them in `preempted_req_ids` and admits them again, with a load. "
     "`build_connector_meta` then asserts that the jobs of a preempted request are stores, and the "
-    "engine dies. Rare: not in the episodes of this table, found in others, and pinned in "
-    "`tests/connectors/test_shipped.py`.",
+    "engine dies. Mended in 0.33.0: `findings/forced_reset_ends_offloading`.",
     "MooncakeStoreConnector, `every_request_ends` and `connector_survives`": "The same step: "
     "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
     "also if it was admitted again. The load is never begun and the request waits for ever, or its "
-    "state is missing and the engine dies.",
+    "state is missing and the engine dies: `findings/forced_reset_loses_mooncake_load`.",
     "OffloadingConnector with files, `reset_forgets`": "Wanted by vLLM: the comment of "
     "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
     "although the call answers that the cache was reset.",

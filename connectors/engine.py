@@ -61,6 +61,8 @@ class Engine:
         self.dead = False
         self.arrived = self.steps = 0
         self.forgot = self.forgets = False
+        self.ended: dict[str, tuple[str, str]] = {}
+        self.spoiled: set[str] = set()
         self.computed: set[tuple[str, str]] = set()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
@@ -100,6 +102,7 @@ class Engine:
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.computed.clear()
+            self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)
         self.forgot = idle and connector and self.forgets
 
@@ -130,6 +133,8 @@ class Engine:
         scheduled and executed, and where steps do not overlap its output arrives at once."""
         if not self.dead and self.scheduler.has_requests():
             self._call(self._step)
+        else:
+            self._settle()
 
     def deliver(self) -> None:
         """The output of the oldest step in flight arrives at the scheduler."""
@@ -152,6 +157,7 @@ class Engine:
                 return
         if self.dead:
             return
+        self._settle()
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -240,9 +246,24 @@ class Engine:
             inside = any(frame.filename == home for frame in frames)
             self.facts.append(Died(death_of(error, frames[-1]), inside))
 
+    def loses(self) -> None:
+        """The memory behind the connector fails: nothing is expected of it from now on."""
+        self.keeps_prompts = False
+
+    def _settle(self) -> None:
+        """The engine has nothing to do: what ended before is stored by now, unless the connector's
+        cache was emptied while it ran."""
+        if not (self.queue or self.scheduler.has_requests()):
+            kept = (each for name, each in self.ended.items() if name not in self.spoiled)
+            self.computed.update(kept)
+            self.ended.clear()
+
     def _note_missed(self, request: Any, offered: int) -> None:
-        """Note an offer that is shorter than what an ended request had in common with this one: of
-        its prompt, the whole blocks, but for the last token, which must be computed."""
+        """Note an offer that is shorter than what a settled request had in common with this one: of
+        its prompt, the whole blocks, but for the last token, which must be computed. Only where all
+        groups have full attention: of others, a connector need not keep each block."""
+        if any(group.kind != "full" for group in self.cfg.groups):
+            return
         name, size = request.request_id, max(self.cfg.block_sizes)
         prompt, beside = self.owners.prompts[name], self.owners.beside[name]
         alike = (other for each, other in self.computed if each == beside)
@@ -288,7 +309,7 @@ class Engine:
                 answer = finish(request, blocks)
                 if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
                     name = request.request_id
-                    self.computed.add((self.owners.beside[name], self.owners.prompts[name]))
+                    self.ended[name] = self.owners.beside[name], self.owners.prompts[name]
                 if answer[0]:
                     self.facts.append(Kept(request.request_id))
                 return answer

@@ -42,6 +42,8 @@ from kvproof.connectors.plan import (
     Step,
     Submit,
 )
+from kvproof.live.contract.features import KIT
+from kvproof.live.contract_check import check
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
@@ -51,8 +53,9 @@ from kvproof.model.finding import Finding
 class Subject:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
-    that was computed, and never forgets it. `forgets` says that what is behind it may lose all that
-    it has at any time, and fail: files in `{tmp}`, or a Mooncake store."""
+    that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
+    behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
+    store."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -83,7 +86,9 @@ class Subject:
 
     @property
     def kind(self) -> type:
-        """The class. Raises UsageError if there is none of this name."""
+        """The class. Raises UsageError if there is none of this name, and AdapterDrift if this vLLM
+        lacks something that the kit needs."""
+        check().require([KIT])
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
@@ -174,7 +179,9 @@ class Result:
 
 
 def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
-    """Play a plan on a new engine with a new connector. `note` is called after each action."""
+    """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
+    AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
+    check().require([KIT])
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
@@ -221,5 +228,7 @@ def _act(engine: Engine, memory: Memory, action: Action) -> None:
         engine.drain()
     elif isinstance(action, Forget):
         memory.forget()
+        engine.loses()
     elif isinstance(action, Fail):
         memory.fail(action.times, action.raises)
+        engine.loses()

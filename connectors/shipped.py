@@ -42,9 +42,12 @@ FILES = Subject(
     },
     forgets=True,
 )
+ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
+"""Room for more prompts than an episode has, so that none is forgotten."""
 SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
-MOONCAKE = Subject("MooncakeStoreConnector", forgets=True)
+SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True)
+MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
@@ -56,8 +59,10 @@ SHIPPED: dict[str, Shipped] = {
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
+    "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_OFFLOADING),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
+    "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),

@@ -50,6 +50,11 @@ TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """The NIXL setting for transfers in both directions, for any number of tokens."""
 POOL_BYTES_MAX = 2**30
 """Room for the tensors of a pool, in bytes; the number of blocks says what is taken."""
+LAID_OUT = (
+    "vllm.v1.core.kv_cache_planning:get_kv_cache_config_from_groups",
+    "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
+)
+"""The function that lays KV caches out, newest release first."""
 HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""
 
@@ -114,8 +119,7 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
     layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
-    home, name = "vllm.v1.core", "get_kv_cache_config_from_groups"
-    laid = adapt.first([f"{home}.kv_cache_planning:{name}", f"{home}.kv_cache_utils:{name}"])
+    laid = adapt.first(LAID_OUT)
     cache = vllm_config.cache_config
     if hasattr(cache, "kv_cache_layout"):
         common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
@@ -140,10 +144,9 @@ def supports_groups(transfer: Any) -> bool:
 
 def required_layout(vllm_config: VllmConfig) -> str | None:
     """The layout of the KV caches that the connector needs; None if any will do."""
-    import vllm.distributed.kv_transfer.kv_connector.factory as home
+    from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
-    factory = home.KVConnectorFactory
-    kind: Any = factory.get_connector_class(vllm_config.kv_transfer_config)
+    kind: Any = KVConnectorFactory.get_connector_class(vllm_config.kv_transfer_config)
     layout: str | None = kind.get_required_kvcache_layout(vllm_config)
     return layout
 

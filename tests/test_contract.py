@@ -5,7 +5,9 @@ Entries are taken out of the real vLLM, as a release would that renamed them.
 
 import ast
 import json
+import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,18 +57,23 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("watching", "functions")
+APART = ("connector kit", "watching", "functions")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
 """What every vLLM has that these tests run on."""
 
 LIVE = Path(samples.__file__).parent
+KIT = LIVE.parent / "connectors"
+REPLACES = KIT / "device" / "replaced.py"
 ROOTS = {
     *("scheduler", "live", "manager", "coordinator", "pool", "block_pool", "publisher"),
     *("connector", "connector_scheduler", "producer", "output", "meta", "request_status"),
 }
 """What files of the adapter call objects of vLLM."""
+
+OF_KIT = {"calls", "moved", "kv_cache_config", "vllm_config"}
+"""What files of the connector kit call other ones."""
 
 NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
 """Python's names, and those of our own connector."""
@@ -90,7 +97,7 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) 
 
 
 def test_every_feature_of_a_cluster_is_shown_by_a_preset() -> None:
-    assert [*SHOWN_BY, "watching", "functions"] == list(FEATURES)
+    assert [*SHOWN_BY, *APART] == list(FEATURES)
     for feature, preset in SHOWN_BY.items():
         assert feature in used_by(CLUSTERS[preset])
 
@@ -110,6 +117,8 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
         remove(entry, patch)
         if entry.feature == "functions":
             said = called_without()
+        elif entry.feature == "connector kit":
+            said = played_without(capsys)
         elif entry.feature == "watching":
             said = watched_without()
         else:
@@ -169,6 +178,15 @@ def called_without() -> str:
     return str(raised.value)
 
 
+def played_without(capsys: pytest.CaptureFixture[str]) -> str:
+    """The connector kit does not fit."""
+    command = ["connector", "tests.connectors.store:Store", "--examples", "1", "--json"]
+    assert main(command) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == "UNKNOWN"
+    return str(said["reason"])
+
+
 def watched_without() -> str:
     """Only the watcher does not fit."""
     from kvproof.live.watch.watching import Watching
@@ -181,41 +199,79 @@ def watched_without() -> str:
     return "\n".join(said)
 
 
+NAMED = re.compile(r"vllm(\.\w+)*:\w+")
+
+
 def imported(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    """What a file imports of vLLM, as `module:name`: the names of a module that it imports whole,
+    and those that it names in a text, are those that it asks of the module."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    whole: dict[str, str] = {}
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vllm":
             yield from (f"{node.module}:{alias.name}" for alias in node.names)
+            names = ((a.asname or a.name, f"{node.module}.{a.name}") for a in node.names)
+            whole |= {name: module for name, module in names if is_module(module)}
+        elif isinstance(node, ast.Import):
+            whole |= {a.asname: a.name for a in node.names if a.asname and "vllm." in a.name}
+        elif isinstance(node, ast.Assign) and "import_module('vllm." in ast.unparse(node):
+            whole[ast.unparse(node.targets[0])] = ast.unparse(node.value).split("'")[1]
+        elif isinstance(node, ast.Constant) and NAMED.fullmatch(str(node.value)):
+            yield str(node.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and (module := whole.get(ast.unparse(node.value))):
+            yield f"{module}:{node.attr}"
+
+
+def is_module(name: str) -> bool:
+    """Whether a module has this name."""
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def test_whatever_is_imported_of_vllm_is_in_the_contract() -> None:
+    """What the kit replaces for the time of a run is listed in `device/replaced.py`."""
     places = [place for entry in TABLE for place in entry.places]
     known = {f"{place.module}:{place.names[0]}" for place in places if place.names}
     known |= {":".join(place.module.rsplit(".", 1)) for place in places if place.module}
-    files = [*LIVE.rglob("*.py")]
+    files = [*LIVE.rglob("*.py"), *(file for file in KIT.rglob("*.py") if file != REPLACES)]
     found = {name for file in files for name in imported(file)}
     assert len(found) > 20
     assert found - known == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("import vllm.config as home\nhome.Other", "vllm.config:Other"),
+        ("from vllm.v1 import outputs as home\nhome.Other()", "vllm.v1.outputs:Other"),
+        ("home = importlib.import_module('vllm.config')\nhome.Other", "vllm.config:Other"),
+        ("PLACE = 'vllm.config:Other'", "vllm.config:Other"),
+    ],
+)
+def test_a_name_by_another_name_is_seen(text: str, name: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.py"
+    file.write_text(text, encoding="utf-8")
+    assert name in set(imported(file))
 
 
 def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     """Attributes of schedulers and their parts, read where no object is the adapter's own."""
     places = [place for entry in TABLE for place in entry.places]
     known = {p.mentioned or p.known_as or p.names[-1] for p in places if p.names}
-    for file in (
-        "view.py",
-        "recorder.py",
-        "listener.py",
-        "node.py",
-        "machine.py",
-        "pull.py",
-        "push.py",
-        *(path.relative_to(LIVE).as_posix() for path in (LIVE / "watch").rglob("*.py")),
-    ):
-        tree = ast.parse((LIVE / file).read_text(encoding="utf-8"))
+    adapter = ("view", "recorder", "listener", "node", "machine", "pull", "push")
+    kit = ("engine", "owners", "worker", "caches", "allocated")
+    files = {LIVE / f"{name}.py": ROOTS for name in adapter}
+    files |= dict.fromkeys((LIVE / "watch").rglob("*.py"), ROOTS)
+    files |= {KIT / f"{name}.py": ROOTS | OF_KIT for name in kit}
+    for file, roots in files.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
         used = {
             node.attr
             for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and ROOTS & set(chain(node))
+            if isinstance(node, ast.Attribute) and roots & set(chain(node))
         }
         assert used - known - NOT_OF_VLLM == set(), file
 

@@ -1,6 +1,7 @@
 """A store is there so that a prompt is not computed twice. This rule is asked only of a connector
-whose author says that it keeps every whole block of an ended prompt: then the same prompt, after
-the engine's own cache was emptied, is offered (vllm#48596, vllm#48911, vllm#46865)."""
+whose author says that it keeps every whole block of an ended prompt: then the same prompt is
+offered once the engine had nothing more to do (vllm#48596, vllm#46865). It is asked where all
+groups have full attention, and until what is behind the connector fails."""
 
 from collections.abc import Iterator
 
@@ -30,6 +31,6 @@ RULE = Rule(
     origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
     severity=Severity.LOST_PERFORMANCE,
     counts="prompts that came again",
-    otherwise="it does not say that it keeps each prompt",
+    otherwise="it does not say that it keeps each prompt, or none came again",
     judge=judge,
 )

@@ -7,6 +7,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.features import registry
 
 CORE = "core"
+KIT = "connector kit"
 
 
 class Feature(NamedTuple):
@@ -51,6 +52,10 @@ FEATURES = {
     "pull": Feature("D reads from P over NIXL", ("P/D",)),
     "push": Feature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
     "turns": Feature("the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"),
+    KIT: Feature(
+        "any KV connector, with a worker of the kit",
+        ("connector", "windows", "states", "async", "aborts", "resets"),
+    ),
     "watching": Feature("a running engine is watched", drives=False),
     "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
 }

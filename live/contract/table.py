@@ -5,7 +5,13 @@ An entry has its place (see `entry`), its purpose and its feature.
 
 from collections.abc import Iterator
 
-from kvproof.live.contract import table_core, table_features, table_transfers, table_watch
+from kvproof.live.contract import (
+    table_core,
+    table_features,
+    table_kit,
+    table_transfers,
+    table_watch,
+)
 from kvproof.live.contract.entry import Entry, Place
 from kvproof.live.contract.features import FEATURES
 
@@ -13,6 +19,7 @@ _THINGS = (
     *table_core.ENTRIES,
     *table_features.ENTRIES,
     *table_transfers.ENTRIES,
+    *table_kit.ENTRIES,
     *table_watch.ENTRIES,
 )
 

@@ -1,0 +1,86 @@
+"""The contract: the symbols that the connector kit needs, beside those of one engine."""
+
+from kvproof.live.contract.entry import entries
+from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, SPECS
+from kvproof.live.contract.table_transfers import BASE
+
+TRANSFER = "vllm.distributed.kv_transfer"
+FACTORY = f"{TRANSFER}.kv_connector.factory"
+CALLS = "vllm.v1.worker.gpu.kv_connector:ActiveKVConnector"
+PAUSE = "vllm.v1.core.sched.interface:PauseState"
+PLANNED = "get_kv_cache_config_from_groups"
+OLDER = f"!{OUTPUTS}:KVConnectorOutput(failed_recving)"
+"""Releases before 0.32."""
+
+ENTRIES = entries(
+    "connector kit",
+    (f"{FACTORY}:KVConnectorFactory", "the connector under test"),
+    *(
+        (f"{FACTORY}:KVConnectorFactory.{name}", "the connector under test")
+        for name in ("create_connector", "get_connector_class", "get_connector_class_by_name")
+    ),
+    (
+        f"{FACTORY}:KVConnectorFactory.supports_hma_config | {FACTORY}:supports_hma",
+        "whether it supports several cache groups",
+    ),
+    (f"{BASE}:KVConnectorBase_V1", "its base class"),
+    *(
+        (f"{BASE}:KVConnectorBase_V1.{name}", "the kit listens to it, or calls it")
+        for name in (
+            *("get_required_kvcache_layout", "get_num_new_matched_tokens"),
+            *("update_state_after_alloc", "request_finished", "reset_cache", "shutdown"),
+            *("wait_for_layer_load", "save_kv_layer"),
+        )
+    ),
+    (f"{BASE}:KVConnectorRole.WORKER", "the side of the worker"),
+    (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a class that is not registered"),
+    (f"{TRANSFER}.kv_transfer_state:_KV_CONNECTOR_AGENT", "where vLLM finds the worker's side"),
+    (CALLS, "the calls of a model runner"),
+    *((f"{CALLS}.{name}", "the calls of a model runner") for name in ("pre_forward", "no_forward")),
+    (f"{CALLS}.post_forward", "the end of a step"),
+    (f"{CALLS}.finish_forward | {OLDER}", "the end of a step; older releases have one call less"),
+    ("vllm.forward_context:set_forward_context", "what a connector sees of a step"),
+    (
+        "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",
+        "the layers that a connector sees",
+    ),
+    ("vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend", "the layers' backend"),
+    (f"{CONFIG}:VllmConfig.compilation_config", "where the layers are listed"),
+    (f"{CONFIG}:CompilationConfig.static_forward_context", "where the layers are listed"),
+    (
+        f"vllm.v1.core.kv_cache_planning:{PLANNED} | vllm.v1.core.kv_cache_utils:{PLANNED}",
+        "the tensors of the KV caches",
+    ),
+    (
+        f"vllm.v1.worker.utils:allocate_kv_cache | {OLDER}",
+        "the KV caches; in older releases each tensor has memory of its own",
+    ),
+    (
+        f"{CONFIG}:CacheConfig.get_resolved_kv_cache_layout | {OLDER}",
+        "the order of their dimensions; older releases know one",
+    ),
+    (f"{CONFIG}:CacheConfig.num_gpu_blocks_override", "the size of the pool"),
+    (f"{CONFIG}:VllmConfig.cache_config", "the size of the pool"),
+    ("KVCacheConfig.kv_cache_groups", "the groups"),
+    ("KVCacheConfig.kv_cache_tensors", "the tensors of the KV caches"),
+    ("KVCacheGroupSpec.kv_cache_spec", "the groups"),
+    ("KVCacheGroupSpec.layer_names", "the layers of a group"),
+    (f"{SPECS}:FullAttentionSpec.page_size_bytes", "the size of a block in bytes"),
+    ("Scheduler.vllm_config", "the config of the worker"),
+    ("Scheduler.kv_cache_config", "the KV caches of the worker"),
+    ("Scheduler.has_requests", "whether the engine goes on"),
+    ("Scheduler.set_pause_state", "an engine is paused"),
+    *((f"{PAUSE}.{name}", "a pause") for name in ("PAUSED_NEW", "PAUSED_ALL", "UNPAUSED")),
+    ("Scheduler.reset_prefix_cache(reset_connector)", "the connector's cache is reset"),
+    ("Request.num_tokens", "the tokens of a request"),
+    ("Request.sampling_params", "a request that reads no cache"),
+    ("Request.skip_reading_prefix_cache", "a request that reads no cache"),
+    ("vllm.sampling_params:SamplingParams.skip_reading_prefix_cache", "the same"),
+    (f"{REQUEST}:Request(cache_salt)", "a request with a cache salt"),
+    (f"{REQUEST}:Request(lora_request)", "a request with a LoRA adapter"),
+    ("vllm.lora.request:LoRARequest", "a LoRA adapter"),
+    *(
+        (f"{OUTPUTS}:KVConnectorOutput.{name}", "the report of a worker")
+        for name in ("finished_sending", "finished_recving", "invalid_block_ids")
+    ),
+)

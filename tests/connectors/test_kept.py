@@ -1,0 +1,114 @@
+"""Lost performance in the connectors that vLLM ships: a block that is not stored, or not found."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler,
+)
+from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
+from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
+
+from kvproof.connectors import compared
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import Drain, Forget, Plan, Reset, Submit
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import Engine, Group
+from kvproof.strategies.difference.workload import Plays
+
+pytestmark = pytest.mark.live
+
+RULE = "stored_prefix_is_offered"
+PLANS = 15
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def last_block_is_not_stored(patch: pytest.MonkeyPatch) -> None:
+    stored: Any = CPUOffloadingManager.prepare_store
+
+    def fewer(self: Any, keys: Any, *more: Any) -> Any:
+        return stored(self, list(keys)[:-1], *more)
+
+    patch.setattr(CPUOffloadingManager, "prepare_store", fewer)
+
+
+def look_up_ends_a_block_early(patch: pytest.MonkeyPatch) -> None:
+    look_up: Any = OffloadingConnectorScheduler._lookup
+
+    def early(self: Any, *arguments: Any) -> Any:
+        found = look_up(self, *arguments)
+        return found and found - self.config.kv_group_configs[0].tokens_per_block
+
+    patch.setattr(OffloadingConnectorScheduler, "_lookup", early)
+
+
+def other_look_up_ends_a_block_early(patch: pytest.MonkeyPatch) -> None:
+    matched: Any = SimpleCPUOffloadScheduler.get_num_new_matched_tokens
+
+    class Shorter:
+        """A request with a block less."""
+
+        def __init__(self, request: Any, size: int) -> None:
+            self.request, self.num_tokens = request, request.num_tokens - size
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.request, name)
+
+    def early(self: Any, request: Any, computed: int) -> Any:
+        return matched(self, Shorter(request, self.block_size), computed)
+
+    patch.setattr(SimpleCPUOffloadScheduler, "get_num_new_matched_tokens", early)
+
+
+PLANTED: dict[str, tuple[str, Plant]] = {
+    "not stored": ("offloading-roomy", last_block_is_not_stored),
+    "not found": ("offloading-roomy", look_up_ends_a_block_early),
+    "not found, simple": ("simple-cpu-roomy", other_look_up_ends_a_block_early),
+}
+
+
+ENGINE = Engine("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+AGAIN = (Submit(0, 14), Drain(), Reset(), Submit(0, 14), Drain())
+
+
+def lost(name: str) -> list[bool]:
+    """Whether the rule is broken by a prompt that comes again, and by the gate's random plans."""
+    result = play(SHIPPED[name].subject, Plan(ENGINE, AGAIN))
+    assert result.judged["prompts that came again"]
+    breaks = compared.driven(Plays("plans", name, 1, PLANS)).breaks
+    found = ({each.invariant for each in result.findings}, {b.signature.check for b in breaks})
+    return [RULE in each for each in found]
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_the_kit_and_the_gate_name_what_is_lost(
+    mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, plant = PLANTED[mistake]
+    plant(monkeypatch)
+    assert lost(name) == [True, True]
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in PLANTED.values()}))
+def test_nothing_is_lost_without_a_mistake(name: str) -> None:
+    assert lost(name) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("plan", "asked"),
+    [
+        (Plan(ENGINE, AGAIN), 1),
+        (Plan(ENGINE, (Submit(0, 14), Submit(0, 14), Drain())), 0),
+        (Plan(ENGINE, (*AGAIN[:2], Reset(connector=True), *AGAIN[3:])), 0),
+        (Plan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0),
+    ],
+    ids=["kept", "not yet stored", "reset", "forgotten"],
+)
+def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(plan: Plan, asked: int) -> None:
+    result = play(SHIPPED["mooncake-store"].subject, plan)
+    assert result.findings == ()
+    assert result.judged["prompts that came again"] == asked
