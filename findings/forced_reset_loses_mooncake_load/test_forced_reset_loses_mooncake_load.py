@@ -54,7 +54,7 @@ NUM_PROMPT = 2 * BLOCK_SIZE + 4
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was noted since the last step is of requests that were admitted again: it stays. The
-    worker is still told that they were preempted."""
+    metadata still name them as preempted."""
     allocated = MooncakeStoreScheduler.update_state_after_alloc
     released = MooncakeStoreScheduler.build_connector_meta
     admitted: set[str] = set()
@@ -138,7 +138,7 @@ def make_request() -> Request:
 
 
 def take_step(scheduler: Scheduler) -> Any:
-    """A step, after which the worker has stored what it was told to store."""
+    """A step, after which the worker has stored what the metadata name."""
     try:
         step = scheduler.schedule()
     except (AssertionError, TypeError) as error:
@@ -181,10 +181,10 @@ def test_a_request_is_loaded_after_a_reset(
     assert scheduler.reset_prefix_cache(reset_running_requests=True)
     step = take_step(scheduler)
     assert scheduler.requests["r0"].status == RequestStatus.WAITING_FOR_REMOTE_KVS
-    told = [each.req_id for each in step.kv_connector_metadata.requests if each.load_spec]
-    assert told == ["r0"], (
+    loads = [each.req_id for each in step.kv_connector_metadata.requests if each.load_spec]
+    assert loads == ["r0"], (
         "the request is lost after the reset: it waits for the load of 32 tokens, and the worker "
-        f"is told to load {told}"
+        f"gets these loads: {loads}"
     )
 
 
