@@ -37,8 +37,8 @@ LOOKED_AT = {
     "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
     "whole prompt, the file those of the first chunk, so the engine dies in "
     "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
-    "more computed tokens gets a negative number; no harm of it was seen on an engine. It loads "
-    "another file than it looked up: `findings/example_loads_another_file`.",
+    "more computed tokens gets a negative number; whether it does harm was not settled on an "
+    "engine. It loads another file than it looked up: `findings/example_loads_another_file`.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector, `connector_survives`": "A forced reset "
