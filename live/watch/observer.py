@@ -127,6 +127,8 @@ class Observer:
         self.between.note()
         if error is not None:
             self.history.end(self.noted.event, error)
+            if what not in STEPS:  # what it did before that is no part of the next event
+                self.noted.refresh_all()
             self.noted.event = Happening()
             self._raised(what, error)
             return
