@@ -57,7 +57,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "functions")
+APART = ("connector kit", "watching", "functions", "start-up")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -82,6 +82,8 @@ NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
 @pytest.fixture
 def _real_again() -> Iterator[None]:
     """The contract is looked up anew, and again when vLLM has been put together again."""
+    import kvproof.live.startup.engine  # noqa: F401 (while vLLM is whole)
+
     contract.check()
     contract.check.cache_clear()
     yield
@@ -119,6 +121,8 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             said = called_without()
         elif entry.feature == "connector kit":
             said = played_without(capsys)
+        elif entry.feature == "start-up":
+            said = started_without()
         elif entry.feature == "watching":
             said = watched_without()
         else:
@@ -197,6 +201,16 @@ def watched_without() -> str:
     assert not watching.judges
     assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
     return "\n".join(said)
+
+
+def started_without() -> str:
+    """Only the start-up does not fit."""
+    from kvproof.live.startup.engine import Engine
+    from kvproof.live.startup.plan import drawn
+
+    with pytest.raises(AdapterDrift) as drift:
+        Engine(drawn(0), (), None)
+    return str(drift.value)
 
 
 NAMED = re.compile(r"vllm(\.\w+)*:\w+")

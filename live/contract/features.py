@@ -58,6 +58,7 @@ FEATURES = {
     ),
     "watching": Feature("a running engine is watched", drives=False),
     "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
+    "start-up": Feature("the sizing of the KV caches at the start", ("windows", "states")),
 }
 
 

@@ -18,7 +18,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from kvproof.live import adapt, step_output
+from kvproof.live import adapt, contract_check, step_output
 from kvproof.live.startup.plan import Layer, Plan
 from kvproof.live.startup.seen import Group, Pages, Run, Worker
 from kvproof.model.errors import AdapterDrift
@@ -122,6 +122,7 @@ class Engine:
     """An engine after its start-up. Raises what the start-up raises."""
 
     def __init__(self, plan: Plan, memory: Sequence[int], override: int | None) -> None:
+        contract_check.check().require(["start-up"])
         self.plan = plan
         layers = plan.workers()
         specs = [{name: spec_of(plan, one) for name, one in each.items()} for each in layers]
