@@ -129,8 +129,8 @@ def make_request(name: str, num_prompt: int) -> Request:
 
 
 def take_step(scheduler: Scheduler) -> list[int]:
-    """A step, in which the worker saves and loads what the metadata name. Returns the numbers of the
-    tokens that it loads."""
+    """A step, in which the worker saves and loads what the metadata name. Returns the numbers of
+    the tokens that it loads."""
     step = scheduler.schedule()
     loads = []
     for each in step.kv_connector_metadata.requests:
