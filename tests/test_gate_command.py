@@ -132,7 +132,7 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("file", "part"),
     [
-        ("v1/engine/core_client.py", "the loop of the engine"),
+        ("v1/engine/core_client.py", "the front of the engine"),
         ("v1/worker/block_table.py", "the block tables of the worker"),
     ],
 )

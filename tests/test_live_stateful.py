@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.stateful, pytest.mark.live]
 SCOPES = {replace(c, name="scope", jobs=()): name for name, c in CLUSTERS.items()}
 """Presets that differ in more than their jobs, which are drawn here."""
 
-SHARE = 6
+SHARE = 10
 
 
 EVERYWHERE = [name for name in SCOPES.values() if not is_later(CLUSTERS[name])]

@@ -75,7 +75,7 @@ def test_a_new_connector_is_accounting_wherever_it_lies(tmp_path: Path, file: st
         ("v1/worker/block_table.py", "the block tables of the worker"),
         ("v1/kv_cache_interface.py", "start-up sizing"),
         ("v1/engine/core.py", "the loop of the engine"),
-        ("v1/engine/core_client.py", "the loop of the engine"),
+        ("v1/engine/core_client.py", "the front of the engine"),
         ("v1/core/sched/new_scheduler.py", "the scheduler and the block pool"),
         ("v1/engine/detokenizer.py", ""),
         ("entrypoints/api.py", ""),

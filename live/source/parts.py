@@ -40,6 +40,7 @@ SIZING = "start-up sizing"
 CORE = "the scheduler and the block pool"
 TABLES = "the block tables of the worker"
 LOOP = "the loop of the engine"
+FRONT = "the front of the engine"
 
 CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING})
 """The parts that connectors reach, and clusters without one do not."""
@@ -68,7 +69,8 @@ PARTS = (
     Part(CORE, ("v1/core/*",)),
     Part(CONNECTORS, ("v1/worker/*kv_connector*",)),
     Part(TABLES, ("v1/worker/*block_table*",)),
-    Part(LOOP, ("v1/engine/core*.py", "v1/engine/coordinator.py")),
+    Part(LOOP, ("v1/engine/core.py",)),
+    Part(FRONT, ("v1/engine/core_*.py", "v1/engine/coordinator.py")),
 )
 """The first part that has a function counts."""
 
