@@ -29,6 +29,7 @@ HANG = INVARIANTS["every_request_can_finish"]
 LACKS = {
     "align_split_during_load": ("D", "r0", Lack.RULE),
     "deferred_requests_take_places": ("D", "r1", Lack.PLACE),
+    "failed_load_holds_the_queue": ("D", "r0", Lack.BLOCKS),
     "failed_load_waits_on": ("D", "r0", Lack.REPORT),
     "held_is_loaded_again": ("P", "r1", Lack.REPORT),
     "hit_covers_whole_prompt": ("E", "r0", Lack.TOKENS),

@@ -27,7 +27,7 @@ def judge(start: Start) -> Iterator[Because]:
         tokens=fits,
     )
     if start.refused:
-        yield because(room, reason("refused", "vLLM refuses: {words}", words=start.refused))
+        yield because(room, reason("does_not_start", "vLLM refuses: {words}", words=start.refused))
     elif start.max_model_len < fits:
         yield because(
             room,
