@@ -50,12 +50,16 @@ def others_slow(names: Iterable[str], quick: Collection[str]) -> list[ParameterS
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
 
 
-def once_each(pairs: Iterable[tuple[str, str]]) -> list[ParameterSet]:
-    """Pairs of a fault and what it refutes, as parameters; all but the first of each fault are
-    marked slow."""
+def once_each(pairs: Iterable[tuple[str, str]], quick: Collection[str]) -> list[ParameterSet]:
+    """Pairs of a fault and what it refutes, as parameters; all but the first of each quick fault
+    are marked slow."""
     seen: set[str] = set()
     made = []
     for fault, name in pairs:
-        made.append(pytest.param(fault, name, marks=pytest.mark.slow if fault in seen else ()))
+        made.append(
+            pytest.param(
+                fault, name, marks=pytest.mark.slow if fault in seen or fault not in quick else ()
+            )
+        )
         seen.add(fault)
     return made

@@ -107,6 +107,7 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     assert release.reason == ("" if ends else "its survey has no end")
 
 
+@pytest.mark.slow
 def test_a_survey_that_is_there_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_survey_that_is_there_is_not_made_again(
     assert main([*arguments[:-1], "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
     surveys = Surveys(tmp_path)
     for name in ("0.18.0", "needed"):
