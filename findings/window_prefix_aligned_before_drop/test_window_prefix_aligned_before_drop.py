@@ -39,7 +39,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Align a match that is shorter than the window once, after the EAGLE block is dropped."""
     released = SlidingWindowManager.find_longest_cache_hit.__func__
 
-    def aligned_once(cls: Any, **kwargs: Any) -> Any:
+    def aligned_once(cls: Any, /, **kwargs: Any) -> Any:
         blocks, length = released(cls, **kwargs)
         spec, unit = kwargs["kv_cache_spec"], kwargs["alignment_tokens"]
         size = spec.block_size
