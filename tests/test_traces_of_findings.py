@@ -42,6 +42,7 @@ SEEN_IN_EFFECTS = {
     "full_hit_gives_up_load",
     "report_spans_skipped_blocks",
     "superseded_state_reserved",
+    "window_prefix_aligned_before_drop",
 }
 """Findings whose cause shows only in what a step does, which is not in a trace."""
 

@@ -118,6 +118,7 @@ OF_FAULT: dict[str, str] = {
     "window_hit_one_block_short": "SlidingWindowManager._contiguous_blocks_for_hit",
     "window_of_loaded_tokens": "SlidingWindowManager.get_num_skipped_tokens",
     "window_offer_one_block_short": "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
+    "window_prefix_aligned_before_drop": "SlidingWindowManager.find_longest_cache_hit",
     "write_awaited_for_ever": "NixlPushConnectorScheduler.build_connector_meta",
 }
 """The function of vLLM in which each fault is made. A known finding has the name of the fault that
