@@ -250,7 +250,8 @@ class _Judge:
         if not called or any(each.part != USED for each in left):
             return not_driven(left) + self._drifted()
         if lost := only_on_base(self.comparison):
-            return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
+            number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
+            return f"{number} can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         return ""
