@@ -22,7 +22,7 @@ from kvproof.gate.search.comparison import Confirmed
 from kvproof.gate.search.outcome import Found, Written
 from kvproof.gate.search.side import Ended
 from kvproof.gate.source.changes import Changes, Function
-from kvproof.gate.source.parts import ENCODER, OFFLOADING
+from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
 from kvproof.live.trees import Tree
@@ -327,6 +327,15 @@ def test_a_call_of_the_encoder_cache_drives_nothing_there(judged: Any) -> None:
     )
     dies = judged(nothing, FakeSide(shows(CRASH, reached=(ENCODED.key,))), changed=ENCODED)
     assert (dies.verdict, dies.exit_code) == ("VIOLATED", 1)
+
+
+def test_a_loop_that_no_start_reaches_is_unknown_after_one_start(judged: Any) -> None:
+    loop = Function("v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True)
+    head = FakeSide(shows())
+    gate = judged(shows(), head, changed=loop)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason.endswith("drives yet: the loop of the engine (1 function)")
+    assert len(head.driven) == 1
 
 
 STORE = Function(

@@ -20,7 +20,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, Changes, Function
-from kvproof.gate.source.parts import CONNECTED, EMPTY, STARTED
+from kvproof.gate.source.parts import CONNECTED, EMPTY, LOOP, STARTED
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.trees import Tree, environment
@@ -115,7 +115,14 @@ class _Judge:
         connected = any(each.part in CONNECTED for each in changes.accounting)
         sized = any(each.part in STARTED for each in changes.accounting)
         self.search = Search(
-            comparison, self.changed, self.until, self._fails, self._show, connected, sized
+            comparison,
+            self.changed,
+            self.until,
+            self._fails,
+            self._show,
+            connected,
+            sized,
+            loop_only=all(each.part == LOOP for each in changes.accounting),
         )
         self.seen: tuple[Seen, Seen] | None = None
 
