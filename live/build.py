@@ -38,6 +38,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt, options
 from kvproof.live.contract.aliases import follow
 from kvproof.model import config, state
+from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
@@ -55,6 +56,9 @@ LAID_OUT = (
     "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
 )
 """The function that lays KV caches out, newest release first."""
+SAME_NAME = "one-name"
+"""The name of all adapters, and the salt."""
+
 HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""
 
@@ -284,7 +288,20 @@ def scheduler(
 
 def token_ids(tokens: str) -> list[int]:
     """The token ids of symbolic tokens."""
-    return [ord(token) for token in tokens]
+    return [ord(token) for token in plain(tokens)]
+
+
+def extra_keys(extra_key: ExtraKey) -> dict[str, Any]:
+    """The salt or the adapter of a request, as arguments of `Request`. A salt and an adapter have
+    one name: their keys must differ all the same (vllm#44701)."""
+    if not extra_key:
+        return {}
+    if extra_key == "salt":
+        return {"cache_salt": SAME_NAME}
+    from vllm.lora.request import LoRARequest
+
+    number = ADAPTERS.index(extra_key) + 1
+    return {"lora_request": LoRARequest(SAME_NAME, number, f"/adapters/{extra_key}")}
 
 
 def request(

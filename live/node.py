@@ -62,7 +62,8 @@ class Node:
     def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
         """Add a request, whole or as the first part of a session."""
         first = bool(job.parts)
-        request = build.request(self.cfg, known, params, job.priority, self.arrived, first)
+        keys = build.extra_keys(job.extra_key)
+        request = build.request(self.cfg, known, params, job.priority, self.arrived, first, keys)
         self.arrived += 1
         self.known[known.id] = known
         self.scheduler.add_request(request)

@@ -24,6 +24,8 @@ Replaced = Mapping[str, Callable[..., Any]]
 
 _PLANTED: dict[str, Callable[..., Any]] = {}
 _RIGHT: dict[str, Callable[..., Any]] = {}
+_NAMES: dict[str, Any] = {}
+"""The names of the loaded modules of the model, and how many modules were loaded then."""
 
 
 def planted_now() -> dict[str, Callable[..., Any]]:
@@ -113,7 +115,12 @@ def _owner(name: str) -> tuple[ModuleType | type, str]:
 
 
 def _modules() -> list[ModuleType]:
-    return [module for name, module in list(sys.modules.items()) if _in_the_model(name)]
+    """The loaded modules of the model. Beside live vLLM thousands are loaded, so they are looked
+    through only when their number has changed."""
+    if _NAMES.get("loaded") != len(sys.modules):
+        names = [name for name in list(sys.modules) if _in_the_model(name)]
+        _NAMES.update(loaded=len(sys.modules), names=names)
+    return [sys.modules[name] for name in _NAMES["names"] if name in sys.modules]
 
 
 def _in_the_model(module: str) -> bool:

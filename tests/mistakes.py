@@ -243,7 +243,30 @@ def chunk_takes_placeholder(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AsyncScheduler, "update_from_output", taking)
 
 
+def extra_keys_left_out(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core import kv_cache_utils
+
+    def without(_request: Any, _start: int, _end: int, mm_index: int) -> tuple[None, int]:
+        return None, mm_index
+
+    patch.setattr(kv_cache_utils, "generate_block_hash_extra_keys", without)
+
+
+def window_offer_one_block_short(patch: pytest.MonkeyPatch) -> None:
+    original = _nixl().__init__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.blocks_per_sw = [max(blocks - 1, 0) for blocks in self.blocks_per_sw]
+
+    patch.setattr(_nixl(), "__init__", made)
+
+
 MISTAKES = {
+    "window_offer_one_block_short": Mistake(
+        window_offer_one_block_short, "cached_block_holds_its_key"
+    ),
+    "extra_keys_left_out": Mistake(extra_keys_left_out, "cached_block_holds_its_key"),
     "window_freed_in_flight": Mistake(window_freed_in_flight, "settled_frees"),
     "frees_before_steps_end": Mistake(frees_before_steps_end, "settled_frees"),
     "late_output_takes_placeholder": Mistake(

@@ -41,6 +41,7 @@ SHOWN_BY = {
     "evictions": "hybrid-evicting",
     "resets": "resetting",
     "sessions": "sessions",
+    "extra keys": "extra-keys",
     "embeddings": "pd-embeds",
     "async": "async-preempting",
     "drafts": "drafts",

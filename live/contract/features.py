@@ -37,6 +37,7 @@ FEATURES = {
     "evictions": Feature("blocks evicted from outside", (CORE,), "evictions"),
     "resets": Feature("the prefix cache reset", (CORE,), "resets"),
     "sessions": Feature("prompts that arrive in parts", (CORE,), "sessions"),
+    "extra keys": Feature("requests with a salt or an adapter", (CORE,), "extra_keys"),
     "embeddings": Feature("prompts of embeddings", (CORE,), "embeddings"),
     "async": Feature("steps that overlap", (CORE,), "async_scheduling"),
     "drafts": Feature("speculative decoding", (CORE,), "drafts"),

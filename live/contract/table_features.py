@@ -101,6 +101,15 @@ ENVIRONMENT = (
         (f"{REQUEST}:RequestStatus.WAITING_FOR_STREAMING_REQ", "a session waits for a part"),
     ),
     *entries(
+        "extra keys",
+        (f"{REQUEST}:Request(cache_salt)", "a request with a salt"),
+        (f"{REQUEST}:Request(lora_request)", "a request with a LoRA adapter"),
+        *(
+            (f"vllm.lora.request:LoRARequest({name})", "a LoRA adapter")
+            for name in ("lora_name", "lora_int_id", "lora_path")
+        ),
+    ),
+    *entries(
         "embeddings",
         (f"{CONFIG}:ModelConfig(enable_prompt_embeds)", "prompt embeddings are enabled"),
         (f"{REQUEST}:Request(prompt_embeds)", "a prompt of embeddings"),

@@ -9,6 +9,7 @@ from kvproof.live.reproducer.library import fitted, library
 from kvproof.live.reproducer.settings import Settings
 from kvproof.live.reproducer.words import chosen
 from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config.extra_keys import ADAPTERS, plain
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -123,7 +124,11 @@ class Writer:
         more, whose = self._params(event, job), ""
         more += ["resumable=True"] if job.parts else []
         more += ["embeds=True"] if job.embeds else []
-        lines = self._add(event.engine, job.name, known.prompt, known.max_tokens, *more)
+        more += ['cache_salt="one-name"'] if job.extra_key == "salt" else []
+        if job.extra_key in ADAPTERS:
+            number, path = ADAPTERS.index(job.extra_key) + 1, f"/adapters/{job.extra_key}"
+            more += [f'adapter=LoRARequest("one-name", {number}, {literal(path)})']
+        lines = self._add(event.engine, job.name, plain(known.prompt), known.max_tokens, *more)
         if job.parts:
             whose = ", the first part of a session,"
         where = "" if not self.cluster.disaggregated else f" at {event.engine}"

@@ -8,6 +8,7 @@ from msgspec.structs import fields
 from kvproof.live import options
 from kvproof.live.reproducer.layout import call, literal
 from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config.extra_keys import ADAPTERS
 
 KNOWN = {
     *("name", "groups", "num_blocks", "role", "chunk_tokens", "physical_per_logical"),
@@ -80,6 +81,8 @@ def _features(cluster: Cluster) -> Iterator[str]:
             "priority": cluster.by_priority,
             "sessions": any(job.parts for job in cluster.jobs),
             "embeds": any(job.embeds for job in cluster.jobs),
+            "salts": any(job.extra_key == "salt" for job in cluster.jobs),
+            "adapters": any(job.extra_key in ADAPTERS for job in cluster.jobs),
             "turns": cluster.follow_up_turns,
             "options": options.of_scheduler(engine),
             "failed_load": engine.store and cluster.failures,

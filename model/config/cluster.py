@@ -28,7 +28,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
     NIXL pull connector never does this. With `follow_up_turns`, D keeps the blocks of a finished
     request, and P may load them for the next turn. `transfer` says which side copies the blocks of
     a KV transfer: with `pull`, D reads P's blocks; with `push`, P writes to D's blocks
-    (`NixlPushConnector`; see `push`)."""
+    (`NixlPushConnector`; see `push`). With `extra_keys`, jobs may have a salt or a LoRA adapter."""
 
     name: Name
     engines: Annotated[tuple[Engine, ...], Meta(min_length=1, max_length=2)]
@@ -45,6 +45,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
     stray: bool = False
     follow_up_turns: bool = False
     transfer: Direction = "pull"
+    extra_keys: bool = False
 
     checks: ClassVar[tuple[Callable[["Cluster"], None], ...]] = ()
     """Further checks of a new cluster: the table of features, which the package `config` sets."""

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from kvproof.model.config.extra_keys import ExtraKey, written
 from kvproof.model.config.limits import Name, Prompt, check_declared, refusal
 from kvproof.model.errors import NotValid
 
@@ -23,7 +24,8 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     sends the prompt as embeddings instead of token ids. An engine with the policy `priority`
     schedules a job with a lower `priority` first. A job with `parts` is a session: the user sends
     each part after the answer of `max_tokens` tokens to the part before. A job that `follows`
-    another is the next turn of that job's conversation (see `follow_up_turns`).
+    another is the next turn of that job's conversation (see `follow_up_turns`). A job with an
+    `extra_key` shares no block with jobs that have another (see `extra_keys`).
     """
 
     name: Name
@@ -33,6 +35,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     priority: Annotated[int, Meta(ge=0, le=1_000)] = 0
     parts: Annotated[tuple[Prompt, ...], Meta(max_length=10)] = ()
     follows: Annotated[str, Meta(max_length=64)] = ""
+    extra_key: ExtraKey = ""
 
     def __post_init__(self) -> None:
         check_declared(self, "job")
@@ -44,6 +47,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
                 "that is not accepted. Use another character.",
                 "prompt" if DRAFT in self.prompt else "parts",
             )
+
+    @property
+    def keyed_prompt(self) -> str:
+        """The prompt in letters that say what else its blocks are cached by. Embedded tokens are
+        capitals."""
+        return self.prompt.upper() if self.embeds else written(self.prompt, self.extra_key)
 
     @property
     def conversation(self) -> str:

@@ -18,7 +18,7 @@ FAULT = Fault(
     mistake="P offers one window block too few if the window begins inside a block",
     replaces={"arithmetic.counts:window_blocks_offered": aligned},
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
-    cluster="pd-window-narrow",
+    cluster="pd-window-whole",
     trace_events=7,
     refutes=claims("transfer_of_window", "all_is_offered"),
 )

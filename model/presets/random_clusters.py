@@ -8,6 +8,8 @@ the same seed.
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
@@ -36,8 +38,15 @@ LAYOUTS = (
 
 WINDOWS = (2, 3, 4, 7)
 """In tokens. A window of one token never reads the cache, and no model has one."""
+WINDOW_BLOCKS = (1, 2, 3)
+"""Windows of real models are whole blocks. Only with blocks of more than two tokens does one block
+less than a window can span make a difference."""
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
+"""Blocks of a pool. Half of the pools are instead as large as `REQUESTS` requests of `TIGHT_TOKENS`
+tokens need, or up to two blocks larger: there a block more or less decides."""
+REQUESTS = (1, 2)
+TIGHT_TOKENS = (6, 9, 16, 24)
 CHOSEN = (0, 1, 2, 2, 3, 3)
 """The numbers of features that a cluster may have, without the features that have a `chance`."""
 TRIES = 100
@@ -106,7 +115,9 @@ def _settings(random: Random, pair: bool, chosen: frozenset[str]) -> RandomSetti
 
 def _group(random: Random, kind: str, size: int) -> dict[str, Any]:
     if kind == "window":
-        return {"kind": kind, "block_size": size, "window": random.choice(WINDOWS)}
+        whole = (size * blocks for blocks in WINDOW_BLOCKS)
+        windows = sorted({*WINDOWS, *(tokens for tokens in whole if tokens > 1)})
+        return {"kind": kind, "block_size": size, "window": random.choice(windows)}
     if kind == "state":
         return {"kind": "mamba", "block_size": 4096, "mode": "none"}
     return {"kind": kind, "block_size": size}
@@ -125,7 +136,7 @@ def _engine(
 ) -> Engine:
     """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
     fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
-    return Engine(
+    engine = Engine(
         name,
         tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),
         settings.choose(POOLS),
@@ -133,6 +144,10 @@ def _engine(
         settings.choose(CHUNKS),
         **fields,
     )
+    if settings.choose((True, False)):
+        return engine
+    needed = settings.choose(REQUESTS) * needed_blocks(engine, settings.choose(TIGHT_TOKENS))
+    return replace(engine, num_blocks=1 + needed + settings.choose((0, 1, 2)))
 
 
 def _widened(group: dict[str, Any], times: int) -> Group:

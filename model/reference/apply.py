@@ -74,8 +74,7 @@ def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
     limit = int(counts.output_tokens(job.max_tokens, role == "prefill"))
-    # Embeddings and token ids have different cache keys: embedded tokens are capitals.
-    prompt = job.prompt.upper() if job.embeds else job.prompt
+    prompt = job.keyed_prompt
     return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
 
 

@@ -6,6 +6,8 @@ from itertools import zip_longest
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.reports.screen import Line
 
+EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter, loaded again"}
+
 KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
 
 
@@ -43,7 +45,11 @@ def _job(job: Job) -> str:
     parts = "".join(f", then {part}" for part in job.parts)
     follows = f" (follows {job.follows})" if job.follows else ""
     embeds = " (embeddings)" if job.embeds else ""
-    return f"{job.name} {job.prompt}{parts}{follows}{embeds}, {_count(job.max_tokens, 'token')} out"
+    extra = f" ({EXTRA[job.extra_key]})" if job.extra_key else ""
+    prompt = job.keyed_prompt if job.extra_key else job.prompt
+    return (
+        f"{job.name} {prompt}{parts}{follows}{embeds}{extra}, {_count(job.max_tokens, 'token')} out"
+    )
 
 
 def _rows(engine: Engine) -> Iterator[str]:

@@ -24,7 +24,7 @@ from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Lists, Request, St
 JOBS_MAX = 5
 """The maximum number of jobs with symmetry; more jobs would have too many renamings."""
 
-ALIKE = ("max_tokens", "embeds", "priority")
+ALIKE = ("max_tokens", "embeds", "priority", "extra_key")
 """The fields that must be equal in exchanged jobs; their prompts are equal up to renaming
 tokens."""
 
@@ -69,7 +69,7 @@ class Renaming(NamedTuple):
 
 def _prompt(job: Job) -> str:
     """The prompt as it reaches an engine (`model.cluster.arrival`), with all its parts."""
-    return (job.prompt.upper() if job.embeds else job.prompt) + "".join(job.parts)
+    return job.keyed_prompt + "".join(job.parts)
 
 
 def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
 from kvproof.model.reference.blocks.capacity import needed_blocks
@@ -22,6 +23,9 @@ MAX_TOKENS = (1, 2, 3, 4)
 
 PRIORITIES = (0, 1)
 """Priorities of jobs, for priority scheduling."""
+
+EXTRA_KEYS = ("", *FIRST)
+"""Extra keys of jobs."""
 
 PARTS_MAX = 2
 """Parts of a session after the first."""
@@ -141,8 +145,11 @@ def jobs(
         prompt = draw(_next_turns(cluster.engines, longest, before))
         return Job(name, prompt, max_tokens, follows=before.name)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    by_ids = cluster.follow_up_turns or any(e.kv_events for e in cluster.engines)
+    by_ids = (
+        cluster.follow_up_turns or cluster.extra_keys or any(e.kv_events for e in cluster.engines)
+    )
     as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
-    return Job(name, prompt, max_tokens, as_embeds, priority, parts)
+    extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""
+    return Job(name, prompt, max_tokens, as_embeds, priority, parts, extra_key=extra_key)

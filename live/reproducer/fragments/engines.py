@@ -18,6 +18,7 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -159,6 +160,8 @@ def make_request(
     arrival_time: float = 0,  #@ priority
     resumable: bool = False,  #@ sessions
     embeds: bool = False,  #@ embeds
+    cache_salt: str | None = None,  #@ salts
+    adapter: LoRARequest | None = None,  #@ adapters
 ) -> Request:
     """A request. Each character of its prompt is one token."""
     ids = [ord(token) for token in prompt]
@@ -167,6 +170,8 @@ def make_request(
         request_id=name,
         prompt_token_ids=ids,  #@ embeds: prompt_token_ids=None if embeds else ids,
         prompt_embeds=embedded if embeds else None,  #@ embeds
+        cache_salt=cache_salt,  #@ salts
+        lora_request=adapter,  #@ adapters
         sampling_params=SamplingParams(
             max_tokens=max_tokens,
             ignore_eos=True,

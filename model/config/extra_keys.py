@@ -1,0 +1,35 @@
+"""What the key of a block has besides tokens: the salt of a user, or a LoRA adapter.
+
+Two requests with the same token ids and other extra keys have other KV, and may share no block. So
+their tokens are written in other letters, and every rule about prefixes holds as it stands.
+"""
+
+from typing import Literal
+
+ExtraKey = Literal["", "salt", "adapter", "reloaded"]
+"""Nothing, a `cache_salt`, a LoRA adapter, or a LoRA adapter of the same name that was loaded from
+another path."""
+
+ADAPTERS: tuple[ExtraKey, ...] = ("adapter", "reloaded")
+
+FIRST: dict[ExtraKey, str] = {"salt": "ａ", "adapter": "ⓐ", "reloaded": "⒜"}
+"""The letter that stands for the token `a` of a request with this extra key."""
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+"""The tokens that a request with an extra key may have."""
+
+_WRITTEN = {
+    key: {ord(letter): ord(first) + place for place, letter in enumerate(LETTERS)}
+    for key, first in FIRST.items()
+}
+_PLAIN = {new: old for table in _WRITTEN.values() for old, new in table.items()}
+
+
+def written(tokens: str, extra_key: ExtraKey) -> str:
+    """Tokens in the letters of an extra key."""
+    return tokens.translate(_WRITTEN[extra_key]) if extra_key else tokens
+
+
+def plain(tokens: str) -> str:
+    """Tokens as they are sent, without what their letters say of extra keys."""
+    return tokens.translate(_PLAIN)
