@@ -26,8 +26,8 @@ from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
-    from kvproof.connectors.episode import Subject
     from kvproof.connectors.search import Search
+    from kvproof.connectors.subject import Subject
 
 EXTRA_BYTES_MAX = 100_000
 
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
     from kvproof.connectors.contract.rules import RULES
-    from kvproof.connectors.episode import Subject
     from kvproof.connectors.search import Search, search
     from kvproof.connectors.shown import shown
+    from kvproof.connectors.subject import Subject
 
     subject = Subject(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too

@@ -137,7 +137,7 @@ def _check(name: str) -> Explanation:
         "eventually": "at the end of a run, and on graphs of states",
     }[one.kind]
     sanitizer = (
-        f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.')})"
+        f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.').replace('It', 'it', 1)})"
         if name in NOT_JUDGED
         else "and by the sanitizer"
     )

@@ -18,7 +18,7 @@ from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, trees
 from kvproof.gate.search.outcome import Found, output
 from kvproof.gate.source.changes import Changes, changed
-from kvproof.gate.source.parts import TRIED
+from kvproof.gate.source.parts import STARTED
 from kvproof.live.trees import fingerprint
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
                     f"it changes {others} other functions" if others else "only other text differs"
                 )
                 found = Found(unchanged=True, reason=f"head changes no function of it; {what}")
-            elif not any(each.called or each.part in TRIED for each in changes.accounting):
+            elif not any(each.called or each.part in STARTED for each in changes.accounting):
                 found = judge.not_reached(changes)
             else:
                 found = judge.judged(args, (base, head), changes, begin)

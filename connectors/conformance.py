@@ -35,9 +35,9 @@ class ConnectorConformance:
         """Random episodes keep every rule of the contract."""
         if find_spec("vllm") is None:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
-        from kvproof.connectors.episode import Subject
         from kvproof.connectors.search import search
         from kvproof.connectors.shown import shown
+        from kvproof.connectors.subject import Subject
 
         named = self.connector
         name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"

@@ -1,17 +1,11 @@
 """One episode: a plan is played on a real engine, and each fact is judged by the rules."""
 
-import functools
-import importlib
-import importlib.util
-import os
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
@@ -42,114 +36,10 @@ from kvproof.connectors.plan import (
     Step,
     Submit,
 )
+from kvproof.connectors.subject import Subject
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
-from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The connector under test: a name that vLLM has registered, or `module:Class`, and its
-    `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
-    that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
-    behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
-    store."""
-
-    name: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    keeps_prompts: bool = False
-    forgets: bool = False
-
-    def settings(self, folder: Path) -> dict[str, Any]:
-        """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
-        module, colon, kind = self._place
-        extra = _in_folder(dict(self.extra), str(folder))
-        place = {"kv_connector_module_path": module} if colon else {}
-        # Files in shared memory have this name.
-        name = f"kvproof-{os.getpid()}"
-        return {
-            "kv_connector": kind,
-            "kv_connector_extra_config": extra,
-            "engine_id": name,
-            **place,
-        }
-
-    @property
-    def _place(self) -> tuple[str, str, str]:
-        """The module, a colon, and the class; without a module, the class alone."""
-        module, colon, kind = self.name.rpartition(":")
-        if module.endswith(".py"):
-            return _loaded(Path(module)), colon, kind
-        return module, colon, kind
-
-    @property
-    def kind(self) -> type:
-        """The class. Raises UsageError if there is none of this name, and AdapterDrift if this vLLM
-        lacks something that the kit needs."""
-        check().require([KIT])
-        from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
-
-        module, colon, name = self._place
-        try:
-            if colon:
-                found: type = getattr(importlib.import_module(module), name)
-            else:
-                found = KVConnectorFactory.get_connector_class_by_name(name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError(
-                f"There is no connector {self.name!r} ({error}). Use a name that vLLM has "
-                "registered, module:Class, or FILE.py:Class."
-            ) from error
-        if not (isinstance(found, type) and issubclass(found, KVConnectorBase_V1)):
-            raise UsageError(
-                f"{self.name} is no KVConnectorBase_V1. Use a class that extends vLLM's base class."
-            )
-        return found
-
-    @property
-    def supports_groups(self) -> bool:
-        """Whether it supports several cache groups (`SupportsHMA`; of several connectors, all)."""
-        from vllm.config import KVTransferConfig
-
-        from kvproof.live.build import supports_groups
-
-        self.kind  # noqa: B018 (raises UsageError)
-        settings = self.settings(Path())
-        return supports_groups(KVTransferConfig(kv_role="kv_both", **settings))
-
-
-def _in_folder(value: Any, folder: str) -> Any:
-    """A copy of a JSON value, with this folder for `{tmp}` in its texts."""
-    if isinstance(value, str):
-        return value.replace("{tmp}", folder)
-    if isinstance(value, Mapping):
-        return {key: _in_folder(each, folder) for key, each in value.items()}
-    if isinstance(value, Sequence):
-        return [_in_folder(each, folder) for each in value]
-    return value
-
-
-@functools.cache
-def _loaded(path: Path) -> str:
-    """Import a file as a module. Returns the module's name."""
-    name = f"kvproof_subject_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if not path.is_file() or spec is None or spec.loader is None:
-        raise UsageError(f"There is no file {shown(path)}. Use the path of a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(
-            f"{shown(path)} cannot be imported ({type(error).__name__}: {error}). Use a file that "
-            "Python imports without an error."
-        ) from error
-    return name
-
 
 COUNTED: dict[type, str] = {
     Matched: "answers",

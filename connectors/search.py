@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, plans
 from kvproof.connectors.engine import is_ours
-from kvproof.connectors.episode import Result, Subject, play
+from kvproof.connectors.episode import Result, play
 from kvproof.connectors.plan import Plan
+from kvproof.connectors.subject import Subject
 from kvproof.live.contract.lookup import last_line
 from kvproof.model.config import Engine, Group
 from kvproof.model.errors import AdapterDrift

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.connectors.episode import Subject
+from kvproof.connectors.subject import Subject
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.episode import Result, Subject
+from kvproof.connectors.episode import Result
 from kvproof.connectors.plan import Plan, lines
 from kvproof.connectors.search import Search
+from kvproof.connectors.subject import Subject
 
 FINDINGS_MAX = 3
 """How many findings of one action are shown."""

@@ -1,5 +1,5 @@
 """A KV transfer paired blocks from the wrong end, and D's blocks received the KV of other tokens
-(vllm#48633, C3). All counters were correct, and the answer was wrong."""
+(vllm#48633). All counters were correct, and the answer was wrong."""
 
 from collections.abc import Iterator
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TextIO
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.deviation import Deviation
-from kvproof.model.events import describe
+from kvproof.model.events import Schedule, describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
 from kvproof.model.signature import signature
@@ -94,6 +94,8 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
     )
     if printed.left_out:
         yield Line(f"Changes that do not concern {printed.left_out} are left out (report --all).")
+    if any(isinstance(event, Schedule) and event.chose for event in trace.events):
+        yield Line(CHOICES)
     yield from printed.lines
     yield Line()
     if printed.states:
@@ -110,6 +112,9 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
         yield Line(f"For the meaning of the words: --explain, and kvproof explain {about}")
     yield Line()
 
+
+CHOICES = "In a step: Admit(request, tokens hit, tokens to load), Compute(request, tokens)."
+"""What the numbers of the choices of a scheduler count."""
 
 TABLES = (
     "cached as: the prefix that is the block's cache key. holds: for each slot the prefix that its "

@@ -302,7 +302,7 @@ def _refused(
         faulty = _step(cluster, state, engine, asked).refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
     if asked.live:  # vLLM may count otherwise, and was not asked here
-        why = "counted by the reference"
+        why = "by the count of the model"
     return _as_wait(cluster, engine, request, error, why)
 
 

@@ -40,7 +40,7 @@ def test_an_invariant_has_its_scenario_and_what_breaks_it(run: Any) -> None:
 def test_an_invariant_that_no_watcher_judges_says_why(run: Any) -> None:
     _, out, _ = run("explain", "paired_offsets_are_equal")
     assert (
-        "not by the sanitizer (It needs the blocks of P and D that the worker's connector pairs"
+        "not by the sanitizer (it needs the blocks of P and D that the worker's connector pairs"
         in out
     )
 

@@ -134,6 +134,7 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
     [
         ("v1/engine/core_client.py", "the front of the engine"),
         ("v1/worker/block_table.py", "the block tables of the worker"),
+        ("distributed/kv_transfer/kv_connector/v1/nowhere_connector.py", "KV connectors"),
     ],
 )
 def test_a_part_that_is_not_driven_is_unknown_at_once(

@@ -22,7 +22,7 @@ from kvproof.gate.search.comparison import Confirmed
 from kvproof.gate.search.outcome import Found, Written
 from kvproof.gate.search.side import Ended
 from kvproof.gate.source.changes import Changes, Function
-from kvproof.gate.source.parts import OFFLOADING
+from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
 from kvproof.live.trees import Tree
@@ -309,6 +309,33 @@ def test_the_shown_words_of_a_finding_without_a_trace_are_its_events() -> None:
     found = Found(introduced=[(one, Written())])
     [finding] = outcome._findings(args.fail_on, Changes((), ()), found)
     assert len(finding.events) == len(CRASH.events)
+
+
+ENCODED = Function(
+    *("v1/core/encoder_cache_manager.py", "Manager.free", 9, 11, "changed", ((10, 10),)),
+    *(ENCODER, WHY, True),
+)
+
+
+def test_a_call_of_the_encoder_cache_drives_nothing_there(judged: Any) -> None:
+    """Runs call it, and no request of a run has an input of an encoder. That it dies is seen."""
+    gate = judged(shows(), shows(reached=(ENCODED.key,)), changed=ENCODED)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason == (
+        "head changes accounting that no run of kvproof drives yet: the encoder cache "
+        "(1 function: no request of a run has anything in it)"
+    )
+    dies = judged(nothing, FakeSide(shows(CRASH, reached=(ENCODED.key,))), changed=ENCODED)
+    assert (dies.verdict, dies.exit_code) == ("VIOLATED", 1)
+
+
+def test_a_loop_that_no_start_reaches_is_unknown_after_one_start(judged: Any) -> None:
+    loop = Function("v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True)
+    head = FakeSide(shows())
+    gate = judged(shows(), head, changed=loop)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason.endswith("drives yet: the loop of the engine (1 function)")
+    assert len(head.driven) == 1
 
 
 STORE = Function(

@@ -62,6 +62,16 @@ def test_a_new_connector_is_accounting_wherever_it_lies(tmp_path: Path, file: st
     assert not any(each.called for each in found.values())
 
 
+def test_what_a_driven_connector_uses_may_be_called(tmp_path: Path) -> None:
+    v1 = "distributed/kv_transfer/kv_connector/v1"
+    uses = f"from vllm.{v1.replace('/', '.')}.tool import used\n\ndef f():\n    return used()\n"
+    tool = "def used():\n    return {number}\n\ndef other():\n    return {number}\n"
+    files = {f"{v1}/offloading_connector.py": uses, f"{v1}/tool.py": tool}
+    sides = ({k: v.replace("{number}", n) for k, v in files.items()} for n in "12")
+    found = {each.name: each.called for each in between(tmp_path, *sides).accounting}
+    assert found == {"used": True, "other": False}
+
+
 @pytest.mark.parametrize(
     ("file", "part"),
     [

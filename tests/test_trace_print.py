@@ -172,6 +172,7 @@ def test_what_does_not_concern_the_finding_is_folded() -> None:
     short, whole = render(trace), render(trace, Extra(whole=True))
     assert "P request r0" not in short
     assert "Changes that do not concern r1 are left out (report --all)." in short
+    assert "Admit(request, tokens hit, tokens to load), Compute(request, tokens)" in short
     for number, event in enumerate(trace.events, 1):
         assert f"{number:3}  {vocabulary.describe(event)[:60]}" in short
     assert "1 other request" in short

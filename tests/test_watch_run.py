@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,33 @@ def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
         assert Path(record).exists()
         assert f"kvproof: record: {record}" in lines[at:]
     assert not list((tmp_path / "records").glob("run-*"))
+
+
+ORPHAN = """
+import multiprocessing, os, signal, time
+fork = multiprocessing.get_context("fork")
+idle = fork.Event()
+def core():
+    test_answers()
+    idle.set()
+    from kvproof.live.watch import switch
+    ends = time.monotonic() + 60
+    while not switch._watching._alone and time.monotonic() < ends:
+        time.sleep(0.05)
+fork.Process(target=core, name="EngineCore").start()
+idle.wait()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.live
+def test_an_engine_core_whose_parent_is_killed_prints_its_verdict(tmp_path: Path) -> None:
+    """vLLM leaves such a core alone, and it lives on without anything to do."""
+    ran = run(RUN.format(mistake=False) + ORPHAN, "record", folder=tmp_path / "records")
+    assert ran.returncode == -signal.SIGKILL
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
+    [lost] = [n for n, line in enumerate(lines) if " has lost its parent, " in line]
+    assert lines[lost + 1].startswith("kvproof: no violation in 3 steps of ")
 
 
 @pytest.mark.live

@@ -70,18 +70,23 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return {**self.saved.numbers, "watched": watched}
 
     @property
+    def unsaved(self) -> int:
+        """So many steps were judged since it was saved last."""
+        saved: int = self.saved.numbers.get("watched", {}).get("steps", 0)
+        return self.steps - saved
+
+    @property
     def lost(self) -> str:
         """What is not known of this process, in a sentence. Empty if it has saved all: `vllm serve`
         kills an idle engine core at its end."""
-        step = self.saved.numbers.get("watched", {}).get("steps", 0)
-        if self.saved.ended or (not self.runs and step == self.steps):
+        if self.saved.ended or (not self.runs and not self.unsaved):
             return ""
         who = f"{self.saved.name} pid {self.saved.pid}"
         if self.runs:
             return f"{who} still runs, and is reported as it is at step {self.steps:,}"
         return (
-            f"{who} was killed, or died; its last saved count is of step {step:,}, "
-            f"and what was counted in {self.steps - step:,} more is lost"
+            f"{who} was killed, or died; its last saved count is of step "
+            f"{self.steps - self.unsaved:,}, and what was counted in {self.unsaved:,} more is lost"
         )
 
 
@@ -91,6 +96,7 @@ class Run:
 
     def __init__(self, *, forked: bool = False) -> None:
         self.pid = os.getpid()
+        self._started_by = os.getppid()
         inherited = os.environ.get(VARIABLE)
         started = multiprocessing.parent_process() is not None or forked
         self.parent = inherited is None or not started
@@ -146,9 +152,32 @@ class Run:
     def tells(self) -> bool:
         """Whether this process prints what it has judged: it is the parent, or the parent has
         printed already, or cannot print any more, or gets nothing."""
-        if self.parent or self.broken or (self.folder / TOLD).exists():
-            return True
-        return not _runs(int(self.folder.name.split("-")[1]))
+        return self.parent or bool(self.broken) or self.is_told or self.is_orphan
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the parent has printed all that it knew."""
+        return (self.folder / TOLD).exists()
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the parent is gone. Without `is_told` it was killed before it could print."""
+        if self.parent or self.broken:
+            return False
+        first = int(self.folder.name.split("-")[1])
+        if self._started_by == first:  # also while it is a zombie
+            return os.getppid() != first
+        return not _exists(first)
+
+    def own(self, wait_s: float) -> Part | None:
+        """This process as it is on disk: with all that it has judged, where that is saved within
+        so many seconds."""
+        until = time.monotonic() + wait_s
+        while True:
+            part = next((each for each in parts(self.folder) if each.saved.pid == self.pid), None)
+            if part is None or not part.unsaved or time.monotonic() > until:
+                return part
+            time.sleep(0.1)
 
     # What the parent does.
 
@@ -203,6 +232,10 @@ def _line(steps: int) -> bytes:
 def _runs(pid: int) -> bool:
     """Whether a process runs."""
     multiprocessing.active_children()  # those that have ended are gone after this
+    return _exists(pid)
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -111,27 +111,21 @@ class Summary:
             yield f"judged: {_list(f'{name} {self.asked[name]:,}' for name in judged)}"
         for what, times in self.unjudged.items():
             yield f"not judged: {times:,} {what}"
-        for name, reasons in self._skipped():
-            yield f"not judged on {reasons}: {name}"
+        if self.skipped:
+            yield f"not judged on {'; '.join(self._skipped())}"
         silent = [name for name in known if not self.asked[name]]
         if judged and silent:
             yield f"had nothing to judge: {_list(silent)}"
-        for why, names in _by_reason(NOT_JUDGED):
-            yield f"never judged by a watcher: {_list(names)}. {why}"
+        yield f"never judged by a watcher (kvproof explain NAME says why): {_list(NOT_JUDGED)}"
 
-    def _skipped(self) -> Iterator[tuple[str, str]]:
-        """The names of checks that are not asked on some engines, and on how many and why."""
-        found: dict[str, list[str]] = {}
+    def _skipped(self) -> Iterator[str]:
+        """On how many engines which checks are not asked, and why."""
+        found: dict[tuple[int, str], list[str]] = {}
         for each, times in self.skipped.items():
             name, why = each.split(", because ", 1)
-            found.setdefault(f"{times} engine{_s(times)}, because {why}", []).append(name)
-        for why, names in found.items():
-            yield _list(names), why
-
-
-def _by_reason(reasons: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
-    for why in dict.fromkeys(reasons.values()):
-        yield why, [name for name, other in reasons.items() if other == why]
+            found.setdefault((times, why), []).append(name)
+        for (times, why), names in found.items():
+            yield f"{times} engine{_s(times)}, because {why}: {_list(names)}"
 
 
 def _engines(times: int) -> str:

@@ -3,6 +3,8 @@
 import functools
 import multiprocessing
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,6 +32,13 @@ SHOWN_MAX = 3
 SHOWN = 8
 """The number of events that are shown with a finding."""
 
+LOOK_S = 1.0
+"""Between two looks of an engine core at whether the parent of the run is still there, in
+seconds."""
+
+WAIT_S = 10.0
+"""So long an engine core whose parent is gone may be at work before its numbers are printed."""
+
 
 class Watching:
     """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`, that
@@ -54,6 +63,7 @@ class Watching:
         self.run: Run | None = None
         self.steps = 0
         self._said: set[str] = set()
+        self._alone = ""
         self.tested = False
         self.observer = Observer
 
@@ -95,6 +105,23 @@ class Watching:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
 
+    def _looks_after_parent(self) -> None:
+        """vLLM leaves an engine core alone where its parent is killed, for ever. It prints what it
+        has judged then, from the disk: its numbers belong to the thread that judges."""
+        run = self.run
+        while run is not None and run is self.run and not run.is_orphan:
+            time.sleep(LOOK_S)
+        part = run.own(WAIT_S) if run is not None and run is self.run else None
+        if part is None or part.saved.ended or run is None or run.is_told:
+            return
+        found = Summary()
+        found.add(part.numbers)
+        found.lost.update([part.lost] if part.unsaved else ())
+        self.say(f"pid {part.saved.pid} has lost its parent, which was killed")
+        for line in found.lines():
+            self.say(line)
+        self._alone = found.verdict
+
     def _is_forked(self) -> None:
         """This is another process than the one that was switched on. What that one has judged, that
         one prints."""
@@ -121,6 +148,8 @@ class Watching:
             self.dumps.add(observer.noted, judge)
             if self.run is not None and not self.tested:
                 self.say(self._begins(judge))
+                if not self.run.parent and len(self.judges) == 1:
+                    threading.Thread(target=self._looks_after_parent, daemon=True).start()
         self._save()
 
     def _begins(self, judge: Judge) -> str:
@@ -177,7 +206,8 @@ class Watching:
                     if line not in told:
                         self.say(line)
             elif self.run.tells:
-                for line in self.summary():
+                first, *more = self.summary()
+                for line in (first, *more) if first != self._alone else ():
                     self.say(line)
             if self.run.parent:
                 self.run.told()

@@ -12,11 +12,12 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import plans
 from kvproof.connectors.engine import Engine
-from kvproof.connectors.episode import Subject, play
+from kvproof.connectors.episode import play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import Plan, lines
 from kvproof.connectors.search import Search, accepted
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.connectors.subject import Subject
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.protocol import Connector

@@ -20,7 +20,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, Changes, Function
-from kvproof.gate.source.parts import CONNECTED, STARTED
+from kvproof.gate.source.parts import CONNECTED, EMPTY, LOOP, STARTED
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.trees import Tree, environment
@@ -36,6 +36,12 @@ Environment = Mapping[str, str]
 REPRODUCED = 0.2
 """The share of the budget after which no further reproducer is begun, once there is one: its author
 waits for the answer."""
+
+EMPTY_S = 20
+"""The time of a search that shows no more than whether head dies, in seconds: what head changes has
+nothing to do in any run."""
+
+EMPTY_WORDS = ": no request of a run has anything in it"
 
 WRITTEN_MAX = 3
 """The number of introduced findings for which a trace and a reproducer are written, the most severe
@@ -109,7 +115,14 @@ class _Judge:
         connected = any(each.part in CONNECTED for each in changes.accounting)
         sized = any(each.part in STARTED for each in changes.accounting)
         self.search = Search(
-            comparison, self.changed, self.until, self._fails, self._show, connected, sized
+            comparison,
+            self.changed,
+            self.until,
+            self._fails,
+            self._show,
+            connected,
+            sized,
+            loop_only=all(each.part == LOOP for each in changes.accounting),
         )
         self.seen: tuple[Seen, Seen] | None = None
 
@@ -158,6 +171,8 @@ class _Judge:
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
             self.search.connectors = on_head.connectors
+            if all(each.part in EMPTY for each in self.changes.accounting):
+                self.search.until = min(self.until, self.started + EMPTY_S)
             if not self.search.reaches():
                 return not_driven(self.changes.accounting) + self._drifted()
             self.search.run()
@@ -236,11 +251,14 @@ class _Judge:
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
         called = touched(reached(self.comparison), self.changed)
-        left = [each for each in self.changes.accounting if each.key not in called]
+        left = [
+            each for each in self.changes.accounting if each.key not in called or each.part in EMPTY
+        ]
         if not called or any(each.part != USED for each in left):
             return not_driven(left) + self._drifted()
         if lost := only_on_base(self.comparison):
-            return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
+            number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
+            return f"{number} can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         return ""
@@ -263,7 +281,10 @@ def not_driven(functions: Sequence[Function]) -> str:
     """Why a change is not judged of which no run reaches these functions."""
     parts = Counter(each.part for each in functions if each.part != USED)
     named = (parts or Counter({USED: len(functions)})).items()
-    told = (f"{part} ({number} function{'s' * (number > 1)})" for part, number in named)
+    told = (
+        f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (part in EMPTY)})"
+        for part, number in named
+    )
     return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"
 
 

@@ -48,7 +48,8 @@ class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
     whether what was confirmed so far is enough to end. `connected` says that head changes code of
     connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
-    reach what is changed. `sized` says that head changes what a start-up reaches, and `starting`
+    reach what is changed. `sized` says that head changes what a start-up reaches, `loop_only` that
+    it changes the loop of the engine alone, which nothing else reaches, and `starting`
     whether starts reach what is changed. `by_traces` says whether the traces reach it, None if
     nobody looked."""
 
@@ -61,6 +62,7 @@ class Search:
         show: Show,
         connected: bool = False,
         sized: bool = False,
+        loop_only: bool = False,
     ) -> None:
         self.comparison = comparison
         self.changed = changed
@@ -69,6 +71,7 @@ class Search:
         self.show = show
         self.connected = connected
         self.sized = sized
+        self.loop_only = loop_only
         self.starting = False
         self.connectors: Sequence[Connector] = ()
         self.reaching: list[str] = []
@@ -87,8 +90,8 @@ class Search:
             self._look_at_starts()
         if self.connected:
             self._look_at_connectors()
-        if self.starting or self.reaching:
-            return True
+        if self.starting or self.reaching or self.loop_only:
+            return self.starting or bool(self.reaching)
         self.by_traces = self._traces_reach()
         if not (self.by_traces or self.connected):
             self._look_at_connectors()

@@ -8,6 +8,7 @@ the accounting does not depend on it, and it would lead to all of vLLM.
 import ast
 from collections.abc import Iterator
 
+from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.source.files import Package
 from kvproof.gate.source.units import Module
 from kvproof.gate.source.uses import GETATTR, Parts, Uses
@@ -46,24 +47,35 @@ no such file, and of a module of which the contract has only constants, as of `v
 the contract names is of the accounting."""
 
 
+HOMES = tuple(sorted({home for each in SHIPPED.values() for home in each.home}))
+"""The files and folders of the connectors that the kit drives."""
+
+
 def is_root(file: str) -> bool:
     """Whether all functions of a file are of the accounting."""
     return file.startswith(FOLDERS) or file in DRIVEN
 
 
+def is_home(file: str) -> bool:
+    """Whether a file is of a connector that the kit drives."""
+    return f"{file}/".startswith(tuple(f"{home}/" for home in HOMES))
+
+
 class Accounting:
     """The functions of one package that belong to the accounting. `used` has the names at the top
-    of each file, EVERYTHING where all are used. `within` is the folder that is not left now."""
+    of each file, EVERYTHING where all are used. `within` is the folder that is not left now. With
+    `connectors` it also has what the connectors use that the kit drives."""
 
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: Package, *, connectors: bool = False) -> None:
         self.package = package
         self.used: dict[str, set[str]] = {}
         self.left: list[tuple[str, str]] = []
         self.asked: list[tuple[str, str, Parts]] = []
         self.seen: set[tuple[str, str, Parts]] = set()
         self.within = ""
-        for file in filter(is_root, package.files):
-            self._need(file, EVERYTHING)
+        for file in package.files:
+            if is_root(file) or (connectors and is_home(file)):
+                self._need(file, EVERYTHING)
         for module, name in driven():
             self._ask(module, (name,))
         while self.left or self.asked:

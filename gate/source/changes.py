@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.source import bodies
-from kvproof.gate.source.accounting import Accounting, is_root
+from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
-from kvproof.gate.source.parts import belongs, for_people, may_belong, unused
+from kvproof.gate.source.parts import CONNECTED, belongs, for_people, may_belong, unused
 from kvproof.gate.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -89,6 +89,7 @@ def changed(base: Path, head: Path) -> Changes:
         called = function.file in spoiled or ours.has(function.file, tops)
         modules = [] if function.file in coarse else [before, after]
         part, why = _part(function, [each for each in modules if function.file in each.files])
+        called = called or (part in CONNECTED and ours.may_reach(function.file, tops))
         if called and not part and not for_people(function.name):
             part, why = USED, USED_WHY
         if not part or function.key in idle:
@@ -122,6 +123,15 @@ class _Ours:
     @cached_property
     def sides(self) -> tuple[Accounting, ...]:
         return tuple(map(Accounting, self.packages))
+
+    @cached_property
+    def connected(self) -> tuple[Accounting, ...]:
+        """With the connectors that the kit drives."""
+        return tuple(Accounting(each, connectors=True) for each in self.packages)
+
+    def may_reach(self, file: str, tops: Iterable[str]) -> bool:
+        """Whether a connector that the kit drives may call a function."""
+        return is_home(file) or any(side.has(file, top) for side in self.connected for top in tops)
 
     def has_part_of(self, file: str) -> bool:
         return is_root(file) or any(file in side.used for side in self.sides)

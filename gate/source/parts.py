@@ -48,8 +48,9 @@ CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING})
 STARTED = frozenset({SIZING, LOOP})
 """The parts that a start-up reaches, and the events of a cluster do not."""
 
-TRIED = CONNECTED | STARTED
-"""The parts of which only a run shows whether it reaches them."""
+EMPTY = frozenset({ENCODER, EC_CONNECTORS})
+"""The parts that runs call, and that have nothing in any of them: no request has an input of an
+encoder. So a call drives nothing there."""
 
 PARTS = (
     Part(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),

@@ -96,8 +96,8 @@ def lines(plan: Plan) -> list[str]:
     richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
     return [
         f"engine: a request has {length}, {plan.answer_tokens} of them answered; "
-        f"{plan.chunk_tokens} tokens a step; {plan.stages} stages of {plan.ranks} workers; "
-        + ", ".join(flags),
+        f"{plan.chunk_tokens} tokens a step; {_number(plan.stages, 'stage')} of "
+        f"{_number(plan.ranks, 'worker')}; " + ", ".join(flags),
         *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
         f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}",
     ]
@@ -174,3 +174,7 @@ def drawn(seed: int) -> Plan:
         override=r.random() < 0.2,
         auto=r.random() < 0.3,
     )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

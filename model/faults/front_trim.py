@@ -1,4 +1,4 @@
-"""vllm#48633, C3: the push connector paired both lists from the front, up to the shorter length.
+"""vllm#48633: the push connector paired both lists from the front, up to the shorter length.
 When D had a hit, P's first blocks were written to D's last blocks."""
 
 from kvproof.model.arithmetic.algebra import Num, Truth, min_

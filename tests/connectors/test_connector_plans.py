@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.episode import Subject, play
+from kvproof.connectors.episode import play
 from kvproof.connectors.plan import Plan
 from kvproof.connectors.shipped import SHIPPED, Shipped
+from kvproof.connectors.subject import Subject
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search import connector_plans

@@ -10,9 +10,9 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
-from kvproof.connectors.episode import Subject
 from kvproof.connectors.facts import Promised
 from kvproof.connectors.search import Search, accepted, search
+from kvproof.connectors.subject import Subject
 from kvproof.model.config import Group
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF

@@ -9,8 +9,8 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors import episode
 from kvproof.connectors.engine import Engine
-from kvproof.connectors.episode import Subject
 from kvproof.connectors.search import search
+from kvproof.connectors.subject import Subject
 from kvproof.invariants.of_bytes import LOADED
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.layers import Layers
