@@ -35,7 +35,7 @@ from kvproof.proofs.witness import (
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.cover import once_each
+from tests.cover import REFUTING, once_each
 from tests.mistakes import MISTAKES
 from tests.planted import under
 
@@ -258,7 +258,7 @@ def on_live(fault: str, found: Witness) -> bool:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("fault", "name"), once_each(LIVE))
+@pytest.mark.parametrize(("fault", "name"), once_each(LIVE, REFUTING))
 def test_the_same_run_breaks_it_on_live_vllm(
     fault: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
