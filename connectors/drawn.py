@@ -2,6 +2,7 @@
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -24,14 +25,43 @@ from kvproof.connectors.plan import (
 )
 from kvproof.model.config import Engine, Group
 
-ALONE: tuple[tuple[Group, ...], ...] = ((Group("full", 4),), (Group("full", 2),))
+
+class Layers(NamedTuple):
+    """The cache groups of an engine. With `local`, windows are chunked local attention."""
+
+    groups: tuple[Group, ...]
+    local: bool = False
+
+    @property
+    def drafts(self) -> int:
+        """The drafts that a drafter with layers in these groups makes; 0 without one."""
+        return 2 * any(group.eagle for group in self.groups)
+
+    @property
+    def words(self) -> str:
+        """The groups for a reader: "full (blocks of 4) beside mamba (blocks of 4)"."""
+        return " beside ".join(
+            f"{'local' if self.local and g.window else g.kind} (blocks of {g.block_size}"
+            + ", drafter)" * g.eagle
+            + ")" * (not g.eagle)
+            for g in self.groups
+        )
+
+
+ALONE: tuple[Layers, ...] = (Layers((Group("full", 4),)), Layers((Group("full", 2),)))
 """Cache groups for a connector that supports one group."""
 
-HYBRID: tuple[tuple[Group, ...], ...] = (
+HYBRID: tuple[Layers, ...] = (
     *ALONE,
-    (Group("full", 4), Group("window", 4, window=8)),
-    (Group("full", 4), Group("window", 4, window=5)),
-    (Group("full", 4), Group("mamba", 4)),
+    Layers((Group("full", 4, eagle=True),)),
+    Layers((Group("full", 4), Group("window", 4, window=8))),
+    Layers((Group("full", 4), Group("window", 4, window=5))),
+    Layers((Group("full", 4), Group("window", 4, window=8, eagle=True))),
+    Layers((Group("full", 8), Group("window", 2, window=3))),
+    Layers((Group("window", 4, window=8), Group("full", 4))),
+    Layers((Group("full", 4), Group("window", 4, window=8)), local=True),
+    Layers((Group("full", 4), Group("mamba", 4))),
+    Layers((Group("mamba", 4), Group("full", 4))),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -52,20 +82,23 @@ ROUNDS_MAX = 4
 
 
 @st.composite
-def plans(
-    draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool, forgets: bool = False
-) -> Plan:
-    """Plans for engines with these groups, with async scheduling if `overlaps`, and with a memory
+def plans(draw: st.DrawFn, kinds: Sequence[Layers], overlaps: bool, forgets: bool = False) -> Plan:
+    """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`."""
-    chosen = draw(st.sampled_from(groups))
-    size = chosen[0].block_size
-    room = 1 + len(chosen) * -(-(PROMPT_TOKENS_MAX + 4) // size)
+    layers = draw(st.sampled_from(kinds))
+    chosen = layers.groups
+    size = max(group.block_size for group in chosen)
+    room = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
+    attention = all(group.attention for group in chosen)
+    ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
+    drafts = layers.drafts or ngrams
     engine = Engine(
         "E",
         chosen,
         num_blocks=room + draw(st.integers(0, 4)),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
-        steps_in_flight=2 if overlaps and draw(st.booleans()) else 1,
+        steps_in_flight=2 if overlaps and not drafts and draw(st.booleans()) else 1,
+        drafts=drafts,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)
@@ -87,7 +120,14 @@ def plans(
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
-    return Plan(engine, tuple(actions), "recompute" if recompute else "fail", copies)
+    return Plan(
+        engine,
+        tuple(actions),
+        "recompute" if recompute else "fail",
+        copies,
+        local=layers.local,
+        accepted=draw(st.integers(0, 2)) if drafts else 0,
+    )
 
 
 @st.composite

@@ -188,9 +188,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         with (
             device(clock),
-            closing(
-                Engine(plan.engine, settings, plan.load_failure, clock, subject.keeps_prompts)
-            ) as engine,
+            closing(Engine(plan, settings, clock, subject.keeps_prompts)) as engine,
         ):
             judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):

@@ -135,6 +135,33 @@ class Remembered(NamedTuple):
     tokens: int
 
 
+class NotComputed(NamedTuple):
+    """A request that must compute its whole prompt begins after `tokens` tokens of a cache."""
+
+    request: str
+    tokens: int
+
+
+class Announced(NamedTuple):
+    """The connector reports blocks of a group as stored (`BlockStored`), with their tokens:
+    `hashes` hashes, `tokens` tokens, blocks of `block_tokens` tokens. `group_tokens` are the tokens
+    of a block of the group, None where the event names no group."""
+
+    hashes: int
+    tokens: int
+    block_tokens: int
+    group_tokens: int | None
+
+
+class Counted(NamedTuple):
+    """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
+    end: look-ups of `counted` requests that had not run before. `arrived` requests have arrived."""
+
+    where: str
+    counted: int
+    arrived: int
+
+
 Fact: TypeAlias = (
     Matched
     | Promised
@@ -150,4 +177,7 @@ Fact: TypeAlias = (
     | Owed
     | Missed
     | Remembered
+    | NotComputed
+    | Announced
+    | Counted
 )

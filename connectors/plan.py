@@ -103,12 +103,16 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
-    actions in order. After the last one the engine is drained."""
+    actions in order. After the last one the engine is drained. With `local`, the windows of the
+    engine are chunked local attention: a token reads from the last multiple of the window on. Of
+    the drafts of a step, the first `accepted` are accepted."""
 
     engine: Engine
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
     copies: Copies = Copies()
+    local: bool = False
+    accepted: Annotated[int, Meta(ge=0, le=4)] = 0
 
 
 def lines(plan: Plan) -> list[str]:
@@ -118,13 +122,15 @@ def lines(plan: Plan) -> list[str]:
         f"{g.kind} attention" * g.attention
         + "Mamba" * (not g.attention)
         + f" in blocks of {g.block_size}"
-        + (f", window {g.window}" if g.window else "")
+        + (f", {'chunks of' if plan.local else 'window'} {g.window}" if g.window else "")
+        + " with drafter layers" * g.eagle
         for g in engine.groups
     )
+    drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
     shown = [
         f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
-        f"step{overlap}; {_copies(plan.copies)}"
+        f"step{overlap}{drafts}; {_copies(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):

@@ -25,14 +25,18 @@ def _child(subject: Subject) -> dict[str, object]:
 
 
 def _several(*subjects: Subject) -> Subject:
-    """A MultiConnector of these."""
-    return Subject("MultiConnector", {"connectors": [_child(each) for each in subjects]})
+    """A MultiConnector of these. It keeps prompts if all of them do."""
+    children = [_child(each) for each in subjects]
+    keeps = all(each.keeps_prompts for each in subjects)
+    return Subject("MultiConnector", {"connectors": children}, keeps_prompts=keeps)
 
 
 EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = Subject("DecodeBenchConnector")
 OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
-WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+TELLS = {"self_describing_kv_events": True}
+"""Events carry tokens."""
+WIDE = Subject("OffloadingConnector", {**OFFLOADED, **TELLS, "blocks_per_chunk": 2})
 FILES = Subject(
     "OffloadingConnector",
     {
@@ -42,11 +46,12 @@ FILES = Subject(
     },
     forgets=True,
 )
-ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
+ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20, **TELLS}, keeps_prompts=True)
 """Room for more prompts than an episode has, so that none is forgotten."""
 SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
 SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True)
+KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
@@ -61,6 +66,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_OFFLOADING),
+    "offloading-kept": Shipped(KEPT_FILES, OF_OFFLOADING),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
@@ -68,6 +74,7 @@ SHIPPED: dict[str, Shipped] = {
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
+    "multi-roomy": Shipped(_several(SIMPLE_ROOMY, ROOMY), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""

@@ -10,6 +10,7 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors.drawn import Layers
 from kvproof.connectors.episode import Subject
 from kvproof.connectors.facts import Promised
 from kvproof.connectors.search import Search, accepted, search
@@ -76,7 +77,7 @@ def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> No
     subject = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     whole = accepted(subject, found)
     assert not found.refused
-    none = (Group("window", 4, window=5),)
+    none = Layers((Group("window", 4, window=5),))
     only = accepted(subject, found, (*whole, none))
     assert only == whole
     assert list(found.refused) == ["window (blocks of 4)"]
