@@ -182,7 +182,7 @@ def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, True, chosen.forgets))
+    @given(plans(kinds, True, chosen.forgets, chosen.images))
     def draw(plan: Plan) -> None:
         drawn.append(plan)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from kvproof.connectors.plan import (
+    IMAGES,
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
@@ -15,6 +16,7 @@ from kvproof.connectors.plan import (
     Drain,
     Fail,
     Forget,
+    Image,
     Output,
     Pause,
     Plan,
@@ -77,25 +79,32 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 )
 """What requests of one episode have beside their tokens."""
 
+IMAGE_TOKENS_MAX = 5
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
 
 @st.composite
-def plans(draw: st.DrawFn, kinds: Sequence[Layers], overlaps: bool, forgets: bool = False) -> Plan:
+def plans(
+    draw: st.DrawFn,
+    kinds: Sequence[Layers],
+    overlaps: bool,
+    forgets: bool = False,
+    images: bool = False,
+) -> Plan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
-    that may lose what it has and fail if `forgets`."""
+    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
     layers = draw(st.sampled_from(kinds))
     chosen = layers.groups
     size = max(group.block_size for group in chosen)
-    room = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
+    blocks = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
     attention = all(group.attention for group in chosen)
     ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
     drafts = layers.drafts or ngrams
     engine = Engine(
         "E",
         chosen,
-        num_blocks=room + draw(st.integers(0, 4)),
+        num_blocks=blocks + draw(st.integers(0, 4)),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
         steps_in_flight=2 if overlaps and not drafts and draw(st.booleans()) else 1,
         drafts=drafts,
@@ -110,12 +119,15 @@ def plans(draw: st.DrawFn, kinds: Sequence[Layers], overlaps: bool, forgets: boo
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
+    room = draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX)) if images else 0
+    pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: Submit(*prompt, *more),
         st.sampled_from(prompts),
         st.integers(1, 4),
         st.sampled_from(draw(st.sampled_from(BESIDE))),
         st.sampled_from((False,) * 9 + (True,)),
+        st.sampled_from(pictures),
     )
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())
@@ -127,7 +139,20 @@ def plans(draw: st.DrawFn, kinds: Sequence[Layers], overlaps: bool, forgets: boo
         copies,
         local=layers.local,
         accepted=draw(st.integers(0, 2)) if drafts else 0,
+        encoder_tokens=room,
     )
+
+
+@st.composite
+def albums(draw: st.DrawFn) -> tuple[Image, ...]:
+    """The images of a prompt, in order, with and without tokens between them."""
+    images: list[Image] = []
+    at = draw(st.integers(0, 6))
+    for _ in range(draw(st.integers(1, 3))):
+        size = draw(st.integers(1, IMAGE_TOKENS_MAX))
+        images.append(Image(draw(st.integers(0, len(IMAGES) - 1)), at, size))
+        at += size + draw(st.integers(0, 3))
+    return tuple(images)
 
 
 @st.composite

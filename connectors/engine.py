@@ -28,7 +28,7 @@ from kvproof.connectors.facts import (
 )
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import Beside, Plan
+from kvproof.connectors.plan import Plan, Submit
 from kvproof.connectors.worker import Worker
 from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
@@ -77,21 +77,17 @@ class Engine:
 
     # What the environment may do.
 
-    def submit(
-        self,
-        name: str,
-        prompt: str,
-        max_tokens: int,
-        beside: Beside = "",
-        computes_all: bool = False,
-    ) -> None:
+    def submit(self, name: str, arrives: Submit) -> None:
         """A request arrives."""
-        known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
-        self.owners.prompts[name] = prompt
-        self.owners.beside[name] = f"{beside}:" if beside else ""
-        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(beside))
-        request.skip_reading_prefix_cache = computes_all
-        request.sampling_params.skip_reading_prefix_cache = computes_all
+        tokens = arrives.tokens_of_prompt
+        known = state.Request(
+            name, state.WAITING, tokens, len(tokens), arrives.max_tokens, route="local"
+        )
+        self.owners.prompts[name] = arrives.prompt
+        self.owners.beside[name] = f"{arrives.beside}:" if arrives.beside else ""
+        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(arrives))
+        request.skip_reading_prefix_cache = arrives.computes_all
+        request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrived += 1
         self._call(self.scheduler.add_request, request)
 
@@ -166,6 +162,7 @@ class Engine:
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
             self.facts.append(Counted(where, count, self.arrived))
+        self.facts.extend(self.worker.encoder.owed(self.scheduler))
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -393,15 +390,23 @@ def is_ours(error: Exception) -> bool:
     return any(raised.is_relative_to(room) for room in OURS)
 
 
-def _arguments(beside: Beside) -> dict[str, Any]:
-    """The arguments of a request with this."""
-    if beside == "salt":
-        return {"cache_salt": "salt"}
-    if beside == "lora":
+def _arguments(arrives: Submit) -> dict[str, Any]:
+    """The arguments of a request for what it has beside its tokens."""
+    more: dict[str, Any] = {}
+    if arrives.beside == "salt":
+        more["cache_salt"] = "salt"
+    if arrives.beside == "lora":
         from vllm.lora.request import LoRARequest
 
-        return {"lora_request": LoRARequest("adapter", 1, "/nowhere")}
-    return {}
+        more["lora_request"] = LoRARequest("adapter", 1, "/nowhere")
+    if arrives.whole:
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+        more["mm_features"] = [
+            MultiModalFeatureSpec(None, "image", each.name, PlaceholderRange(each.at, each.tokens))
+            for each in arrives.whole
+        ]
+    return more
 
 
 def _shared(prompt: str, other: str) -> int:

@@ -162,6 +162,31 @@ class Counted(NamedTuple):
     arrived: int
 
 
+class ItemMissing(NamedTuple):
+    """A step computes a token of an image, and the worker does not have what the encoder made of
+    it."""
+
+    request: str
+    item: str
+    token: int
+
+
+class ItemsHeld(NamedTuple):
+    """The worker has outputs of the encoder for more tokens than there is room for."""
+
+    tokens: int
+    room: int
+
+
+class ItemsOwed(NamedTuple):
+    """An idle engine has counted `taken` tokens of its encoder cache as taken, `used` of them by
+    requests; the worker has outputs for `there` tokens."""
+
+    taken: int
+    there: int
+    used: int
+
+
 Fact: TypeAlias = (
     Matched
     | Promised
@@ -180,4 +205,7 @@ Fact: TypeAlias = (
     | NotComputed
     | Announced
     | Counted
+    | ItemMissing
+    | ItemsHeld
+    | ItemsOwed
 )

@@ -134,7 +134,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, subject.forgets))
+    @given(plans(kinds, overlaps, subject.forgets, subject.images))
     def episode(plan: Plan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

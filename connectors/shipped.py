@@ -54,12 +54,17 @@ SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16},
 KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
+IMAGES = Subject("SimpleCPUOffloadConnector", SIMPLE_ROOMY.extra, keeps_prompts=True, images=True)
+"""Any connector would do: with images, the encoder cache is driven too."""
+
+OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
 OF_EXAMPLE = (V1 + "example_connector.py",)
 OF_MULTI = (V1 + "multi_connector.py",)
 
 SHIPPED: dict[str, Shipped] = {
+    "images": Shipped(IMAGES, OF_ENCODER),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),

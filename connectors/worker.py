@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, Layer
 from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
@@ -62,6 +63,8 @@ class Worker:
         self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
         clock.shared["caches"] = frozenset(self.caches.memory)
         self.batch = Batch(cfg)
+        self.encoder = EncoderCache(plan.encoder_tokens)
+        self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
             context[name] = model_layer(cache)
@@ -78,6 +81,9 @@ class Worker:
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
+        if self.encoder.room:
+            self.facts.extend(self.encoder.step(output, self.batch.starts(output)))
+            self.owners.judged["images read"] += self.encoder.read
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)

@@ -1,6 +1,7 @@
 """A router learns from events what a store has. It cuts the tokens of an event into blocks, one for
 each hash. An event whose tokens are not those blocks gives the router wrong keys, and it sends
-requests elsewhere (vllm#51614)."""
+requests elsewhere (vllm#51614). An event with one hash may be about a prefix that ends inside a
+block: then it has the tokens after the last prefix with a hash."""
 
 from collections.abc import Iterator
 
@@ -24,7 +25,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         yield because(
             carries, reason("in_blocks", "in blocks of {size} tokens", size=fact.block_tokens)
         )
-    elif fact.group_tokens not in (None, fact.block_tokens):
+    elif fact.hashes > 1 and fact.group_tokens not in (None, fact.block_tokens):
         yield because(
             carries,
             reason(
