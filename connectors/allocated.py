@@ -1,7 +1,8 @@
 """The memory of a worker's KV caches, as vLLM's worker allocates it.
 
 vLLM 0.32 has one function for it. In older releases each tensor of the KV-cache config has memory
-of its own, and the attention backend gives the shape (`_allocate_kv_cache`, `_reshape_kv_cache`).
+of its own, and the attention backend gives the shape (`_allocate_kv_cache`, `_reshape_kv_cache`);
+Mamba layers are given the pages of their states, or in the oldest a list of states.
 """
 
 import importlib
@@ -13,6 +14,8 @@ from kvproof.live import adapt
 from kvproof.model.errors import AdapterDrift
 
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
+
+MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 
 
 def backend() -> Any:
@@ -52,6 +55,8 @@ def _view(memory: torch.Tensor, spec: Any) -> Any:
             blocks, spec.block_size, spec.num_kv_heads, spec.head_size
         )
         return memory.view(spec.dtype).view(shape)
+    if hasattr(adapt.first([MAMBA]), "bind_kv_cache"):
+        return memory.view(blocks, 1, 1, spec.page_size_bytes)
     states, offset = [], 0
     for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True):
         pages = memory.view(dtype).view(blocks, -1)

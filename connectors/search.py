@@ -13,7 +13,7 @@ from kvproof.connectors.drawn import ALONE, HYBRID, Layers, plans
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import Result, Subject, play
 from kvproof.connectors.plan import Plan
-from kvproof.live.contract.lookup import last_line
+from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import Engine
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
@@ -82,6 +82,8 @@ def accepted(subject: Subject, found: Search, kinds: Sequence[Layers] = HYBRID) 
     layers: list[Layers] = []
     why: Exception | None = None
     for each in kinds if subject.supports_groups else ALONE:
+        if each.drafts and not _marks_drafters():
+            continue
         try:
             play(subject, bare(each))
         except Exception as error:
@@ -93,6 +95,13 @@ def accepted(subject: Subject, found: Search, kinds: Sequence[Layers] = HYBRID) 
     if why is not None and not layers:
         raise why
     return layers
+
+
+def _marks_drafters() -> bool:
+    """Whether a cache group of this vLLM says that a drafter has layers in it."""
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
+    return may_take(KVCacheGroupSpec, "is_eagle_group")
 
 
 def is_refusal(error: Exception) -> bool:

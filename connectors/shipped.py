@@ -34,9 +34,9 @@ def _several(*subjects: Subject) -> Subject:
 EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = Subject("DecodeBenchConnector")
 OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
-TELLS = {"self_describing_kv_events": True}
-"""Events carry tokens."""
-WIDE = Subject("OffloadingConnector", {**OFFLOADED, **TELLS, "blocks_per_chunk": 2})
+WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+TELLING = Subject("OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True})
+"""Its KV events carry tokens."""
 FILES = Subject(
     "OffloadingConnector",
     {
@@ -46,7 +46,7 @@ FILES = Subject(
     },
     forgets=True,
 )
-ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20, **TELLS}, keeps_prompts=True)
+ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
 """Room for more prompts than an episode has, so that none is forgotten."""
 SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
@@ -69,6 +69,7 @@ SHIPPED: dict[str, Shipped] = {
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
+    "offloading-events": Shipped(TELLING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_OFFLOADING),
     "offloading-kept": Shipped(KEPT_FILES, OF_OFFLOADING),

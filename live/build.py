@@ -218,7 +218,8 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    if cfg.kv_events or connector is not None:
+    tells = (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
+    if cfg.kv_events or tells:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -236,9 +237,10 @@ def scheduler(
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
-    `connector` with these settings of `KVTransferConfig`, and KV events. With `layers`, it has
-    that number of layers in each group and the tensors of a worker; it counts statistics. With
-    `local`, windows are chunked local attention."""
+    `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
+    them. With `layers`, its KV-cache config has that number of layers in each group and the
+    tensors of a worker, and it counts statistics. With `local`, windows are chunked local
+    attention."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
