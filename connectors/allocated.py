@@ -41,20 +41,31 @@ def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
             raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
         memory = torch.zeros(tensor.size, dtype=torch.int8)
         raw.update(dict.fromkeys(tensor.shared_by, memory))
+    states = any(not _attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
     return {
-        name: _view(raw[name], group.kv_cache_spec)
+        name: _view(raw[name], group.kv_cache_spec, states)
         for group in kv_cache_config.kv_cache_groups
         for name in group.layer_names
     }
 
 
-def _view(memory: torch.Tensor, spec: Any) -> Any:
+def _attends(spec: Any) -> bool:
+    return hasattr(spec, "num_kv_heads")
+
+
+def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
+    """A layer's memory. Keys of all blocks come before values, but `by_page`, where layers with
+    states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
     blocks = memory.numel() // spec.page_size_bytes
-    if hasattr(spec, "num_kv_heads"):
+    if _attends(spec):
         shape = backend().get_kv_cache_shape(
             blocks, spec.block_size, spec.num_kv_heads, spec.head_size
         )
-        return memory.view(spec.dtype).view(shape)
+        view = memory.view(spec.dtype).view(shape)
+        if by_page and shape[0] == 2:
+            half = view[0, 0].numel()
+            view = view.as_strided(shape, (half, 2 * half, *view.stride()[2:]))
+        return view
     if hasattr(adapt.first([MAMBA]), "bind_kv_cache"):
         return memory.view(blocks, 1, 1, spec.page_size_bytes)
     states, offset = [], 0

@@ -8,7 +8,7 @@ ahead, is among that; it does without an image that only begins after the step.
 from collections.abc import Iterator
 from typing import Any
 
-from kvproof.connectors.facts import ItemMissing, ItemsHeld, ItemsOwed
+from kvproof.connectors.facts import ItemMissing, ItemsHeld, ItemsOwed, ItemUnkept
 
 
 class EncoderCache:
@@ -18,6 +18,7 @@ class EncoderCache:
     def __init__(self, room: int) -> None:
         self.room = room
         self.read = 0
+        self.manager: Any = None
         self.held: dict[str, int] = {}
         self.features: dict[str, Any] = {}
 
@@ -25,10 +26,12 @@ class EncoderCache:
         """Give the scheduler this room. An engine computes it from its model; here it is set."""
         if self.room:
             kind = type(scheduler.encoder_cache_manager)
-            scheduler.encoder_cache_manager = kind(cache_size=self.room)
+            scheduler.encoder_cache_manager = self.manager = kind(cache_size=self.room)
             scheduler.max_num_encoder_input_tokens = self.room
 
-    def step(self, output: Any, starts: dict[str, int]) -> Iterator[ItemMissing | ItemsHeld]:
+    def step(
+        self, output: Any, starts: dict[str, int]
+    ) -> Iterator[ItemMissing | ItemUnkept | ItemsHeld]:
         """A step: outputs are dropped and computed, and those that it reads must be there. Then
         `read` is how many it reads."""
         self.read = 0
@@ -40,27 +43,26 @@ class EncoderCache:
             for index in inputs:
                 feature = self.features[request][index]
                 self.held[feature.identifier] = feature.mm_position.length
-        if sum(self.held.values()) > self.room:
-            yield ItemsHeld(sum(self.held.values()), self.room)
+        yield ItemsHeld(sum(self.held.values()), self.room)
         for request, tokens in output.num_scheduled_tokens.items():
-            yield from self._missing(request, starts[request], starts[request] + tokens)
+            yield from self._reads(request, starts[request], starts[request] + tokens)
 
-    def _missing(self, request: str, start: int, end: int) -> Iterator[ItemMissing]:
+    def _reads(self, request: str, start: int, end: int) -> Iterator[ItemMissing | ItemUnkept]:
         for feature in self.features.get(request, ()):
             first = feature.mm_position.offset
-            last = first + feature.mm_position.length
-            read = first < end and last > start
-            self.read += read
-            if read and feature.identifier not in self.held:
-                yield ItemMissing(request, feature.identifier, max(first, start))
+            if first >= end or first + feature.mm_position.length <= start:
+                continue
+            self.read += 1
+            name = feature.identifier
+            if name not in self.held:
+                yield ItemMissing(request, name, max(first, start))
+            elif request not in self.manager.cached.get(name, ()):
+                yield ItemUnkept(request, name)
 
-    def owed(self, scheduler: Any) -> Iterator[ItemsOwed]:
-        """What an idle engine has taken of its room, if that is not what the worker has."""
-        if not self.room:
-            return
-        manager = scheduler.encoder_cache_manager
-        there = sum(count for name, count in self.held.items() if name not in manager.freed)
-        taken = self.room - manager.num_free_slots
-        used = self.room - manager.num_freeable_slots
-        if taken != there or used:
-            yield ItemsOwed(taken, there, used)
+    def owed(self) -> Iterator[ItemsOwed]:
+        """What an idle engine has taken of its room."""
+        if self.room:
+            manager = self.manager
+            there = sum(count for name, count in self.held.items() if name not in manager.freed)
+            used = self.room - manager.num_freeable_slots
+            yield ItemsOwed(self.room - manager.num_free_slots, there, used)

@@ -162,7 +162,7 @@ class Engine:
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
             self.facts.append(Counted(where, count, self.arrived))
-        self.facts.extend(self.worker.encoder.owed(self.scheduler))
+        self.facts.extend(self.worker.encoder.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -367,10 +367,11 @@ class Engine:
             self.forgets = answer is True
             return answer
 
-        def events() -> Any:
-            for event in taken():
+        def events() -> list[Any]:
+            answer = list(taken() or ())
+            for event in answer:
                 self._note_event(event)
-                yield event
+            return answer
 
         taken, connector.take_events = connector.take_events, events
         empty, connector.reset_cache = connector.reset_cache, reset

@@ -171,6 +171,14 @@ class ItemMissing(NamedTuple):
     token: int
 
 
+class ItemUnkept(NamedTuple):
+    """A step computes a token of an image, and the encoder cache counts its request as one that
+    does not need it any more."""
+
+    request: str
+    item: str
+
+
 class ItemsHeld(NamedTuple):
     """The worker has outputs of the encoder for more tokens than there is room for."""
 
@@ -206,6 +214,7 @@ Fact: TypeAlias = (
     | Announced
     | Counted
     | ItemMissing
+    | ItemUnkept
     | ItemsHeld
     | ItemsOwed
 )

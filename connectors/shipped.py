@@ -54,8 +54,8 @@ SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16},
 KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
-IMAGES = Subject("SimpleCPUOffloadConnector", SIMPLE_ROOMY.extra, keeps_prompts=True, images=True)
-"""Any connector would do: with images, the encoder cache is driven too."""
+IMAGES = Subject("kvproof.connectors.storeless:Storeless", images=True)
+"""No connector: with images, the encoder cache is driven."""
 
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")

@@ -11,12 +11,12 @@ from kvproof.model.severity import Severity
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """The worker never has more than fits, and an idle engine counts what the worker has."""
-    if isinstance(fact, ItemsHeld):
+    if isinstance(fact, ItemsHeld) and fact.tokens > fact.room:
         yield because(
             reason("room", "the encoder cache has room for {room} tokens", room=fact.room),
             reason("holds", "the worker has outputs for {tokens} tokens", tokens=fact.tokens),
         )
-    elif isinstance(fact, ItemsOwed):
+    elif isinstance(fact, ItemsOwed) and (fact.used or fact.taken != fact.there):
         yield because(
             reason(
                 "worker_has",

@@ -1,6 +1,7 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,7 +13,16 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import Layers
 from kvproof.connectors.episode import Subject
-from kvproof.connectors.facts import Promised
+from kvproof.connectors.facts import (
+    Counted,
+    Fact,
+    ItemMissing,
+    ItemsHeld,
+    ItemsOwed,
+    ItemUnkept,
+    NotComputed,
+    Promised,
+)
 from kvproof.connectors.search import Search, accepted, search
 from kvproof.model.config import Group
 from kvproof.model.severity import FAIL_ON
@@ -55,8 +65,9 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
 
 
 def test_each_rule_has_a_mistake() -> None:
-    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the other one.
+    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the others.
     no_mistake = {"request_reads_its_own_tokens", "recomputed_prompt_is_not_loaded"}
+    no_mistake |= {fact.rule for fact in OF_VLLM}
     assert set(RULE_OF.values()) | no_mistake == set(RULES)
 
 
@@ -64,6 +75,37 @@ def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
     load = Promised("r0", 0, 8, later=False, computes_all=True)
     assert [f.invariant for f in broken([load], Past())] == ["recomputed_prompt_is_not_loaded"]
     assert not list(broken([load._replace(computes_all=False)], Past()))
+
+
+class OfVllm(NamedTuple):
+    """A rule that vLLM's own accounting keeps, with facts that break it and one that does not."""
+
+    rule: str
+    broken: tuple[Fact, ...]
+    kept: Fact
+
+
+OF_VLLM = (
+    OfVllm(
+        "encoder_output_is_there",
+        (ItemMissing("r0", "α3", 4), ItemUnkept("r0", "α3")),
+        ItemsHeld(5, 5),
+    ),
+    OfVllm(
+        "encoder_room_adds_up",
+        (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),
+        ItemsOwed(3, 3, 0),
+    ),
+    OfVllm("statistics_count_once", (Counted("engine's", 3, 2),), Counted("engine's", 2, 2)),
+    OfVllm("recomputed_prompt_is_not_loaded", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
+)
+
+
+@pytest.mark.parametrize("each", OF_VLLM, ids=lambda each: each.rule)
+def test_a_rule_that_vllm_keeps_is_named_if_it_does_not(each: OfVllm) -> None:
+    for fact in each.broken:
+        assert [f.invariant for f in broken([fact], Past())] == [each.rule]
+    assert not list(broken([each.kept], Past()))
 
 
 def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
