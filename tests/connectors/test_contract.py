@@ -31,6 +31,7 @@ from tests.connectors.mistakes import RULE_OF
 pytestmark = pytest.mark.live
 
 EPISODES = 250
+SEEDS = (1, 2, 3)
 TOLERATED_EPISODES = 40
 """A finding that is less than a leak ends no search."""
 
@@ -56,12 +57,15 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
     subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
     rule = RULES[RULE_OF[mistake]]
     grave = rule.severity <= FAIL_ON
-    found = search(subject, EPISODES if grave else TOLERATED_EPISODES, 1, shrinks=False)
-    if grave:
-        assert found.result is not None
-        assert rule.id in {f.invariant for f in found.result.findings}
-    else:
-        assert found.tolerated[rule.id]
+    if not grave:
+        assert search(subject, TOLERATED_EPISODES, 1).tolerated[rule.id]
+        return
+    # What was written to a wrong place may be read before the place is looked at.
+    results = (search(subject, EPISODES, seed, shrinks=False).result for seed in SEEDS)
+    assert any(
+        result is not None and rule.id in {f.invariant for f in result.findings}
+        for result in results
+    )
 
 
 def test_each_rule_has_a_mistake() -> None:
