@@ -59,6 +59,7 @@ IMAGES = Subject("kvproof.connectors.storeless:Storeless", images=True)
 
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
+OF_TIERS = (*OF_OFFLOADING, "v1/kv_offload/tiering")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
 OF_EXAMPLE = (V1 + "example_connector.py",)
 OF_MULTI = (V1 + "multi_connector.py",)
@@ -71,8 +72,8 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
     "offloading-events": Shipped(TELLING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
-    "offloading-files": Shipped(FILES, OF_OFFLOADING),
-    "offloading-kept": Shipped(KEPT_FILES, OF_OFFLOADING),
+    "offloading-files": Shipped(FILES, OF_TIERS),
+    "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

@@ -105,16 +105,16 @@ class Search:
         self.starting = bool(touched(self._called(first.name), self.changed))
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
-        """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), and the
-        others (False) where these do not reach all that is changed. Returns the names of those that
-        reach some of it."""
+        """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
+        nearest first, and the others (False) where these do not reach all that is changed. Returns
+        the names of those that reach some of it."""
         files = {key.partition(":")[0] for key in self.changed}
-        at_home = [any(map(each.has, files)) for each in self.connectors]
+        near = {c.name: max(map(c.near, files), default=0) for c in self.connectors}
         called: dict[str, frozenset[str]] = {}
         for wanted in homes:
-            names = [
-                c.name for c, home in zip(self.connectors, at_home, strict=True) if home is wanted
-            ]
+            names = sorted(
+                (name for name in near if bool(near[name]) is wanted), key=lambda name: -near[name]
+            )
             these = workloads.of_connectors(names, self.comparison.seed)
             for first in range(0, len(these), SAMPLED_AT_ONCE):
                 if self._over():
