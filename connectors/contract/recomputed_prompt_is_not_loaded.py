@@ -1,16 +1,16 @@
 """A request that asks for the log-probabilities of its prompt must compute its whole prompt: what
-is loaded or cached has none. Releases before 0.32 left it to the connector (vllm#44592)."""
+is loaded has none. Releases before 0.32 left it to the connector (vllm#44592)."""
 
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import Past, Rule
-from kvproof.connectors.facts import Fact, NotComputed, Promised
+from kvproof.connectors.facts import Fact, Promised
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
-    """Nothing is loaded for a request that computes its whole prompt, or taken from a cache."""
+    """Nothing is loaded for a request that computes its whole prompt."""
     if isinstance(fact, Promised) and fact.computes_all:
         yield because(
             reason(
@@ -20,20 +20,11 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
             reason("are_loaded", "{tokens} of its tokens are loaded", tokens=fact.tokens),
             request=fact.request,
         )
-    elif isinstance(fact, NotComputed):
-        yield because(
-            reason(
-                "must_compute",
-                "{request} must compute its whole prompt (skip_reading_prefix_cache)",
-            ),
-            reason("begins_after", "it begins after {tokens} cached tokens", tokens=fact.tokens),
-            request=fact.request,
-        )
 
 
 RULE = Rule(
     id="recomputed_prompt_is_not_loaded",
-    name="nothing is loaded or reused for a request that must compute its whole prompt",
+    name="nothing is loaded for a request that must compute its whole prompt",
     origin="skip_reading_prefix_cache; vllm#44592",
     severity=Severity.WRONG_TOKENS,
     counts="answers for whole prompts",

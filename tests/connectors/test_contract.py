@@ -101,7 +101,7 @@ OF_VLLM = (
         ItemsOwed(3, 3, 0),
     ),
     OfVllm("statistics_count_once", (Counted("engine's", 3, 2),), Counted("engine's", 2, 2)),
-    OfVllm("recomputed_prompt_is_not_loaded", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
+    OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )
 
 
