@@ -57,15 +57,16 @@ HYBRID: tuple[Layers, ...] = (
     *ALONE,
     Layers((Group("full", 4, eagle=True),)),
     Layers((Group("full", 4), Group("window", 4, window=8))),
-    Layers((Group("full", 4), Group("window", 4, window=5))),
+    Layers((Group("full", 4), Group("window", 4, window=6))),
     Layers((Group("full", 4), Group("window", 4, window=8, eagle=True))),
-    Layers((Group("full", 8), Group("window", 2, window=3))),
+    Layers((Group("full", 8), Group("window", 2, window=4))),
     Layers((Group("window", 4, window=8), Group("full", 4))),
     Layers((Group("full", 4), Group("window", 4, window=8)), local=True),
     Layers((Group("full", 4), Group("mamba", 4))),
     Layers((Group("mamba", 4), Group("full", 4))),
 )
-"""Cache groups for a connector that supports several (`SupportsHMA`)."""
+"""Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
+than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""

@@ -9,7 +9,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 
-class Storeless(KVConnectorBase_V1, SupportsHMA):
+class Storeless(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Nothing is stored, so nothing is matched."""
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:  # noqa: ARG002
