@@ -25,10 +25,8 @@ def _child(subject: Subject) -> dict[str, object]:
 
 
 def _several(*subjects: Subject) -> Subject:
-    """A MultiConnector of these. It keeps prompts if all of them do."""
-    children = [_child(each) for each in subjects]
-    keeps = all(each.keeps_prompts for each in subjects)
-    return Subject("MultiConnector", {"connectors": children}, keeps_prompts=keeps)
+    """A MultiConnector of these."""
+    return Subject("MultiConnector", {"connectors": [_child(each) for each in subjects]})
 
 
 EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
@@ -81,7 +79,6 @@ SHIPPED: dict[str, Shipped] = {
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
-    "multi-roomy": Shipped(_several(SIMPLE_ROOMY, ROOMY), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""
