@@ -1,7 +1,8 @@
 """The memory of a worker's KV caches, as vLLM's worker allocates it.
 
 vLLM 0.32 has one function for it. In older releases each tensor of the KV-cache config has memory
-of its own, and the attention backend gives the shape (`_allocate_kv_cache`, `_reshape_kv_cache`).
+of its own, and the attention backend gives the shape (`_allocate_kv_cache`, `_reshape_kv_cache`);
+Mamba layers are given the pages of their states, or in the oldest a list of states.
 """
 
 import importlib
@@ -13,6 +14,8 @@ from kvproof.live import adapt
 from kvproof.model.errors import AdapterDrift
 
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
+
+MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 
 
 def backend() -> Any:
@@ -38,20 +41,33 @@ def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
             raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
         memory = torch.zeros(tensor.size, dtype=torch.int8)
         raw.update(dict.fromkeys(tensor.shared_by, memory))
+    states = any(not _attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
     return {
-        name: _view(raw[name], group.kv_cache_spec)
+        name: _view(raw[name], group.kv_cache_spec, states)
         for group in kv_cache_config.kv_cache_groups
         for name in group.layer_names
     }
 
 
-def _view(memory: torch.Tensor, spec: Any) -> Any:
+def _attends(spec: Any) -> bool:
+    return hasattr(spec, "num_kv_heads")
+
+
+def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
+    """A layer's memory. Keys of all blocks come before values, but `by_page`, where layers with
+    states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
     blocks = memory.numel() // spec.page_size_bytes
-    if hasattr(spec, "num_kv_heads"):
+    if _attends(spec):
         shape = backend().get_kv_cache_shape(
             blocks, spec.block_size, spec.num_kv_heads, spec.head_size
         )
-        return memory.view(spec.dtype).view(shape)
+        view = memory.view(spec.dtype).view(shape)
+        if by_page and shape[0] == 2:
+            half = view[0, 0].numel()
+            view = view.as_strided(shape, (half, 2 * half, *view.stride()[2:]))
+        return view
+    if hasattr(adapt.first([MAMBA]), "bind_kv_cache"):
+        return memory.view(blocks, 1, 1, spec.page_size_bytes)
     states, offset = [], 0
     for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True):
         pages = memory.view(dtype).view(blocks, -1)

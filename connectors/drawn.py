@@ -2,10 +2,12 @@
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
 from kvproof.connectors.plan import (
+    IMAGES,
     PROMPT_TOKENS_MAX,
     Abort,
     Action,
@@ -14,6 +16,7 @@ from kvproof.connectors.plan import (
     Drain,
     Fail,
     Forget,
+    Image,
     Output,
     Pause,
     Plan,
@@ -24,16 +27,46 @@ from kvproof.connectors.plan import (
 )
 from kvproof.model.config import Engine, Group
 
-ALONE: tuple[tuple[Group, ...], ...] = ((Group("full", 4),), (Group("full", 2),))
+
+class Layers(NamedTuple):
+    """The cache groups of an engine. With `local`, windows are chunked local attention."""
+
+    groups: tuple[Group, ...]
+    local: bool = False
+
+    @property
+    def drafts(self) -> int:
+        """The drafts that a drafter with layers in these groups makes; 0 without one."""
+        return 2 * any(group.eagle for group in self.groups)
+
+    @property
+    def words(self) -> str:
+        """The groups for a reader: "full (blocks of 4) beside mamba (blocks of 4)"."""
+        return " beside ".join(
+            f"{'local' if self.local and g.window else g.kind} (blocks of {g.block_size}"
+            + ", drafter)" * g.eagle
+            + ")" * (not g.eagle)
+            for g in self.groups
+        )
+
+
+ALONE: tuple[Layers, ...] = (Layers((Group("full", 4),)), Layers((Group("full", 2),)))
 """Cache groups for a connector that supports one group."""
 
-HYBRID: tuple[tuple[Group, ...], ...] = (
+HYBRID: tuple[Layers, ...] = (
     *ALONE,
-    (Group("full", 4), Group("window", 4, window=8)),
-    (Group("full", 4), Group("window", 4, window=5)),
-    (Group("full", 4), Group("mamba", 4)),
+    Layers((Group("full", 4, eagle=True),)),
+    Layers((Group("full", 4), Group("window", 4, window=8))),
+    Layers((Group("full", 4), Group("window", 4, window=6))),
+    Layers((Group("full", 4), Group("window", 4, window=8, eagle=True))),
+    Layers((Group("full", 8), Group("window", 2, window=4))),
+    Layers((Group("window", 4, window=8), Group("full", 4))),
+    Layers((Group("full", 4), Group("window", 4, window=8)), local=True),
+    Layers((Group("full", 4), Group("mamba", 4))),
+    Layers((Group("mamba", 4), Group("full", 4))),
 )
-"""Cache groups for a connector that supports several (`SupportsHMA`)."""
+"""Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
+than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -47,25 +80,35 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 )
 """What requests of one episode have beside their tokens."""
 
+IMAGE_TOKENS_MAX = 5
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
 
 @st.composite
 def plans(
-    draw: st.DrawFn, groups: Sequence[tuple[Group, ...]], overlaps: bool, forgets: bool = False
+    draw: st.DrawFn,
+    kinds: Sequence[Layers],
+    overlaps: bool,
+    forgets: bool = False,
+    images: bool = False,
 ) -> Plan:
-    """Plans for engines with these groups, with async scheduling if `overlaps`, and with a memory
-    that may lose what it has and fail if `forgets`."""
-    chosen = draw(st.sampled_from(groups))
-    size = chosen[0].block_size
-    room = 1 + len(chosen) * -(-(PROMPT_TOKENS_MAX + 4) // size)
+    """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
+    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
+    layers = draw(st.sampled_from(kinds))
+    chosen = layers.groups
+    size = max(group.block_size for group in chosen)
+    blocks = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
+    attention = all(group.attention for group in chosen)
+    ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
+    drafts = layers.drafts or ngrams
     engine = Engine(
         "E",
         chosen,
-        num_blocks=room + draw(st.integers(0, 4)),
+        num_blocks=blocks + draw(st.integers(0, 4)),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
-        steps_in_flight=2 if overlaps and draw(st.booleans()) else 1,
+        steps_in_flight=2 if overlaps and not drafts and draw(st.booleans()) else 1,
+        drafts=drafts,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)
@@ -77,17 +120,40 @@ def plans(
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
+    room = draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX)) if images else 0
+    pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: Submit(*prompt, *more),
         st.sampled_from(prompts),
         st.integers(1, 4),
         st.sampled_from(draw(st.sampled_from(BESIDE))),
         st.sampled_from((False,) * 9 + (True,)),
+        st.sampled_from(pictures),
     )
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
-    return Plan(engine, tuple(actions), "recompute" if recompute else "fail", copies)
+    return Plan(
+        engine,
+        tuple(actions),
+        "recompute" if recompute else "fail",
+        copies,
+        local=layers.local,
+        accepted=draw(st.integers(0, 2)) if drafts else 0,
+        encoder_tokens=room,
+    )
+
+
+@st.composite
+def albums(draw: st.DrawFn) -> tuple[Image, ...]:
+    """The images of a prompt, in order, with and without tokens between them."""
+    images: list[Image] = []
+    at = draw(st.integers(0, 6))
+    for _ in range(draw(st.integers(1, 3))):
+        size = draw(st.integers(1, IMAGE_TOKENS_MAX))
+        images.append(Image(draw(st.integers(0, len(IMAGES) - 1)), at, size))
+        at += size + draw(st.integers(0, 3))
+    return tuple(images)
 
 
 @st.composite

@@ -3,13 +3,15 @@
 import contextlib
 import inspect
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
+    Announced,
+    Counted,
     Died,
     Fact,
     Kept,
@@ -17,6 +19,7 @@ from kvproof.connectors.facts import (
     LoadEnded,
     Matched,
     Missed,
+    NotComputed,
     Owed,
     Promised,
     Read,
@@ -25,12 +28,12 @@ from kvproof.connectors.facts import (
 )
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import Beside
+from kvproof.connectors.plan import Plan, Submit
 from kvproof.connectors.worker import Worker
-from kvproof.live import build
+from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
-from kvproof.model import config, state
+from kvproof.model import state
 from kvproof.model.errors import AdapterDrift
 
 LAYERS = 2
@@ -50,13 +53,12 @@ class Engine:
 
     def __init__(
         self,
-        cfg: config.Engine,
+        plan: Plan,
         connector: Mapping[str, Any],
-        load_failure: str,
         clock: Clock,
         keeps_prompts: bool = False,
     ) -> None:
-        self.cfg, self.keeps_prompts = cfg, keeps_prompts
+        self.cfg, self.keeps_prompts = (cfg := plan.engine), keeps_prompts
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = 0
@@ -64,29 +66,28 @@ class Engine:
         self.ended: dict[str, tuple[str, str]] = {}
         self.spoiled: set[str] = set()
         self.computed: set[tuple[str, str]] = set()
+        self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any]] = deque()
-        self.scheduler = build.scheduler(cfg, load_failure, connector=connector, layers=LAYERS)
-        self.owners = Owners(cfg, self.scheduler)
+        self.scheduler = build.scheduler(
+            cfg, plan.load_failure, connector=connector, layers=LAYERS, local=plan.local
+        )
+        self.owners = Owners(cfg, self.scheduler, plan.local)
         self._listen(self.scheduler.connector)
-        self.worker = Worker(cfg, self.scheduler, Numbers(), self.owners, self.facts, clock)
+        self.worker = Worker(plan, self.scheduler, Numbers(), self.owners, self.facts, clock)
 
     # What the environment may do.
 
-    def submit(
-        self,
-        name: str,
-        prompt: str,
-        max_tokens: int,
-        beside: Beside = "",
-        computes_all: bool = False,
-    ) -> None:
+    def submit(self, name: str, arrives: Submit) -> None:
         """A request arrives."""
-        known = state.Request(name, state.WAITING, prompt, len(prompt), max_tokens, route="local")
-        self.owners.prompts[name] = prompt
-        self.owners.beside[name] = f"{beside}:" if beside else ""
-        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(beside))
-        request.skip_reading_prefix_cache = computes_all
-        request.sampling_params.skip_reading_prefix_cache = computes_all
+        tokens = arrives.tokens_of_prompt
+        known = state.Request(
+            name, state.WAITING, tokens, len(tokens), arrives.max_tokens, route="local"
+        )
+        self.owners.prompts[name] = arrives.prompt
+        self.owners.beside[name] = f"{arrives.beside}:" if arrives.beside else ""
+        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(arrives))
+        request.skip_reading_prefix_cache = arrives.computes_all
+        request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrived += 1
         self._call(self.scheduler.add_request, request)
 
@@ -139,7 +140,7 @@ class Engine:
     def deliver(self) -> None:
         """The output of the oldest step in flight arrives at the scheduler."""
         if self.queue:
-            self._call(self.scheduler.update_from_output, *self.queue.popleft())
+            self._call(self._update)
 
     def drain(self) -> None:
         """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
@@ -158,6 +159,10 @@ class Engine:
         if self.dead:
             return
         self._settle()
+        for where, count in self.counted.items():
+            self.owners.judged["requests in statistics"] += count
+            self.facts.append(Counted(where, count, self.arrived))
+        self.facts.extend(self.worker.encoder.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -189,17 +194,40 @@ class Engine:
 
     def _step(self) -> None:
         if len(self.queue) == self.cfg.steps_in_flight:
-            self.scheduler.update_from_output(*self.queue.popleft())
+            self._update()
         output = self.scheduler.schedule()
         self.queue.append((output, self._execute(output)))
         if not self.cfg.overlaps:
-            self.scheduler.update_from_output(*self.queue.popleft())
+            self._update()
+            self._propose(output)
+
+    def _update(self) -> None:
+        """The output of the oldest step in flight arrives at the scheduler."""
+        for outputs in self.scheduler.update_from_output(*self.queue.popleft()).values():
+            stats = outputs.scheduler_stats
+            if stats is None:
+                continue
+            self.counted["engine's"] += stats.prefix_cache_stats.requests
+            if stats.connector_prefix_cache_stats is not None:
+                self.counted["connector's"] += stats.connector_prefix_cache_stats.requests
+
+    def _propose(self, output: Any) -> None:
+        """The drafter proposes tokens for the requests of a step."""
+        if self.cfg.drafts and (names := list(output.num_scheduled_tokens)):
+            from vllm.v1.outputs import DraftTokenIds
+
+            drafts = [[step_output.SAMPLED_ID] * self.cfg.drafts for _ in names]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
 
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)
         self.steps += 1
         self.owners.judged["steps"] += 1
         self.forgot = self.forgot and not output.num_scheduled_tokens
+        for new in output.scheduled_new_reqs:
+            skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
+            if skips and new.num_computed_tokens:
+                self.facts.append(NotComputed(new.req_id, new.num_computed_tokens))
         result = self.worker.execute(output)
         moved = getattr(result, "kv_connector_output", None)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
@@ -260,18 +288,36 @@ class Engine:
 
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what a settled request had in common with this one: of
-        its prompt, the whole blocks, but for the last token, which must be computed. Only where all
-        groups have full attention: of others, a connector need not keep each block."""
-        if any(group.kind != "full" for group in self.cfg.groups):
+        its prompt, the whole blocks, but for the last token, which must be computed, and the block
+        that a drafter takes from a hit. Of a window, a connector need not keep each block, but
+        those with which the same prompt resumes: then this is asked of the same prompt, and of one
+        that continues it. Of states it is not asked."""
+        if not all(group.attention for group in self.cfg.groups):
             return
         name, size = request.request_id, max(self.cfg.block_sizes)
         prompt, beside = self.owners.prompts[name], self.owners.beside[name]
-        alike = (other for each, other in self.computed if each == beside)
-        common = max((_shared(prompt, other) for other in alike), default=0)
-        whole = min(common, len(prompt) - 1) // size * size
+        windows = any(group.window for group in self.cfg.groups)
+        common = max(
+            (
+                _shared(prompt, other) - windows
+                for each, other in self.computed
+                if each == beside and (not windows or prompt.startswith(other))
+            ),
+            default=0,
+        )
+        whole = min(common, len(prompt) - 1) // size * size - self.cfg.eagle_drop_tokens
         self.owners.judged["prompts that came again"] += whole > 0
         if offered < whole:
             self.facts.append(Missed(name, offered, whole))
+
+    def _note_event(self, event: Any) -> None:
+        """Note an event of stored blocks that carries their tokens."""
+        if tokens := getattr(event, "token_ids", None):
+            self.owners.judged["events with tokens"] += 1
+            group = getattr(event, "group_idx", None)
+            size = self.cfg.groups[group].block_size if group is not None else None
+            hashes = len(event.block_hashes)
+            self.facts.append(Announced(hashes, len(tokens), event.block_size, size))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
@@ -321,6 +367,13 @@ class Engine:
             self.forgets = answer is True
             return answer
 
+        def events() -> list[Any]:
+            answer = list(taken() or ())
+            for event in answer:
+                self._note_event(event)
+            return answer
+
+        taken, connector.take_events = connector.take_events, events
         empty, connector.reset_cache = connector.reset_cache, reset
         connector.get_num_new_matched_tokens = matched
         connector.update_state_after_alloc = promised
@@ -338,15 +391,23 @@ def is_ours(error: Exception) -> bool:
     return any(raised.is_relative_to(room) for room in OURS)
 
 
-def _arguments(beside: Beside) -> dict[str, Any]:
-    """The arguments of a request with this."""
-    if beside == "salt":
-        return {"cache_salt": "salt"}
-    if beside == "lora":
+def _arguments(arrives: Submit) -> dict[str, Any]:
+    """The arguments of a request for what it has beside its tokens."""
+    more: dict[str, Any] = {}
+    if arrives.beside == "salt":
+        more["cache_salt"] = "salt"
+    if arrives.beside == "lora":
         from vllm.lora.request import LoRARequest
 
-        return {"lora_request": LoRARequest("adapter", 1, "/nowhere")}
-    return {}
+        more["lora_request"] = LoRARequest("adapter", 1, "/nowhere")
+    if arrives.whole:
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+        more["mm_features"] = [
+            MultiModalFeatureSpec(None, "image", each.name, PlaceholderRange(each.at, each.tokens))
+            for each in arrives.whole
+        ]
+    return more
 
 
 def _shared(prompt: str, other: str) -> int:

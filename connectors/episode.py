@@ -78,9 +78,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         with (
             device(clock),
-            closing(
-                Engine(plan.engine, settings, plan.load_failure, clock, subject.keeps_prompts)
-            ) as engine,
+            closing(Engine(plan, settings, clock, subject.keeps_prompts)) as engine,
         ):
             judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
@@ -100,7 +98,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
 def _act(engine: Engine, memory: Memory, action: Action) -> None:
     if isinstance(action, Submit):
         name = f"r{engine.arrived}"
-        engine.submit(name, action.prompt, action.max_tokens, action.beside, action.computes_all)
+        engine.submit(name, action)
     elif isinstance(action, Step):
         for _ in range(action.times):
             engine.step()

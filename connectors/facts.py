@@ -135,6 +135,66 @@ class Remembered(NamedTuple):
     tokens: int
 
 
+class NotComputed(NamedTuple):
+    """A request that must compute its whole prompt begins after `tokens` tokens of a cache."""
+
+    request: str
+    tokens: int
+
+
+class Announced(NamedTuple):
+    """The connector reports blocks of a group as stored (`BlockStored`), with their tokens:
+    `hashes` hashes, `tokens` tokens, blocks of `block_tokens` tokens. `group_tokens` are the tokens
+    of a block of the group, None where the event names no group."""
+
+    hashes: int
+    tokens: int
+    block_tokens: int
+    group_tokens: int | None
+
+
+class Counted(NamedTuple):
+    """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
+    end: look-ups of `counted` requests that had not run before. `arrived` requests have arrived."""
+
+    where: str
+    counted: int
+    arrived: int
+
+
+class ItemMissing(NamedTuple):
+    """A step computes a token of an image, and the worker does not have what the encoder made of
+    it."""
+
+    request: str
+    item: str
+    token: int
+
+
+class ItemUnkept(NamedTuple):
+    """A step computes a token of an image, and the encoder cache counts its request as one that
+    does not need it any more."""
+
+    request: str
+    item: str
+
+
+class ItemsHeld(NamedTuple):
+    """The worker has outputs of the encoder for more tokens than there is room for."""
+
+    tokens: int
+    room: int
+
+
+class ItemsOwed(NamedTuple):
+    """An idle engine has counted `taken` tokens of its encoder cache as taken, `used` of them by
+    requests; the worker has outputs for `there` tokens."""
+
+    taken: int
+    there: int
+    used: int
+
+
 Fact: TypeAlias = (
     Matched
     | Promised
@@ -150,4 +210,11 @@ Fact: TypeAlias = (
     | Owed
     | Missed
     | Remembered
+    | NotComputed
+    | Announced
+    | Counted
+    | ItemMissing
+    | ItemUnkept
+    | ItemsHeld
+    | ItemsOwed
 )

@@ -10,16 +10,17 @@ from typing import Any
 
 from kvproof.connectors.caches import Caches, Layer
 from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
-from kvproof.model.config import Engine
+from kvproof.model.config import Engine, Group
 from kvproof.model.state import NULL, SAMPLED
 
 
 class Owners:
     """The requests of one engine. `loads` are the promised loads that have not ended, by request.
-    `judged` counts the slots that were compared, by what for."""
+    `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
+    local attention."""
 
-    def __init__(self, cfg: Engine, scheduler: Any) -> None:
-        self.cfg, self.scheduler = cfg, scheduler
+    def __init__(self, cfg: Engine, scheduler: Any, local: bool = False) -> None:
+        self.cfg, self.scheduler, self.local = cfg, scheduler, local
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
@@ -114,8 +115,15 @@ class Owners:
             if group.aligned:
                 yield end - 1, table[(end - 1) // group.block_size], 0
             return
-        first = max(load.start, end - group.window + 1) if group.window else load.start
+        first = max(load.start, read_from(group, end, self.local))
         for token in range(first, end):
             block = table[token // group.block_size]
             if block != NULL:
                 yield token, block, token % group.block_size
+
+
+def read_from(group: Group, token: int, local: bool) -> int:
+    """The first token that a token reads in an attention group."""
+    if not group.window:
+        return 0
+    return token // group.window * group.window if local else max(token - group.window + 1, 0)

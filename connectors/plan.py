@@ -23,21 +23,60 @@ Beside = Literal["", "salt", "lora"]
 """What a request has beside its tokens. KV of equal tokens differs with it."""
 
 
+IMAGES = "αβγ"
+"""What stands for the tokens of an image, in what a slot holds: one letter for each image."""
+
+PLACEHOLDER = "_"
+"""The token in the prompt in the places of an image."""
+
+
+class Image(Struct, frozen=True, forbid_unknown_fields=True):
+    """An image in a prompt: `tokens` tokens from position `at` on. Equal `which` and `tokens` are
+    the same image."""
+
+    which: Annotated[int, Meta(ge=0, le=len(IMAGES) - 1)]
+    at: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)]
+    tokens: Annotated[int, Meta(ge=1, le=16)]
+
+    @property
+    def name(self) -> str:
+        """The hash of the image."""
+        return f"{IMAGES[self.which]}{self.tokens}"
+
+
 class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
     depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
-    the log-probabilities of its prompt."""
+    the log-probabilities of its prompt. Its `images` are in order, and what of them is behind the
+    end of the prompt is not there."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
     max_tokens: Annotated[int, Meta(ge=1, le=16)] = 1
     beside: Beside = ""
     computes_all: bool = False
+    images: tuple[Image, ...] = ()
 
     @property
     def prompt(self) -> str:
-        """The prompt."""
-        return FAMILIES[self.family][: self.tokens]
+        """The prompt, with the letter of an image in each place of it."""
+        return self._with({image: IMAGES[image.which] for image in self.whole})
+
+    @property
+    def tokens_of_prompt(self) -> str:
+        """The prompt as the engine gets it, with placeholders in the places of images."""
+        return self._with(dict.fromkeys(self.whole, PLACEHOLDER))
+
+    @property
+    def whole(self) -> tuple[Image, ...]:
+        """The images that the prompt has."""
+        return tuple(each for each in self.images if each.at + each.tokens <= self.tokens)
+
+    def _with(self, letters: dict[Image, str]) -> str:
+        text = list(FAMILIES[self.family][: self.tokens])
+        for image, letter in letters.items():
+            text[image.at : image.at + image.tokens] = letter * image.tokens
+        return "".join(text)
 
 
 class Step(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
@@ -103,12 +142,18 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
-    actions in order. After the last one the engine is drained."""
+    actions in order. After the last one the engine is drained. With `local`, the windows of the
+    engine are chunked local attention: a token reads from the last multiple of the window on. Of
+    the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
+    encoder cache, and what the encoder may compute in a step; without images it is 0."""
 
     engine: Engine
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
     copies: Copies = Copies()
+    local: bool = False
+    accepted: Annotated[int, Meta(ge=0, le=4)] = 0
+    encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
 
 
 def lines(plan: Plan) -> list[str]:
@@ -118,19 +163,24 @@ def lines(plan: Plan) -> list[str]:
         f"{g.kind} attention" * g.attention
         + "Mamba" * (not g.attention)
         + f" in blocks of {g.block_size}"
-        + (f", window {g.window}" if g.window else "")
+        + (f", {'chunks of' if plan.local else 'window'} {g.window}" if g.window else "")
+        + " with drafter layers" * g.eagle
         for g in engine.groups
     )
+    drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
+    if plan.encoder_tokens:
+        drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
         f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
-        f"step{overlap}; {_copies(plan.copies)}"
+        f"step{overlap}{drafts}; {_copies(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
         if isinstance(action, Submit):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
             what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
+            what += "".join(f", image {i.name} at token {i.at}" for i in action.whole)
             arrived += 1
         else:
             what = WORDS[type(action)] + _more(action)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, Layers, plans
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import Result, play
 from kvproof.connectors.plan import Plan
 from kvproof.connectors.subject import Subject
-from kvproof.live.contract.lookup import last_line
-from kvproof.model.config import Engine, Group
+from kvproof.live.contract.lookup import last_line, may_take
+from kvproof.model.config import Engine
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
 
@@ -36,7 +36,7 @@ class Broken(Exception):
 @dataclass
 class Search:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
-    counts findings that are less severe than a leak. `refused` are the cache groups with which the
+    counts findings that are less severe than a leak. `unmade` are the cache groups with which the
     connector could not be made, and what it raised."""
 
     episodes: int = 0
@@ -45,7 +45,12 @@ class Search:
     plan: Plan | None = None
     result: Result | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
-    refused: dict[str, str] = field(default_factory=dict)
+    unmade: dict[Layers, Exception] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """`unmade` in words."""
+        return {each.words: last_line(why) for each, why in self.unmade.items()}
 
     @property
     def nothing_judged(self) -> bool:
@@ -72,26 +77,44 @@ class Search:
         return True
 
 
-def accepted(
-    subject: Subject, found: Search, kinds: Sequence[tuple[Group, ...]] = HYBRID
-) -> list[tuple[Group, ...]]:
+def accepted(subject: Subject, found: Search, kinds: Sequence[Layers] = HYBRID) -> list[Layers]:
     """The cache groups with which the connector can be made. The others are noted as refused. If
     there are none, the exception that the connector raises goes on."""
-    groups: list[tuple[Group, ...]] = []
+    layers: list[Layers] = []
     why: Exception | None = None
     for each in kinds if subject.supports_groups else ALONE:
+        if each.drafts and not _marks_drafters():
+            continue
         try:
-            play(subject, Plan(Engine("E", each, num_blocks=ROOM), ()))
+            play(subject, bare(each))
         except Exception as error:
             if isinstance(error, AdapterDrift) or is_ours(error):
                 raise
-            words = " beside ".join(f"{g.kind} (blocks of {g.block_size})" for g in each)
-            found.refused[words], why = last_line(error), error
+            found.unmade[each], why = error, error
         else:
-            groups.append(each)
-    if why is not None and not groups:
+            layers.append(each)
+    if why is not None and not layers:
         raise why
-    return groups
+    return layers
+
+
+def _marks_drafters() -> bool:
+    """Whether a cache group of this vLLM says that a drafter has layers in it."""
+    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
+    return may_take(KVCacheGroupSpec, "is_eagle_group")
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a connector that cannot be made says so on purpose. An assertion, or a key that is
+    missing, does not."""
+    return not isinstance(error, AssertionError | LookupError | AttributeError | TypeError)
+
+
+def bare(layers: Layers) -> Plan:
+    """A plan in which an engine is made, and ends."""
+    engine = Engine("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
+    return Plan(engine, (), local=layers.local)
 
 
 def search(
@@ -107,7 +130,7 @@ def search(
     """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
     plan is made smaller. What is found is in `found` also if an interruption ends the search."""
     found = Search() if found is None else found
-    groups = accepted(subject, found)
+    kinds = accepted(subject, found)
     began: list[float] = []
 
     @seed(start)
@@ -121,7 +144,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(groups, overlaps, subject.forgets))
+    @given(plans(kinds, overlaps, subject.forgets, subject.images))
     def episode(plan: Plan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

@@ -33,6 +33,8 @@ EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = Subject("DecodeBenchConnector")
 OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
 WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+TELLING = Subject("OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True})
+"""Its KV events carry tokens."""
 FILES = Subject(
     "OffloadingConnector",
     {
@@ -47,20 +49,29 @@ ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompt
 SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
 SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True)
+KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
+IMAGES = Subject("kvproof.connectors.storeless:Storeless", images=True)
+"""No connector: with images, the encoder cache is driven."""
+
+OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
+OF_TIERS = (*OF_OFFLOADING, "v1/kv_offload/tiering")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
 OF_EXAMPLE = (V1 + "example_connector.py",)
 OF_MULTI = (V1 + "multi_connector.py",)
 
 SHIPPED: dict[str, Shipped] = {
+    "images": Shipped(IMAGES, OF_ENCODER),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
+    "offloading-events": Shipped(TELLING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
-    "offloading-files": Shipped(FILES, OF_OFFLOADING),
+    "offloading-files": Shipped(FILES, OF_TIERS),
+    "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

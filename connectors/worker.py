@@ -11,24 +11,31 @@ from typing import Any, NamedTuple
 from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, Layer
 from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
 from kvproof.connectors.numbers import Numbers
-from kvproof.connectors.owners import Owners
+from kvproof.connectors.owners import Owners, read_from
+from kvproof.connectors.plan import Plan
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
-from kvproof.model.config import Engine
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 
 
+DRAFT = "~"
+"""A draft token that is rejected."""
+
+
 class Part(NamedTuple):
-    """A request's part of a step: tokens `start` to `end` of its text are computed."""
+    """A request's part of a step: tokens `start` to `end` of its text are computed. After them come
+    `rejected` slots of draft tokens that are not accepted."""
 
     request: str
     start: int
     end: int
+    rejected: int = 0
 
 
 class Worker:
@@ -37,7 +44,7 @@ class Worker:
 
     def __init__(
         self,
-        cfg: Engine,
+        plan: Plan,
         scheduler: Any,
         numbers: Numbers,
         owners: Owners,
@@ -49,12 +56,15 @@ class Worker:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
         from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 
-        self.cfg, self.owners, self.facts, self.clock = cfg, owners, facts, clock
+        self.plan, self.cfg = plan, (cfg := plan.engine)
+        self.owners, self.facts, self.clock = owners, facts, clock
         self.vllm_config = scheduler.vllm_config
         order = layout(self.vllm_config)
         self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
         clock.shared["caches"] = frozenset(self.caches.memory)
         self.batch = Batch(cfg)
+        self.encoder = EncoderCache(plan.encoder_tokens)
+        self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
             context[name] = model_layer(cache)
@@ -71,6 +81,9 @@ class Worker:
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
+        if self.encoder.room:
+            self.facts.extend(self.encoder.step(output, self.batch.starts(output)))
+            self.owners.judged["images read"] += self.encoder.read
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
@@ -84,13 +97,21 @@ class Worker:
         if moved is not None:
             self._note_reports(moved)
             more["kv_connector_output"] = moved
-        return step_output.sampled(shares, {}, **more)
+        return step_output.sampled(shares, self._accepted(output), **more)
+
+    def _accepted(self, output: Any) -> dict[str, int]:
+        """The number of accepted drafts of each request."""
+        drafts = output.scheduled_spec_decode_tokens
+        return {name: min(len(ids), self.plan.accepted) for name, ids in drafts.items()}
 
     def _parts(self, output: Any) -> tuple[list[Part], list[Flight]]:
         self.batch.update(output)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
-        tokens = output.num_scheduled_tokens
-        parts = [Part(name, starts[name], starts[name] + count) for name, count in tokens.items()]
+        tokens, accepted = output.num_scheduled_tokens, self._accepted(output)
+        parts = []
+        for name, count in tokens.items():
+            rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
+            parts.append(Part(name, starts[name], starts[name] + count - rejected, rejected))
         return parts, [Flight(name, tokens[name], samples[name]) for name in tokens]
 
     def _forward(self, output: Any, parts: list[Part]) -> Any:
@@ -116,7 +137,7 @@ class Worker:
         mapping = [
             self.batch.tables[part.request][layer.group][token // size] * size + token % size
             for part in parts
-            for token in range(part.start, part.end)
+            for token in range(part.start, part.end + part.rejected)
         ]
         return Metadata(mapping)
 
@@ -130,6 +151,9 @@ class Worker:
                 for token in range(part.start, part.end):
                     place = table[token // group.block_size], token % group.block_size
                     self.caches.write(layer, *place, text[: beside + token + 1])
+                for token in range(part.end, part.end + part.rejected):
+                    place = table[token // group.block_size], token % group.block_size
+                    self.caches.write(layer, *place, text + DRAFT)
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
@@ -155,7 +179,7 @@ class Worker:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
-            first = max(part.start - group.window + 1, 0) if group.window else 0
+            first = read_from(group, part.start, self.plan.local)
             for token in range(first, part.end):
                 place = table[token // group.block_size], token % group.block_size
                 found = self.caches.found(layer, *place)

@@ -78,12 +78,24 @@ def model_config() -> ModelConfig:
     )
 
 
-def spec_of(group: config.Group, drafts: int = 0, page_bytes: int | None = None) -> Any:
-    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts. A Mamba layer keeps
-    a state after each of `drafts` draft tokens, in pages that are padded to `page_bytes`."""
+def spec_of(
+    group: config.Group, drafts: int = 0, page_bytes: int | None = None, local: bool = False
+) -> Any:
+    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts; with `page_bytes`,
+    attention has as many heads as fill such a page, and the pages of a Mamba layer are padded to
+    it. A Mamba layer keeps a state after each of `drafts` draft tokens. With `local`, a window is
+    chunked local attention: a token reads from the last multiple of the window on."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    if group.attention and page_bytes is not None:
+        head["num_kv_heads"] = page_bytes // spec_of(group, drafts).page_size_bytes
     if group.kind == "full":
         return FullAttentionSpec(block_size=group.block_size, **head)
+    if group.kind == "window" and local:
+        from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec
+
+        return ChunkedLocalAttentionSpec(
+            block_size=group.block_size, attention_chunk_size=group.window, **head
+        )
     if group.kind == "window":
         from vllm.v1.kv_cache_interface import SlidingWindowSpec
 
@@ -100,10 +112,10 @@ def spec_of(group: config.Group, drafts: int = 0, page_bytes: int | None = None)
     )
 
 
-def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
+def kv_cache_config(cfg: config.Engine, layers: int = 1, local: bool = False) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
-    none and assumes them for all."""
+    none and assumes them for all. With `local`, windows are chunked local attention."""
     some = any(g.attention and not g.eagle for g in cfg.groups)
     pages = [spec_of(group).page_size_bytes for group in cfg.groups]
     padded = max(pages) if layers > 1 else None
@@ -111,7 +123,7 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1) -> KVCacheConfig:
     for index, group in enumerate(cfg.groups):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded), **flag))
+        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded, local), **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
@@ -210,7 +222,8 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    if cfg.kv_events:
+    tells = (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
+    if cfg.kv_events or tells:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -224,11 +237,14 @@ def scheduler(
     pushes: bool = False,
     connector: Mapping[str, Any] | None = None,
     layers: int = 0,
+    local: bool = False,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
-    `connector` with these settings of `KVTransferConfig`. With `layers`, its KV-cache config has
-    that number of layers in each group, and the tensors of a worker."""
+    `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
+    them. With `layers`, its KV-cache config has that number of layers in each group and the
+    tensors of a worker, and it counts statistics. With `local`, windows are chunked local
+    attention."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -268,7 +284,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1)
+    caches = kv_cache_config(cfg, layers or 1, local)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):
@@ -276,7 +292,7 @@ def scheduler(
             vllm_config=vllm_config,
             kv_cache_config=caches,
             structured_output_manager=StructuredOutputManager(vllm_config),
-            log_stats=False,
+            log_stats=layers > 0,
             **adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size),
         )
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)

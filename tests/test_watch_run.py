@@ -169,7 +169,7 @@ idle = fork.Event()
 def core():
     test_answers()
     idle.set()
-    from kvproof.live.watch import switch
+    from kvproof.watch import switch
     ends = time.monotonic() + 60
     while not switch._watching._alone and time.monotonic() < ends:
         time.sleep(0.05)

@@ -107,6 +107,7 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(
         "torch:Tensor.is_cuda", _is_cuda, "the KV caches, and they alone, are on the device"
     ),
+    Replacement("torch.accelerator:current_device_index", _always(lambda: 0), ONE_RANK),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),

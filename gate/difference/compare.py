@@ -96,6 +96,14 @@ def graver(found: Break, base: Result, head: Result) -> Break | None:
     )
 
 
+def cut_short(found: Break, base: Result) -> Break | None:
+    """What ended base's run of the plan of a break of head, before its last action at the latest;
+    None where base took the plan to the end. Both take one plan, and it ends with the break."""
+    if found.plan is None or base.whole:
+        return None
+    return min(base.breaks, key=_order, default=None)
+
+
 def dies_alike(key: Key, result: Result) -> bool:
     """Whether an engine dies in the same function, whatever the exception says: on the same
     stimuli, other words of an assertion are no other death."""

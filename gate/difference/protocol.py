@@ -55,9 +55,12 @@ class Connector(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     home: tuple[str, ...] = ()
 
-    def has(self, file: str) -> bool:
-        """Whether a file is code of this connector."""
-        return f"{file}/".startswith(tuple(f"{each}/" for each in self.home))
+    def near(self, file: str) -> int:
+        """How near a file is to the code of this connector: 0 where it is none of it, else the
+        length of the most special path of `home` that has it."""
+        return max(
+            (len(each) for each in self.home if f"{file}/".startswith(f"{each}/")), default=0
+        )
 
 
 class Seen(_Message, frozen=True):

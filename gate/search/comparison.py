@@ -4,7 +4,8 @@ Before a difference is reported, it is confirmed: the side that broke a check ta
 again in a fresh process, and so does the other side, which also runs more random episodes of the
 same cluster. Where the other side breaks the same check in one of them, the defect is not new.
 Neither is it where base breaks something graver in the same run, and head does not: a hit that is
-lost where base served wrong tokens is no reason against a pull request.
+lost where base served wrong tokens is no reason against a pull request. Nor where something else
+ends base's run of a plan, which then says nothing of what would come.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ from kvproof.gate.difference.compare import (
     Candidate,
     Results,
     alike,
+    cut_short,
     dies_alike,
     graver,
     of_each,
@@ -125,7 +127,7 @@ class Comparison:
                 self.on_both.add(key)
             elif any(other.reason for other in on_base):
                 self.unconfirmed.append(candidate)
-            elif worse := graver(again, on_base[0], result):
+            elif worse := cut_short(again, on_base[0]) or graver(again, on_base[0], result):
                 self.instead.append((candidate, worse))
             else:
                 reached = frozenset(result.reached)

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import traceback
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -11,11 +13,12 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import plans
-from kvproof.connectors.engine import Engine
+from kvproof.connectors.engine import Engine, is_ours
+from kvproof.connectors.episode import Result as EpisodeResult
 from kvproof.connectors.episode import play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import Plan, lines
-from kvproof.connectors.search import Search, accepted
+from kvproof.connectors.search import Search, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import Subject
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
@@ -23,7 +26,9 @@ from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.protocol import Connector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
+from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
@@ -93,7 +98,22 @@ class _Played:
         self.waits = False
         self.breaks: dict[Key, Break] = {}
         self.past = Past()
-        self.result = play(chosen, plan, self._note)
+        try:
+            self.result = play(chosen, plan, self._note)
+        except Exception as error:
+            if isinstance(error, AdapterDrift) or is_ours(error) or is_refusal(error):
+                raise
+            self._unmade(error)
+
+    def _unmade(self, error: Exception) -> None:
+        """The connector cannot be made with the engine of the plan."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        self.died = Died(death_of(error, frame), in_connector=True)
+        self.plan = msgspec.structs.replace(self.plan, actions=())
+        findings = tuple(broken([self.died], self.past))
+        for found in (self._break(finding, 0, ()) for finding in findings):
+            self.breaks[found.key] = found
+        self.result = EpisodeResult(findings, 0, 0, Counter())
 
     def _note(self, engine: Engine, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
@@ -124,7 +144,9 @@ class _Played:
     def _break(self, finding: Finding, at: int, after: tuple[Key, ...]) -> Break:
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
-        event = type(actions[at - 1]).__name__ if at <= len(actions) else "Drain"
+        event = "Drain"
+        if at <= len(actions):
+            event = type(actions[at - 1]).__name__ if at else "Start"
         group = finding.about.group
         feature = engine.groups[group].kind if group is not None else ""
         died = self.died if finding.invariant == "connector_survives" else None
@@ -145,9 +167,11 @@ class _Played:
 
 def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
-    with the same cache groups on both."""
-    drawn: list[Plan] = []
-    groups = accepted(chosen, Search())
+    with the same cache groups on both. First comes a plan without actions for each kind of groups
+    with which making it fails by mistake."""
+    found = Search()
+    kinds = accepted(chosen, found)
+    drawn = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
 
     @seed(start)
     @settings(
@@ -159,7 +183,7 @@ def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(groups, True, chosen.forgets))
+    @given(plans(kinds, True, chosen.forgets, chosen.images))
     def draw(plan: Plan) -> None:
         drawn.append(plan)
 

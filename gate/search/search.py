@@ -3,7 +3,8 @@
 First comes a look: the traces of past findings, and then those of the faults, are driven without
 being judged, until one reaches a function that head changes. Where none does, random plans are
 driven for each connector that vLLM ships. Where head changes code of connectors, these come first.
-Where nothing reaches what is changed, there is no search.
+So do plans with images where head changes the scheduler, since no trace has images. Where nothing
+reaches what is changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, random starts of engines come first;
 else some come after the traces.
@@ -88,13 +89,14 @@ class Search:
         driven: then the search says why. Raises Ended."""
         if self.sized:
             self._look_at_starts()
+        reaching = self._look_at_connectors((True, False) if self.connected else (True,))
         if self.connected:
-            self._look_at_connectors()
+            self.reaching = reaching
         if self.starting or self.reaching or self.loop_only:
             return self.starting or bool(self.reaching)
         self.by_traces = self._traces_reach()
         if not (self.by_traces or self.connected):
-            self._look_at_connectors()
+            self.reaching = reaching or self._look_at_connectors((False,))
         return self.by_traces or bool(self.reaching)
 
     def _look_at_starts(self) -> None:
@@ -105,16 +107,17 @@ class Search:
         self.comparison.confirm([first.name])
         self.starting = bool(touched(self._called(first.name), self.changed))
 
-    def _look_at_connectors(self) -> None:
-        """Drive the connectors that vLLM ships, and note those that reach what is changed. First
-        come those whose code is changed. The others are driven where these do not reach it all."""
+    def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
+        """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
+        nearest first, and the others (False) where these do not reach all that is changed. Returns
+        the names of those that reach some of it."""
         files = {key.partition(":")[0] for key in self.changed}
-        at_home = [any(map(each.has, files)) for each in self.connectors]
+        near = {c.name: max(map(c.near, files), default=0) for c in self.connectors}
         called: dict[str, frozenset[str]] = {}
-        for wanted in (True, False):
-            names = [
-                c.name for c, home in zip(self.connectors, at_home, strict=True) if home is wanted
-            ]
+        for wanted in homes:
+            names = sorted(
+                (name for name in near if bool(near[name]) is wanted), key=lambda name: -near[name]
+            )
             these = workloads.of_connectors(names, self.comparison.seed)
             for first in range(0, len(these), SAMPLED_AT_ONCE):
                 if self._over():
@@ -127,7 +130,7 @@ class Search:
             if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
                 break
         names = ordered([*called], called, self.changed)
-        self.reaching = [name for name in names if touched(called[name], self.changed)]
+        return [name for name in names if touched(called[name], self.changed)]
 
     def _called(self, name: str) -> frozenset[str]:
         """The functions that a workload called, on either side; none where a side cannot be

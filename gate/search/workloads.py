@@ -15,6 +15,9 @@ EPISODES = 6
 PLAYS = 40
 """The number of random plans of a connector in one workload."""
 
+LOOKED_PLAYS = 12
+"""The number in the first one, which shows what a connector reaches: that takes longer."""
+
 STARTS = 40
 """The number of random starts of an engine in one workload."""
 
@@ -55,9 +58,10 @@ def of_random_clusters(seed: int) -> Iterator[Episodes]:
 
 
 def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]:
-    """Random plans for each of these connectors. Each `part` has others."""
+    """Random plans for each of these connectors. Each `part` has others, the first one few."""
     again = f", part {part + 1}" if part else ""
-    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, PLAYS) for name in names]
+    plays = PLAYS if part else LOOKED_PLAYS
+    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays) for name in names]
 
 
 def of_starts(seed: int, part: int = 0) -> Starts:

@@ -42,8 +42,8 @@ TABLES = "the block tables of the worker"
 LOOP = "the loop of the engine"
 FRONT = "the front of the engine"
 
-CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING})
-"""The parts that connectors reach, and clusters without one do not."""
+CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
+"""The parts that plans of the connector kit reach, and clusters do not."""
 
 STARTED = frozenset({SIZING, LOOP})
 """The parts that a start-up reaches, and the events of a cluster do not."""

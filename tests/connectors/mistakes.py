@@ -23,6 +23,7 @@ MATCHED, SURVIVES = "matched_tokens_can_be_loaded", "connector_survives"
 REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
 OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"
+EVENTS = "events_carry_whole_blocks"
 
 
 # The scheduler's side.
@@ -351,3 +352,18 @@ class FailureOfTheWrongBlock(Store):
         loads = getattr(self, "_connector_metadata", None)
         blocks = [b for copies in loads.loads.values() for _, b in copies] if loads else []
         return {max(blocks) + 1} if blocks else set()
+
+
+@named_by(EVENTS)
+class TellsOneTokenLess(Store):
+    """An event of a stored block leaves out its last token."""
+
+    def take_events(self) -> list[Any]:
+        from vllm.distributed.kv_events import BlockStored
+
+        kept = list(self.kept)[len(getattr(self, "told", ())) :]
+        self.told = list(self.kept)
+        return [
+            BlockStored([hash(key)], None, [0] * (self.size - 1), self.size, None, "CPU", None)
+            for key in kept
+        ]

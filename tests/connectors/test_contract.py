@@ -1,6 +1,7 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -10,7 +11,17 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
-from kvproof.connectors.facts import Promised
+from kvproof.connectors.drawn import Layers
+from kvproof.connectors.facts import (
+    Counted,
+    Fact,
+    ItemMissing,
+    ItemsHeld,
+    ItemsOwed,
+    ItemUnkept,
+    NotComputed,
+    Promised,
+)
 from kvproof.connectors.search import Search, accepted, search
 from kvproof.connectors.subject import Subject
 from kvproof.model.config import Group
@@ -20,6 +31,7 @@ from tests.connectors.mistakes import RULE_OF
 pytestmark = pytest.mark.live
 
 EPISODES = 250
+SEEDS = (1, 2, 3)
 TOLERATED_EPISODES = 40
 """A finding that is less than a leak ends no search."""
 
@@ -45,17 +57,21 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
     subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
     rule = RULES[RULE_OF[mistake]]
     grave = rule.severity <= FAIL_ON
-    found = search(subject, EPISODES if grave else TOLERATED_EPISODES, 1, shrinks=False)
-    if grave:
-        assert found.result is not None
-        assert rule.id in {f.invariant for f in found.result.findings}
-    else:
-        assert found.tolerated[rule.id]
+    if not grave:
+        assert search(subject, TOLERATED_EPISODES, 1).tolerated[rule.id]
+        return
+    # What was written to a wrong place may be read before the place is looked at.
+    results = (search(subject, EPISODES, seed, shrinks=False).result for seed in SEEDS)
+    assert any(
+        result is not None and rule.id in {f.invariant for f in result.findings}
+        for result in results
+    )
 
 
 def test_each_rule_has_a_mistake() -> None:
-    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the other one.
+    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the others.
     no_mistake = {"request_reads_its_own_tokens", "recomputed_prompt_is_not_loaded"}
+    no_mistake |= {fact.rule for fact in OF_VLLM}
     assert set(RULE_OF.values()) | no_mistake == set(RULES)
 
 
@@ -63,6 +79,37 @@ def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
     load = Promised("r0", 0, 8, later=False, computes_all=True)
     assert [f.invariant for f in broken([load], Past())] == ["recomputed_prompt_is_not_loaded"]
     assert not list(broken([load._replace(computes_all=False)], Past()))
+
+
+class OfVllm(NamedTuple):
+    """A rule that vLLM's own accounting keeps, with facts that break it and one that does not."""
+
+    rule: str
+    broken: tuple[Fact, ...]
+    kept: Fact
+
+
+OF_VLLM = (
+    OfVllm(
+        "encoder_output_is_there",
+        (ItemMissing("r0", "α3", 4), ItemUnkept("r0", "α3")),
+        ItemsHeld(5, 5),
+    ),
+    OfVllm(
+        "encoder_room_adds_up",
+        (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),
+        ItemsOwed(3, 3, 0),
+    ),
+    OfVllm("statistics_count_once", (Counted("engine's", 3, 2),), Counted("engine's", 2, 2)),
+    OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
+)
+
+
+@pytest.mark.parametrize("each", OF_VLLM, ids=lambda each: each.rule)
+def test_a_rule_that_vllm_keeps_is_named_if_it_does_not(each: OfVllm) -> None:
+    for fact in each.broken:
+        assert [f.invariant for f in broken([fact], Past())] == [each.rule]
+    assert not list(broken([each.kept], Past()))
 
 
 def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
@@ -76,7 +123,7 @@ def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> No
     subject = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     whole = accepted(subject, found)
     assert not found.refused
-    none = (Group("window", 4, window=5),)
+    none = Layers((Group("window", 4, window=5),))
     only = accepted(subject, found, (*whole, none))
     assert only == whole
     assert list(found.refused) == ["window (blocks of 4)"]

@@ -1,0 +1,34 @@
+"""The hit rate of a prefix cache is what operators look at. A connector may have the scheduler ask
+again later, and an admission may fail; a request is still one request (vllm#48860)."""
+
+from collections.abc import Iterator
+
+from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.facts import Counted, Fact
+from kvproof.model.because import Because, because, reason
+from kvproof.model.severity import Severity
+
+
+def judge(fact: Fact, _past: Past) -> Iterator[Because]:
+    """Not more requests are counted than have arrived."""
+    if isinstance(fact, Counted) and fact.counted > fact.arrived:
+        yield because(
+            reason("arrived", "{arrived} requests have arrived", arrived=fact.arrived),
+            reason(
+                "counted",
+                "the statistics of the {where} prefix cache count {counted} requests",
+                where=fact.where,
+                counted=fact.counted,
+            ),
+        )
+
+
+RULE = Rule(
+    id="statistics_count_once",
+    name="the statistics of prefix caches count each request once",
+    origin="PrefixCacheStats.record; vllm#48860",
+    severity=Severity.BOOKKEEPING,
+    counts="requests in statistics",
+    otherwise="no statistics were made",
+    judge=judge,
+)
