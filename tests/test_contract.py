@@ -57,7 +57,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "functions", "start-up")
+APART = ("connector kit", "watching", "functions", "start-up", "engine loop")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -123,6 +123,8 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             said = played_without(capsys)
         elif entry.feature == "start-up":
             said = started_without()
+        elif entry.feature == "engine loop":
+            said = looped_without()
         elif entry.feature == "watching":
             said = watched_without()
         else:
@@ -210,6 +212,16 @@ def started_without() -> str:
 
     with pytest.raises(AdapterDrift) as drift:
         Engine(drawn(0), (), None)
+    return str(drift.value)
+
+
+def looped_without() -> str:
+    """Only the loop does not fit."""
+    from kvproof.live.loop.engine import Engine
+    from kvproof.live.loop.plan import drawn
+
+    with pytest.raises(AdapterDrift) as drift:
+        Engine(drawn(0), lambda: None)
     return str(drift.value)
 
 

@@ -28,7 +28,7 @@ from kvproof.strategies.difference.judged import Break, Key
 from kvproof.strategies.difference.parting import parting
 from kvproof.strategies.difference.protocol import Seen
 from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Episodes, Fixed, Plays, Start, Starts, Workload
+from kvproof.strategies.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -60,10 +60,10 @@ def as_run(name: str, found: Break) -> Fixed:
 
 
 def around(name: str, found: Break, seed: int) -> Workload:
-    """Random episodes of the cluster or the connector of a break, or random starts."""
+    """Random episodes of the cluster or the connector of a break, or random plans of its kind."""
     called = f"{name}, around"
-    if isinstance(found.plan, Start):
-        return Starts(called, seed, NEIGHBOURS)
+    if isinstance(found.plan, Start | Loop):
+        return found.plan.MANY(called, seed, NEIGHBOURS)
     if found.plan is not None:
         return Plays(called, found.plan.connector, seed, NEIGHBOURS)
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)

@@ -6,7 +6,7 @@ from itertools import count
 from kvproof.live.deviations import traces
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.strategies.difference.workload import Episodes, Follow, Plays, Starts, follow
+from kvproof.strategies.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
@@ -15,8 +15,8 @@ EPISODES = 6
 PLAYS = 40
 """The number of random plans of a connector in one workload."""
 
-STARTS = 40
-"""The number of random starts of an engine in one workload."""
+STARTS = LOOPS = 40
+"""The number of random starts of an engine in one workload, and of runs of its loop."""
 
 STEPS = 30
 """The number of choices in an episode."""
@@ -64,6 +64,12 @@ def of_starts(seed: int, part: int = 0) -> Starts:
     """Random starts of engines. Each `part` has others."""
     again = f", part {part + 1}" if part else ""
     return Starts(f"starts{again}", seed * SEEDS + part, STARTS)
+
+
+def of_loops(seed: int, part: int = 0) -> Loops:
+    """Random messages to engines, whose loops run. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return Loops(f"loops{again}", seed * SEEDS + part, LOOPS)
 
 
 def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:
