@@ -186,7 +186,7 @@ class Episode:
                 name
                 for name, each in self.clients.items()
                 if each.taken and each.sent.role == "decode"
-                if name not in self.worker.notified and name not in living
+                if name not in {*self.worker.notified, *self.worker.transfers, *living}
             ),
             self.engine.held,
         )

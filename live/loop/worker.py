@@ -42,6 +42,7 @@ class Worker(Executor):
     def __init__(self, plan: Plan, specs: Any, memory: Any, moment: Callable[[], None]) -> None:
         super().__init__(plan, specs, memory)
         self.moment = moment
+        self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
         self.steps = 0
         self.began: Callable[[int], None] = lambda _: None
         self.settled: Callable[[], None] = lambda: None
@@ -52,6 +53,11 @@ class Worker(Executor):
         self._computed: deque[ModelRunnerOutput] = deque()
 
     # What `EngineCore` calls.
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        """The number of steps in flight. Later releases read it off their config."""
+        return self.in_flight
 
     def collective_rpc(
         self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
