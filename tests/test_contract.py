@@ -57,7 +57,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "functions", "start-up", "engine loop")
+APART = ("connector kit", "watching", "functions", "start-up", "engine loop", "refusals")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -115,6 +115,8 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import kvproof.live.loop.engine  # noqa: F401 (what it imports may be removed below)
+
     with monkeypatch.context() as patch:
         remove(entry, patch)
         if entry.feature == "functions":
@@ -125,6 +127,10 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             said = started_without()
         elif entry.feature == "engine loop":
             said = looped_without()
+        elif entry.feature == "refusals":
+            with pytest.raises(AdapterDrift) as drift:
+                contract.check().require([entry.feature])
+            said = str(drift.value)
         elif entry.feature == "watching":
             said = watched_without()
         else:

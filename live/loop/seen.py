@@ -22,8 +22,8 @@ class Wait(NamedTuple):
     is nothing to do. What is left then: the `waiting` requests without an end; the `steps` whose
     output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
     that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
-    blocks a prefill node keeps because it was not notified; and the blocks that are not free (`held`). `paused` says that
-    a client wants it to wait."""
+    blocks a prefill node keeps because it was not notified; and the blocks that are not free
+    (`held`). `paused` says that a client wants it to wait."""
 
     number: int
     paused: bool
