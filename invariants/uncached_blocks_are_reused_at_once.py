@@ -45,7 +45,7 @@ INVARIANT = Invariant(
     origin="BlockPool.free_blocks; vllm#51482",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    needs=(Need.STATE,),
+    needs=(Need.REUSE_ORDER,),
     subjects=(Subject.FREE,),
     killed_by="uncached_blocks_go_last",
 )

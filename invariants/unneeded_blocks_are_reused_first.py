@@ -1,7 +1,7 @@
 """A free block that is cached can still be hit. So a step takes the free blocks that no hit can use
 before those, and of those the ones first that were freed first. Of the blocks that one event frees,
 a later block of a prefix goes first: without an earlier one it cannot be hit. Else every answer is
-right, and prefixes are computed again (vllm#11105; the order was mended several times).
+right, and prefixes are computed again (vllm#42656).
 
 The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
 from outside: such a block may lose its key in the middle of the queue. The order in one event is
@@ -126,10 +126,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
 INVARIANT = Invariant(
     id="unneeded_blocks_are_reused_first",
     name="free blocks that can still be hit are taken last, the least recently used first",
-    origin="BlockPool.free_blocks",
+    origin="BlockPool.free_blocks; vllm#42656",
     severity=Severity.LOST_PERFORMANCE,
     check=check,
-    needs=(Need.STATE,),
+    needs=(Need.REUSE_ORDER,),
     subjects=(Subject.FREE,),
     killed_by="uncached_blocks_go_last",
 )
