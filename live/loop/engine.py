@@ -29,7 +29,7 @@ class End(BaseException):
     """The plan is over, and the loop would wait for ever, or go on for ever."""
 
 
-class Core(EngineCoreProc):
+class Core(EngineCoreProc):  # type: ignore[misc]
     """The engine without sockets: its queues are filled and emptied by kvproof."""
 
     @contextmanager

@@ -74,7 +74,7 @@ class Executor:
 
     def collective_rpc(
         self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
-    ) -> None:
+    ) -> Any:
         """All workers receive a message."""
         if method == "update_max_model_len":
             self.known_tokens = args[0]
