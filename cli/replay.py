@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli import start_up
+from kvproof.cli import planned
 from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
@@ -34,7 +34,10 @@ DIFFERS = "DIFFERS"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "trace", type=Path, metavar="TRACE", help="a trace, a record, or the plan of a start-up"
+        "trace",
+        type=Path,
+        metavar="TRACE",
+        help="a trace, a record, or the plan of a start-up or of a loop",
     )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
@@ -44,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay, and print whether the run is the same."""
     if args.trace.suffix == ".json":
-        return start_up.run(args)
+        return planned.run(args)
     found = read_either(args.trace)
     try:
         trace = as_trace(found) if isinstance(found, Record) else found

@@ -25,6 +25,7 @@ class Need(Enum):
     LOST_ENTRIES = "the cache entries that an event loses, and the blocks that it takes"
     ERASED = "the blocks that the worker erases"
     ERASED_FOR_STATES = "the blocks that the worker must erase for the layers with a state"
+    REUSE_ORDER = "the free blocks in the order in which they are taken, before and after an event"
     FREE_WHEN_IDLE = "the number of free blocks of an idle engine"
 
     # Requests.

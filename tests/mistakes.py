@@ -139,6 +139,28 @@ def _pool() -> Any:
     return BlockPool
 
 
+def uncached_blocks_go_last(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.block_pool import BlockPool
+
+    right = BlockPool.free_blocks
+
+    def last(self: Any, blocks: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(self.free_block_queue, "prepend_n", self.free_block_queue.append_n)
+            right(self, blocks)
+
+    patch.setattr(BlockPool, "free_blocks", last)
+
+
+def prefix_is_freed_first(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager as Manager
+
+    def free(self: Any, name: str) -> None:
+        self.block_pool.free_blocks(self.pop_blocks_for_free(name))
+
+    patch.setattr(Manager, "free", free)
+
+
 def untouched_hits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_pool(), "touch", lambda _self, _blocks: None)
 
@@ -285,6 +307,10 @@ MISTAKES = {
     "null_blocks_registered": Mistake(null_blocks_registered, "null_block_is_nobody"),
     "state_only_at_last_boundary": Mistake(state_only_at_last_boundary, "repeated_prompt_hits"),
     "no_align_split": Mistake(no_align_split, "cached_block_holds_its_key"),
+    "uncached_blocks_go_last": Mistake(
+        uncached_blocks_go_last, "uncached_blocks_are_reused_at_once"
+    ),
+    "prefix_is_freed_first": Mistake(prefix_is_freed_first, "unneeded_blocks_are_reused_first"),
     "untouched_hits": Mistake(untouched_hits, "references_are_exact"),
     "evicted_key_stays": Mistake(evicted_key_stays, "hash_map_is_sound"),
     "prediction_forgets_hits": Mistake(prediction_forgets_hits, "predicted_is_taken"),

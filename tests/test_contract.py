@@ -58,7 +58,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "functions", "start-up")
+APART = ("connector kit", "watching", "functions", "start-up", "engine loop", "refusals")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -116,6 +116,8 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import kvproof.live.loop.engine  # noqa: F401 (what it imports may be removed below)
+
     with monkeypatch.context() as patch:
         remove(entry, patch)
         if entry.feature == "functions":
@@ -124,6 +126,12 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             said = played_without(capsys)
         elif entry.feature == "start-up":
             said = started_without()
+        elif entry.feature == "engine loop":
+            said = looped_without()
+        elif entry.feature == "refusals":
+            with pytest.raises(AdapterDrift) as drift:
+                contract.check().require([entry.feature])
+            said = str(drift.value)
         elif entry.feature == "watching":
             said = watched_without()
         else:
@@ -211,6 +219,16 @@ def started_without() -> str:
 
     with pytest.raises(AdapterDrift) as drift:
         Engine(drawn(0), (), None)
+    return str(drift.value)
+
+
+def looped_without() -> str:
+    """Only the loop does not fit."""
+    from kvproof.live.loop.engine import Engine
+    from kvproof.live.loop.plan import drawn
+
+    with pytest.raises(AdapterDrift) as drift:
+        Engine(drawn(0), lambda: None)
     return str(drift.value)
 
 

@@ -3,6 +3,7 @@
 import importlib
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
-from kvproof.gate.search import starting
+from kvproof.gate.search import around_scheduler
 from kvproof.live.startup.contract.rules import RULES, broken
 from kvproof.live.startup.plan import Plan, drawn, lines
 from kvproof.model.errors import AdapterDrift
@@ -45,9 +46,9 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {*RULES}
 
 
-def starts() -> Callable[..., list[starting.Seen]]:
+def starts() -> Callable[[Plan], list[Any]]:
     pytest.importorskip("vllm")
-    return starting.started
+    return partial(around_scheduler.taken, around_scheduler.START)
 
 
 @pytest.mark.live
@@ -94,7 +95,7 @@ class StartSide(FakeSide):
         with self.ALONE, pytest.MonkeyPatch.context() as patch:
             if self.mistake:
                 MISTAKES[self.mistake][0](patch)
-            return starting.driven(workload, self.place)
+            return around_scheduler.driven(workload, self.place)
 
 
 @pytest.mark.live
@@ -111,7 +112,7 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 }
                 again = both.introduced[0].found.plan
                 assert isinstance(again, Start)
-                assert starting.in_words(again)
+                assert around_scheduler.in_words(again)
             else:
                 assert not both.introduced
                 kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
@@ -139,7 +140,7 @@ def test_a_start_up_that_kvproof_does_not_know_is_no_defect(
     core = importlib.import_module("vllm.v1.engine.core").EngineCore
     monkeypatch.setattr(core, "_initialize_kv_caches", wrong)
     with pytest.raises(AdapterDrift, match=r"something_new|No engine of this vLLM starts"):
-        starting.driven(Starts("starts", 0, 5))
+        around_scheduler.driven(Starts("starts", 0, 5))
 
 
 @pytest.mark.live
@@ -154,7 +155,7 @@ def test_a_plan_is_started_again_by_replay(
         for plan in map(drawn, range(120))
         if rule in {each.invariant for start in seen(plan) for each in broken(start)}
     )
-    path, words = starting.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)
+    path, words = around_scheduler.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)
     assert words == tuple(lines(wrong))
     code, said, _ = run("replay", str(path))
     assert (code, "VIOLATED: " in said, "memory_becomes_blocks, " in said) == (1, True, True)

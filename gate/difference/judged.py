@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
-from kvproof.gate.difference.workload import Fixed, Play, Start, follow
+from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model import interruption, termination
@@ -71,9 +71,9 @@ class Break:
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
 
-    A break of a connector or of a start-up has its plan in `plan` and no events. The cluster is the
-    engine of the plan; that of a start-up has a name alone. Its check is a rule of the contract of
-    connectors or of start-ups, which has the `severity`.
+    A break of a connector, of a start-up or of the loop of an engine has its plan in `plan` and no
+    events. The cluster is the engine of the plan of a connector, else it has a name alone. Its
+    check is a rule of the contract of these, which has the `severity`.
     """
 
     signature: Signature
@@ -85,7 +85,7 @@ class Break:
     index_of_first: int
     after: tuple[Key, ...]
     statement: str = ""
-    plan: Play | Start | None = None
+    plan: Play | Start | Loop | None = None
     severity: Severity | None = None
 
     @property

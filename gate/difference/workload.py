@@ -77,24 +77,46 @@ class Plays(_OfConnector, frozen=True, tag="plays"):
     episodes: Annotated[int, Meta(ge=1)] = 1
 
 
-class Start(_Planned, frozen=True, tag="start"):
-    """Start one engine: its layers, and the memory of its workers."""
+class _OfEngines(_Workload, frozen=True):
+    """Random plans for the engine around a scheduler."""
 
-    PARTS = "layers"
+    seed: int = 0
+    plans: Annotated[int, Meta(ge=1)] = 1
+
+
+class Starts(_OfEngines, frozen=True, tag="starts"):
+    """Random starts of engines."""
+
+
+class Loops(_OfEngines, frozen=True, tag="loops"):
+    """Random messages to engines, whose loops run."""
+
+
+class _OfEngine(_Planned, frozen=True):
+    """One plan for the engine around a scheduler. `MANY` are random ones of its kind."""
+
+    MANY: ClassVar[type[Starts] | type[Loops]]
     plan: dict[str, Any]
 
 
-class Starts(_Workload, frozen=True, tag="starts"):
-    """Random starts of engines."""
+class Start(_OfEngine, frozen=True, tag="start"):
+    """Start one engine: its layers, and the memory of its workers."""
 
-    seed: int = 0
-    starts: Annotated[int, Meta(ge=1)] = 1
+    PARTS = "layers"
+    MANY = Starts
 
 
-Fixed: TypeAlias = Follow | Play | Start
+class Loop(_OfEngine, frozen=True, tag="loop"):
+    """Run the loop of one engine: the messages that come, in order."""
+
+    PARTS = "actions"
+    MANY = Loops
+
+
+Fixed: TypeAlias = Follow | Play | Start | Loop
 """A workload with fixed stimuli."""
 
-Workload: TypeAlias = Follow | Episodes | Play | Plays | Start | Starts
+Workload: TypeAlias = Follow | Episodes | Play | Plays | Start | Starts | Loop | Loops
 
 
 def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
+from kvproof.live.loop.contract.rules import RULES as OF_LOOPS
 from kvproof.live.startup.contract.rules import RULES
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
@@ -167,6 +168,8 @@ def run_of(finding: GateFinding) -> str:
         return f"an engine and what happens to it, with the connector {plain(finding.connector)}"
     if finding.invariant in RULES:
         return "the start-up of an engine: its layers, and the memory of its workers"
+    if finding.invariant in OF_LOOPS:
+        return "an engine whose loop runs, and the messages that come"
     length = counted(len(finding.events), "event")
     return (
         f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "

@@ -28,7 +28,7 @@ from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Fixed, Plays, Start, Starts, Workload
+from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
 from kvproof.gate.search.side import Side
 from kvproof.reports.output.gate import Class
 
@@ -62,10 +62,10 @@ def as_run(name: str, found: Break) -> Fixed:
 
 
 def around(name: str, found: Break, seed: int) -> Workload:
-    """Random episodes of the cluster or the connector of a break, or random starts."""
+    """Random episodes of the cluster or the connector of a break, or random plans of its kind."""
     called = f"{name}, around"
-    if isinstance(found.plan, Start):
-        return Starts(called, seed, NEIGHBOURS)
+    if isinstance(found.plan, Start | Loop):
+        return found.plan.MANY(called, seed, NEIGHBOURS)
     if found.plan is not None:
         return Plays(called, found.plan.connector, seed, NEIGHBOURS)
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)

@@ -16,12 +16,11 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
 from kvproof.gate.difference.protocol import Missing, Seen
 from kvproof.gate.difference.result import severity
-from kvproof.gate.difference.workload import Follow, Play, Start
-from kvproof.gate.search import starting
+from kvproof.gate.difference.workload import Follow, Loop, Play, Start
+from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.source.changes import Changes, Function
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.startup.contract import rules as of_starts
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
 from kvproof.model.severity import Severity
@@ -167,7 +166,7 @@ def _finding(
 ) -> GateFinding:
     found = confirmed.found
     name = found.signature.check
-    check = CHECKS.get(name) or RULES.get(name) or of_starts.RULES.get(name)
+    check = CHECKS.get(name) or RULES.get(name) or around_scheduler.RULES.get(name)
     reached = touched(confirmed.reached, places)
     return GateFinding(
         kind=kind,
@@ -193,8 +192,8 @@ def _finding(
 
 
 def _in_words(found: Break) -> tuple[str, ...]:
-    if isinstance(found.plan, Start):
-        return starting.in_words(found.plan)
+    if isinstance(found.plan, Start | Loop):
+        return around_scheduler.in_words(found.plan)
     if found.plan is not None:
         return tuple(lines(msgspec.convert(found.plan.plan, Plan)))
     return tuple(describe(stimulus(event)) for event in found.events)

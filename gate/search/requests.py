@@ -16,8 +16,8 @@ from kvproof.gate.difference.protocol import (
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import Follow, Play, Plays, Start, Starts
-from kvproof.gate.search import starting
+from kvproof.gate.difference.workload import Follow, Loop, Loops, Play, Plays, Start, Starts
+from kvproof.gate.search import around_scheduler
 from kvproof.gate.source.reach import called
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
@@ -57,7 +57,7 @@ def look() -> Seen:
     import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
     from kvproof.gate.search import connector_plans
 
-    starting.warm()
+    around_scheduler.warm()
     warm()
     return Seen("", tuple(missing), connector_plans.known())
 
@@ -100,8 +100,8 @@ def _result(request: Drive) -> Result:
         from kvproof.gate.search import connector_plans
 
         return connector_plans.driven(workload, place)
-    if isinstance(workload, Start | Starts):
-        return starting.driven(workload, place)
+    if isinstance(workload, Start | Starts | Loop | Loops):
+        return around_scheduler.driven(workload, place)
     known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
@@ -123,8 +123,8 @@ def _recorded(request: Record) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
-    if isinstance(found.plan, Start):
-        return _started(found.plan, request)
+    if isinstance(found.plan, Start | Loop):
+        return _of_engine(found.plan, request)
     if found.plan is not None:
         return _planned(found.plan, request)
     machine = _make(found.cluster)
@@ -166,9 +166,9 @@ def _planned(plan: Play, request: Record) -> Recorded:
     return Recorded(str(path), words, command=command)
 
 
-def _started(plan: Start, request: Record) -> Recorded:
+def _of_engine(plan: Start | Loop, request: Record) -> Recorded:
     try:
-        path, words = starting.written(plan, request.stem, Path(request.folder))
+        path, words = around_scheduler.written(plan, request.stem, Path(request.folder))
     except UsageError as error:
         return Recorded(error=str(error))
     return Recorded(str(path), words, command=("replay", str(path)))

@@ -6,16 +6,15 @@ driven for each connector that vLLM ships. Where head changes code of connectors
 So do plans with images where head changes the scheduler, since no trace has images. Where nothing
 reaches what is changed, there is no search.
 
-Where head changes start-up sizing or the loop of the engine, random starts of engines come first;
-else some come after the traces.
+Where head changes start-up sizing or the loop of the engine, random starts of engines come first,
+and random messages to engines whose loops run; else some come after the traces.
 
-A search begins with more plans for the connectors that reach what is changed, and more starts where
-they do. Where the traces
-reach something, they come next. They also show which functions of vLLM
-each cluster reaches, so the presets that reach what the pull request changes come next, then the
-other presets. Until the time is up, random clusters and further episodes of the presets that reach
-it take turns, and plans for connectors. The order depends on the seed and the two trees only; the
-time decides where it ends.
+A search begins with more plans for the connectors that reach what is changed, and more starts and
+loops where they do. Where the traces reach something, they come next. They also show which
+functions of vLLM each cluster reaches, so the presets that reach what the pull request changes come
+next, then the other presets. Until the time is up, random clusters and further episodes of the
+presets that reach it take turns, and plans for connectors. The order depends on the seed and the
+two trees only; the time decides where it ends.
 """
 
 import time
@@ -33,8 +32,8 @@ from kvproof.model import interruption
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
 """The number of workloads between two looks at what differs."""
 
-STARTS_FIRST = 8
-"""How many workloads of starts come first where they reach what is changed."""
+ENGINES_FIRST = 8
+"""How many workloads of starts, and of loops, come first where they reach what is changed."""
 
 PLANS_FIRST = 5
 """How many workloads each connector that reaches what is changed has before the traces."""
@@ -44,14 +43,19 @@ TRACES_S = 40.0
 
 Show = Callable[[str], None]
 
+OfEngines = Callable[[int, int], Workload]
+"""Random plans for the engine around a scheduler, by seed and part."""
+
+OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
+
 
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
     whether what was confirmed so far is enough to end. `connected` says that head changes code of
     connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
-    reach what is changed. `sized` says that head changes what a start-up reaches, `loop_only` that
-    it changes the loop of the engine alone, which nothing else reaches, and `starting`
-    whether starts reach what is changed. `by_traces` says whether the traces reach it, None if
+    reach what is changed. `sized` says that head changes what starts and loops reach, and `engines`
+    are those of them that reach what is changed. `loop_only` says that head changes the loop of the
+    engine alone, which nothing else reaches. `by_traces` says whether the traces reach it, None if
     nobody looked."""
 
     def __init__(
@@ -73,7 +77,7 @@ class Search:
         self.connected = connected
         self.sized = sized
         self.loop_only = loop_only
-        self.starting = False
+        self.engines: list[OfEngines] = []
         self.connectors: Sequence[Connector] = ()
         self.reaching: list[str] = []
         self.by_traces: bool | None = None
@@ -88,24 +92,26 @@ class Search:
         """Whether a quick look reaches a function that head changes. Also where nothing could be
         driven: then the search says why. Raises Ended."""
         if self.sized:
-            self._look_at_starts()
+            self._look_at_engines()
         reaching = self._look_at_connectors((True, False) if self.connected else (True,))
         if self.connected:
             self.reaching = reaching
-        if self.starting or self.reaching or self.loop_only:
-            return self.starting or bool(self.reaching)
+        if self.engines or self.reaching or self.loop_only:
+            return bool(self.engines or self.reaching)
         self.by_traces = self._traces_reach()
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
         return self.by_traces or bool(self.reaching)
 
-    def _look_at_starts(self) -> None:
-        """Start engines, and note whether this reaches what is changed."""
-        self.show("starts of engines ...")
-        first = workloads.of_starts(self.comparison.seed)
-        self.comparison.drive([first], reach=True)
-        self.comparison.confirm([first.name])
-        self.starting = bool(touched(self._called(first.name), self.changed))
+    def _look_at_engines(self) -> None:
+        """Start engines and run their loops, and note whether this reaches what is changed."""
+        self.show("starts and loops of engines ...")
+        first = [kind(self.comparison.seed, 0) for kind in OF_ENGINES]
+        names = [each.name for each in first]
+        self.comparison.drive(first, reach=True)
+        self.comparison.confirm(names)
+        reach = [bool(touched(self._called(name), self.changed)) for name in names]
+        self.engines = [kind for kind, touches in zip(OF_ENGINES, reach, strict=True) if touches]
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
@@ -165,19 +171,20 @@ class Search:
         plans = self._plans()
         first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
         self._all(first, "plans for connectors", SAMPLED_AT_ONCE)
-        starts = self._starts()
-        if self.starting:
-            self._all([*islice(starts, STARTS_FIRST)], "starts of engines", SAMPLED_AT_ONCE)
+        engines = self._of_engines()
+        if self.engines:
+            number = ENGINES_FIRST * len(self.engines)
+            self._all([*islice(engines, number)], "engines", SAMPLED_AT_ONCE)
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
         again: Iterator[Workload] = iter(())
-        if self.by_traces or not (self.reaching or self.starting):
+        if self.by_traces or not (self.reaching or self.engines):
             if not self.traces:
                 self.prepare()
             self._all(self.traces, "traces", TRACES_AT_ONCE)
             if not (self.sized or self._over()):
-                self._look_at_starts()
+                self._look_at_engines()
             names, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
             clusters = workloads.of_random_clusters(self.comparison.seed)
@@ -187,9 +194,8 @@ class Search:
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
-            if self.starting:
-                number = SAMPLED_AT_ONCE if self.sized else 1
-                self._drive([*islice(starts, number)], "starts again", SAMPLED_AT_ONCE)
+            number = SAMPLED_AT_ONCE if self.sized else 1
+            self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
 
     def _plans(self) -> Iterator[Workload]:
         """Further plans for the connectors that reach what is changed, or for all where none was
@@ -198,9 +204,10 @@ class Search:
         for part in count(1) if names else ():
             yield from workloads.of_connectors(names, self.comparison.seed, part)
 
-    def _starts(self) -> Iterator[Workload]:
-        """Further starts, without end."""
-        yield from (workloads.of_starts(self.comparison.seed, part) for part in count(1))
+    def _of_engines(self) -> Iterator[Workload]:
+        """Further starts and loops, without end, where they reach what is changed."""
+        parts = count(1) if self.engines else ()
+        yield from (kind(self.comparison.seed, part) for part in parts for kind in self.engines)
 
     def _over(self) -> bool:
         return self.fails() or time.monotonic() >= self.until

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from kvproof.gate.difference.workload import Episodes, Follow, Plays, Starts, follow
+from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
 from kvproof.live.deviations import traces
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, cluster_named
@@ -18,8 +18,8 @@ PLAYS = 40
 LOOKED_PLAYS = 12
 """The number in the first one, which shows what a connector reaches: that takes longer."""
 
-STARTS = 40
-"""The number of random starts of an engine in one workload."""
+STARTS = LOOPS = 40
+"""The number of random starts of an engine in one workload, and of runs of its loop."""
 
 STEPS = 30
 """The number of choices in an episode."""
@@ -68,6 +68,12 @@ def of_starts(seed: int, part: int = 0) -> Starts:
     """Random starts of engines. Each `part` has others."""
     again = f", part {part + 1}" if part else ""
     return Starts(f"starts{again}", seed * SEEDS + part, STARTS)
+
+
+def of_loops(seed: int, part: int = 0) -> Loops:
+    """Random messages to engines, whose loops run. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return Loops(f"loops{again}", seed * SEEDS + part, LOOPS)
 
 
 def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:

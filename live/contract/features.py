@@ -60,6 +60,8 @@ FEATURES = {
     "watching": Feature("a running engine is watched", drives=False),
     "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
     "start-up": Feature("the sizing of the KV caches at the start", ("windows", "states")),
+    "engine loop": Feature("the loop of the engine and its messages", ("pull", "start-up")),
+    "refusals": Feature("requests that the front of the engine refuses", ("engine loop",)),
 }
 
 

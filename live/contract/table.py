@@ -9,6 +9,7 @@ from kvproof.live.contract import (
     table_core,
     table_features,
     table_kit,
+    table_loop,
     table_startup,
     table_transfers,
     table_watch,
@@ -22,6 +23,7 @@ _THINGS = (
     *table_transfers.ENTRIES,
     *table_kit.ENTRIES,
     *table_startup.ENTRIES,
+    *table_loop.ENTRIES,
     *table_watch.ENTRIES,
 )
 

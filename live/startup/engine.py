@@ -25,7 +25,11 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
-ANSWERLESS = ("set_kv_cache_layout", "compile_or_warm_up_model")
+ANSWERLESS = (
+    *("set_kv_cache_layout", "compile_or_warm_up_model", "register_failure_callback"),
+    *("init_kv_output_aggregator", "get_kv_connector_handshake_metadata", "shutdown"),
+    *("reset_mm_cache", "reset_encoder_cache"),
+)
 """What workers are asked to do, and nobody waits for an answer."""
 
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
@@ -70,7 +74,7 @@ class Executor:
 
     def collective_rpc(
         self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
-    ) -> None:
+    ) -> Any:
         """All workers receive a message."""
         if method == "update_max_model_len":
             self.known_tokens = args[0]
@@ -118,6 +122,17 @@ def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
     return adapt.accepted(kind, head_size_v=0) if size > one else {}
 
 
+def not_ours(error: Exception, core: EngineCore, executor: Executor) -> None:
+    """Raise AdapterDrift where the engine needs what kvproof does not have: an answer of the
+    workers, or an attribute of the engine."""
+    lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
+    other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
+    if lacking or executor.unanswered or other_arguments:
+        name = lacking or next(iter(executor.unanswered), str(error))
+        why = f"An engine of this vLLM needs {name}"
+        raise AdapterDrift(why, f"EngineCore.{name}") from error
+
+
 class Engine:
     """An engine after its start-up. Raises what the start-up raises."""
 
@@ -127,7 +142,7 @@ class Engine:
         layers = plan.workers()
         specs = [{name: spec_of(plan, one) for name, one in each.items()} for each in layers]
         self.executor = Executor(plan, specs, memory)
-        self.vllm_config = _config(plan, override)
+        self.vllm_config = config_of(plan, override)
         core = object.__new__(EngineCore)
         core.model_executor = self.executor
         core.vllm_config = self.vllm_config
@@ -137,21 +152,11 @@ class Engine:
         except REFUSALS:
             raise
         except Exception as error:
-            self._not_ours(error, core)
+            not_ours(error, core, self.executor)
             raise
         if isinstance(self.config, tuple):  # before it was the config alone
             blocks, _, self.config = self.config
             self.vllm_config.cache_config.num_gpu_blocks = blocks
-
-    def _not_ours(self, error: Exception, core: EngineCore) -> None:
-        """Raise AdapterDrift where the start-up needs what kvproof does not have: an answer of the
-        workers, or an attribute of the engine."""
-        lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
-        other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
-        if lacking or self.executor.unanswered or other_arguments:
-            name = lacking or next(iter(self.executor.unanswered), str(error))
-            why = f"A start-up of this vLLM needs {name}"
-            raise AdapterDrift(why, f"EngineCore.{name}") from error
 
     @property
     def max_model_len(self) -> int:
@@ -236,8 +241,8 @@ class Engine:
         )
 
 
-def _config(plan: Plan, override: int | None) -> VllmConfig:
-    """The config of an engine before its start-up."""
+def config_of(plan: Plan, override: int | None, **further: Any) -> VllmConfig:
+    """The config of an engine before its start-up. `further` are the configs of optional parts."""
     model = copy.copy(build.model_config())
     smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
     made: VllmConfig = adapt.made(
@@ -254,6 +259,7 @@ def _config(plan: Plan, override: int | None) -> VllmConfig:
         ),
         cache_config=CacheConfig(block_size=smallest, enable_prefix_caching=plan.prefix_caching),
         device_config=DeviceConfig("cpu"),
+        **further,
     )
     # The CPU platform changes these; a model and a GPU would set them.
     model = made.model_config

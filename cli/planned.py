@@ -1,12 +1,10 @@
-"""`kvproof replay` of the plan of a start-up, which the gate wrote: start the engine again."""
+"""`kvproof replay` of the plan of a start-up or of a loop, which the gate wrote."""
 
 import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.search.starting import started
-from kvproof.live.startup.contract.rules import RULES, broken
-from kvproof.live.startup.plan import Plan, lines
+from kvproof.gate.search.around_scheduler import RULES, kind_of_file, taken
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.decoding import decoded_json
@@ -22,20 +20,21 @@ USE = "a file that kvproof gate wrote"
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine of a plan, and print the rules that it breaks."""
-    text = read_text(args.trace, "plan")
-    plan = decoded_json(text, Plan, f"The file {shown(args.trace)}", USE)
+    text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
+    kind = kind_of_file(decoded_json(text, object, what, USE))
+    plan = decoded_json(text, kind.plan, what, USE)
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            found = [each for start in started(plan) for each in broken(start)]
+            found = [each for seen in taken(kind, plan) for each in kind.broken(seen)]
             outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
         except AdapterDrift as drift:
             outcome = undriven(drift)
     grave = any(RULES[each.invariant].severity <= args.fail_on for each in found)
 
     def printed() -> None:
-        for line in lines(plan):
+        for line in kind.lines(plan):
             say(line)
         said = [f"{each.invariant}, {each.sentence}" for each in found]
         say(f"{outcome.verdict.value}: {'; '.join(said) or outcome.reason or 'no rule is broken'}")

@@ -1,0 +1,174 @@
+"""The engine around the scheduler as one side of a comparison of two vLLMs: what its start-up and
+its loop break."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.loop.contract import rules as of_loops
+from kvproof.live.loop.plan import Plan as LoopPlan
+from kvproof.live.loop.plan import drawn as drawn_loop
+from kvproof.live.loop.plan import lines as loop_lines
+from kvproof.live.startup.contract import rules as of_starts
+from kvproof.live.startup.plan import Plan as StartPlan
+from kvproof.live.startup.plan import drawn as drawn_start
+from kvproof.live.startup.plan import lines as start_lines
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.writing import write_fresh
+from kvproof.model.finding import Finding
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.signature import Signature
+from kvproof.gate.difference.course import NOT_TAKEN, Course
+from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
+
+APART = 1 << 20
+"""Two workloads whose seeds differ have no plan in common."""
+
+RULES = of_starts.RULES | of_loops.RULES
+"""The rules of both by id."""
+
+
+class Kind(NamedTuple):
+    """The start-up, or the loop: its name, its event, and what is done with its plans. `survives`
+    is the rule about the death of an engine."""
+
+    name: str
+    event: str
+    plan: type[Any]
+    drawn: Callable[[int], Any]
+    lines: Callable[[Any], list[str]]
+    taken: Callable[[Any], list[Any]]
+    broken: Callable[[Any], Iterator[Finding]]
+    survives: str
+
+
+def _started(plan: StartPlan) -> list[Any]:
+    from kvproof.live.startup.episode import starts
+
+    return list(starts(plan))
+
+
+def _looped(plan: LoopPlan) -> list[Any]:
+    from kvproof.live.loop.episode import played
+
+    return [played(plan)]
+
+
+START = Kind(
+    *("start-up", "Start", StartPlan, drawn_start, start_lines, _started, of_starts.broken),
+    survives="start_up_survives",
+)
+LOOP = Kind(
+    *("loop", "Loop", LoopPlan, drawn_loop, loop_lines, _looped, of_loops.broken),
+    survives="loop_survives",
+)
+
+
+def kind_of(workload: Start | Starts | Loop | Loops) -> Kind:
+    """What a workload drives."""
+    return START if isinstance(workload, Start | Starts) else LOOP
+
+
+def kind_of_file(plan: object) -> Kind:
+    """What the plan of a file drives: a plan of the loop has actions."""
+    return LOOP if isinstance(plan, dict) and Loop.PARTS in plan else START
+
+
+def warm() -> None:
+    """Import all of vLLM that is needed, before the first fork. Where this fails, the first plan
+    says why."""
+    with contextlib.suppress(Exception):
+        import kvproof.live.loop.episode
+        import kvproof.live.startup.episode  # noqa: F401
+
+
+def taken(kind: Kind, plan: Any) -> list[Any]:
+    """What comes of a plan. Raises AdapterDrift where this vLLM cannot be driven like this."""
+    try:
+        return kind.taken(plan)
+    except ImportError as error:
+        why = f"The {kind.name} of this vLLM cannot be driven ({last_line(error)})"
+        raise AdapterDrift(why, "") from error
+
+
+def driven(workload: Start | Starts | Loop | Loops, place: int | None = None) -> Result:
+    """What the plans of a workload break. With `place`, the result says how a plan was taken."""
+    kind = kind_of(workload)
+    if isinstance(workload, Start | Loop):
+        plans = [msgspec.convert(workload.plan, kind.plan)]
+    else:
+        plans = [kind.drawn(workload.seed * APART + number) for number in range(workload.plans)]
+    kept: dict[Key, Break] = {}
+    seen: list[Any] = []
+    died: list[str] = []
+    for plan in plans:
+        seen = taken(kind, plan)
+        died += [each.died.words for each in seen[:1] if each.died]
+        for each in (_break(kind, plan, one, found) for one in seen for found in kind.broken(one)):
+            if each.key not in kept or each.length < kept[each.key].length:
+                kept[each.key] = each
+    if len(plans) == len(died) > 1:  # what starts nothing is no vLLM that a user has
+        raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
+    return Result(
+        workload.name,
+        breaks=tuple(kept.values()),
+        whole=True,
+        steps=len(plans),
+        course=NOT_TAKEN if place is None else _course(kind, seen),
+    )
+
+
+def in_words(found: Start | Loop) -> tuple[str, ...]:
+    """The plan, a line for each part."""
+    kind = kind_of(found)
+    return tuple(kind.lines(msgspec.convert(found.plan, kind.plan)))
+
+
+def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Write the plan of a break of this rule. Returns the path, and the plan in words. Raises
+    UsageError."""
+    made_folder(folder)
+    text = json.dumps(found.plan, indent=2) + "\n"
+    name = kind_of(found).name
+    return write_fresh(folder, f"{name}-{rule}", ".json", text), in_words(found)
+
+
+def _course(kind: Kind, seen: list[Any]) -> Course:
+    dead = next((each.died.words for each in seen if each.died), "")
+    refused = not seen or (kind is START and seen[0].refused)
+    rules = of_starts.RULES if kind is START else of_loops.RULES
+    return Course(dead=dead, ended=not dead, judged=() if refused else tuple(rules))
+
+
+def _feature(seen: Any, finding: Finding) -> str:
+    """What is different between hangs: a vLLM that forgets the null block lacks one block, and may
+    have other mistakes."""
+    if finding.invariant != "admitted_length_is_served":
+        return ""
+    return "lacks a block" if seen.lacks <= 1 else "lacks blocks"
+
+
+def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:
+    died = seen.died if finding.invariant == kind.survives else None
+    one = Start if kind is START else Loop
+    return Break(
+        signature=Signature(finding.invariant, kind.event, _feature(seen, finding)),
+        by="",
+        death=died.place if died else "",
+        finding=finding,
+        cluster=msgspec.structs.replace(CLUSTERS["full"], name=kind.name, jobs=()),
+        events=(),
+        index_of_first=0,
+        after=(),
+        statement=died.statement if died else "",
+        plan=one("", msgspec.to_builtins(plan)),
+        severity=RULES[finding.invariant].severity,
+    )

@@ -1,0 +1,37 @@
+"""The contract: the symbols that the driven loop of an engine needs, beside those of a start-up and
+of the NIXL connector."""
+
+from kvproof.live.contract.entry import entries
+
+CORE = "vllm.v1.engine.core"
+ENGINE = "vllm.v1.engine"
+
+ENTRIES = entries(
+    "engine loop",
+    (f"{CORE}:EngineCoreProc.run_busy_loop", "the loop itself"),
+    (f"{CORE}:EngineCoreProc._perform_handshakes", "an engine without sockets"),
+    (f"{CORE}:EngineCoreProc.process_input_sockets", "an engine without sockets"),
+    (f"{CORE}:EngineCoreProc.process_output_sockets", "an engine without sockets"),
+    (f"{CORE}:EngineCoreProc~input_queue", "the messages to an engine"),
+    (f"{CORE}:EngineCoreProc~output_queue", "the answers of an engine"),
+    (f"{CORE}:EngineCore~aborts_queue", "clients that are gone"),
+    (f"{CORE}:EngineCoreProc~shutdown_state", "an engine that is to end"),
+    (f"{CORE}:EngineCore.preprocess_add_request", "a request comes"),
+    (
+        f"{CORE}:EngineCoreProc.pause_generation | {CORE}:EngineCore.pause_scheduler",
+        "a client pauses an engine",
+    ),
+    (f"{CORE}:EngineCore.resume_scheduler", "a client ends a pause"),
+    (f"{CORE}:EngineCore.reset_prefix_cache", "a client resets the cache"),
+    (f"{CORE}:EngineCoreProc._process_input_queue", "P answers a request"),
+    (f"{CORE}:EngineCoreProc._process_engine_step", "P answers a request"),
+    (f"{ENGINE}:EngineCoreRequest", "a request comes"),
+    (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
+    (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
+    ("EngineCoreOutputs.utility_output", "the answer to a call"),
+    ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
+    ("EngineCoreOutput.finish_reason", "the end of an answer"),
+) + entries(
+    "refusals",
+    (f"{ENGINE}:EngineCoreRequest(abort_immediately)", "a refused request is aborted at once"),
+)

@@ -1,0 +1,1 @@
+"""What the loop of an engine must keep."""

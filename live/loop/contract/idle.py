@@ -1,0 +1,22 @@
+"""The fact that most rules begin with: the loop says that there is nothing to do."""
+
+from collections.abc import Iterator
+
+from kvproof.live.loop.seen import Played, Wait
+from kvproof.model.because import Reason, reason
+
+
+def idle(wait: Wait) -> Reason:
+    """The loop waits for a message, or has ended."""
+    if not wait.number:
+        return reason("ended", "the loop of the engine has ended")
+    return reason(
+        "idle",
+        "the loop of the engine waits for a message, for the {number}. time",
+        number=wait.number,
+    )
+
+
+def unpaused(played: Played) -> Iterator[Wait]:
+    """The times at which the loop waited although no client had paused it."""
+    return (wait for wait in played.waits if not wait.paused)

@@ -1,0 +1,34 @@
+"""While an engine is paused, its weights may be exchanged and its memory be given away. So a pause
+is complete only when no step is in flight, and no step has tokens until it ends (vllm#44483)."""
+
+from collections.abc import Iterator
+
+from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.seen import Played
+from kvproof.model.because import Because, because, reason
+from kvproof.model.severity import Severity
+
+
+def judge(played: Played) -> Iterator[Because]:
+    """No step computes tokens while a pause is complete."""
+    for tokens in played.computed:
+        yield because(
+            reason("complete", "a client was answered that the engine is paused"),
+            reason(
+                "computes", "before the pause ends, a step computes {tokens} tokens", tokens=tokens
+            ),
+        )
+    if played.unsettled:
+        yield because(
+            reason("settles", "the engine takes a pause to be complete"),
+            reason("steps", "{steps} steps are in flight", steps=played.unsettled),
+        )
+
+
+RULE = Rule(
+    id="pause_computes_nothing",
+    name="while a pause is complete, nothing is computed",
+    origin="EngineCoreProc.pause_scheduler; vllm#44483",
+    severity=Severity.WRONG_TOKENS,
+    judge=judge,
+)

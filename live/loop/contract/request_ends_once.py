@@ -1,0 +1,28 @@
+"""A client takes the first end of its request for the last of its outputs."""
+
+from collections.abc import Iterator
+
+from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.seen import Played
+from kvproof.model.because import Because, because, reason
+from kvproof.model.severity import Severity
+
+
+def judge(played: Played) -> Iterator[Because]:
+    """No request has two ends."""
+    for one in played.asked:
+        if len(one.ends) > 1:
+            yield because(
+                reason("ends", "{request} has ended with {first}", first=one.ends[0]),
+                reason("again", "it ends again, with {second}", second=one.ends[1]),
+                request=one.name,
+            )
+
+
+RULE = Rule(
+    id="request_ends_once",
+    name="a request has one end",
+    origin="EngineCoreOutput.finish_reason",
+    severity=Severity.BOOKKEEPING,
+    judge=judge,
+)

@@ -1,0 +1,201 @@
+"""The real engine and its real loop, on workers of kvproof. The messages come from a plan."""
+
+import functools
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from kvproof.live import adapt, build, importing  # noqa: F401 (vLLM is imported quietly)
+
+# isort: split
+
+from vllm.config import KVTransferConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
+from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.engine.utils import EngineZmqAddresses
+
+from kvproof.live import contract_check
+from kvproof.live.loop.plan import LENGTH, Plan, Send
+from kvproof.live.loop.worker import Worker
+from kvproof.live.startup.engine import config_of, spec_of
+
+PLENTY_BYTES = 1 << 30
+
+
+class End(BaseException):
+    """The plan is over, and the loop would wait for ever, or go on for ever."""
+
+
+class Core(EngineCoreProc):  # type: ignore[misc]
+    """The engine without sockets: its queues are filled and emptied by kvproof."""
+
+    @contextmanager
+    def _perform_handshakes(self, *_: Any, **__: Any) -> Iterator[EngineZmqAddresses]:
+        yield EngineZmqAddresses(inputs=[], outputs=[])
+
+    def process_input_sockets(self, *given: Any) -> None:
+        """No socket brings messages."""
+        given[-1].set()  # the engine waits for this
+
+    def process_output_sockets(self, *_: Any) -> None:
+        """No socket takes outputs."""
+
+
+class Messages(queue.Queue[Any]):
+    """The messages to an engine. `moment` is called when it looks whether there are any, `waits`
+    when it would wait for one, `taken` for each that it takes."""
+
+    def __init__(
+        self, moment: Callable[[], None], waits: Callable[[], None], taken: Callable[[Any], None]
+    ) -> None:
+        super().__init__()
+        self.moment, self.waits, self.taken = moment, waits, taken
+
+    def empty(self) -> bool:
+        """Whether there is none."""
+        self.moment()
+        return not self.qsize()
+
+    def get(self, block: bool = True, _timeout: float | None = None) -> Any:
+        """The next message."""
+        while block and not self.qsize():
+            self.waits()
+        message = super().get(block=False)
+        self.taken(message)
+        return message
+
+
+@contextmanager
+def _untuned() -> Iterator[None]:
+    """An engine has its process for itself, and tunes it. Here it has not."""
+    with ExitStack() as undo:
+        for name in ("freeze_gc_heap", "maybe_attach_gc_debug_callback", "enable_envs_cache"):
+            undo.enter_context(patch(f"{EngineCoreProc.__module__}.{name}", create=True))
+        yield
+
+
+class Engine:
+    """An engine and its loop."""
+
+    def __init__(self, plan: Plan, moment: Callable[[], None]) -> None:
+        contract_check.check().require(["engine loop"])
+        self.plan = plan
+        start = plan.engine
+        specs = [
+            {name: spec_of(start, layer) for name, layer in each.items()}
+            for each in start.workers()
+        ]
+        self.worker = Worker(start, specs, [PLENTY_BYTES] * len(specs), moment)
+        further = {}
+        if plan.connected:
+            further["kv_transfer_config"] = KVTransferConfig(
+                kv_connector="NixlConnector",
+                kv_role="kv_both",
+                engine_id="E",
+                kv_load_failure_policy="recompute" if plan.recompute else "fail",
+            )
+        config = config_of(start, plan.num_blocks, **further)
+        with _untuned():
+            self.core: Any = Core(config, True, "", lambda _: self.worker, False)
+
+    def listen(self, messages: Messages) -> None:
+        """The engine has these messages from now on."""
+        self.core.input_queue = messages
+
+    def send(self, what: str, message: Any) -> None:
+        """A message comes."""
+        self.core.input_queue.put_nowait((getattr(EngineCoreRequestType, what), message))
+
+    def call(self, number: int, method: str, *given: Any) -> None:
+        """A client calls a method. The answer has this number."""
+        self.send("UTILITY", (0, number, method, given))
+
+    def add(self, one: Send, params: dict[str, Any] | None) -> None:
+        """A request comes, as the thread that reads the sockets hands it on."""
+        sampling = SamplingParams(
+            max_tokens=one.answer,
+            ignore_eos=True,
+            extra_args={"kv_transfer_params": params} if params else None,
+        )
+        request = EngineCoreRequest(
+            request_id=one.request,
+            prompt_token_ids=one.tokens,
+            mm_features=None,
+            sampling_params=sampling,
+            pooling_params=None,
+            arrival_time=0.0,
+            lora_request=None,
+            cache_salt=None,
+            data_parallel_rank=None,
+            **adapt.accepted(
+                EngineCoreRequest, **{"abort_immediately": True} if one.refused else {}
+            ),
+        )
+        self.send("ADD", self.core.preprocess_add_request(request))
+
+    def cancel(self, name: str) -> None:
+        """The client of a request is gone."""
+        self.core.aborts_queue.put_nowait([name])
+        self.send("ABORT", [name])
+
+    def stop(self, drain: bool) -> None:
+        """The engine is to end, as its handler of signals has it."""
+        self.core.vllm_config.shutdown_timeout = 60 if drain else 0
+        self.core.shutdown_state = type(self.core.shutdown_state).REQUESTED
+        self.send("WAKEUP", None)
+
+    def outputs(self) -> Iterator[Any]:
+        """What clients receive since the last call."""
+        while not self.core.output_queue.empty():
+            yield self.core.output_queue.get_nowait()[1]
+
+    @property
+    def held(self) -> int:
+        """The number of blocks that are not free. The null block is never free."""
+        pool = self.core.scheduler.kv_cache_manager.block_pool
+        return int(self.plan.num_blocks - 1 - pool.get_num_free_blocks())
+
+    def close(self) -> None:
+        """Close what the engine has opened."""
+        self.core.scheduler.shutdown()
+
+
+def refuses_early() -> bool:
+    """Whether the front of this release tells the engine which requests it has refused."""
+    return bool(adapt.accepted(EngineCoreRequest, abort_immediately=True))
+
+
+def offer(one: Send, block: int, groups: int) -> dict[str, Any]:
+    """The parameters that a prefill node P returned for a request."""
+    params = dict(_offer(block, groups))
+    blocks = -(-len(one.tokens) // block)
+    params["remote_block_ids"] = tuple(list(g)[:blocks] for g in params["remote_block_ids"])
+    return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
+
+
+@functools.cache
+def _offer(block: int, groups: int) -> dict[str, Any]:
+    """The parameters that this release returns for a prompt of the largest length."""
+    prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill")
+    plan = Plan((), block, connected=True, window=5 * (groups > 1))
+    engine = Engine(plan, lambda: None)
+    params: dict[str, Any] = {}
+
+    def waits() -> None:
+        raise End
+
+    engine.listen(Messages(lambda: None, waits, lambda _: None))
+    engine.add(prompt, {"do_remote_decode": True, "do_remote_prefill": False})
+    for _ in range(LENGTH):
+        engine.core._process_input_queue()
+        engine.core._process_engine_step()
+        for outputs in engine.outputs():
+            for each in outputs.outputs:
+                params = each.kv_transfer_params or params
+        if params:
+            break
+    engine.close()
+    return params

@@ -1,0 +1,242 @@
+"""A plan is played: the loop runs by itself, and messages come at its moments. When the plan is
+over, a pause ends and all transfers end, and the loop goes on until it waits."""
+
+from collections import deque
+from typing import Any
+
+from kvproof.live import blame
+from kvproof.live.death import death_of
+from kvproof.live.endless import watched
+from kvproof.live.loop.engine import Core, End, Engine, Messages, offer, refuses_early
+from kvproof.live.loop.plan import Arrive, Cancel, Pause, Plan, Reset, Resume, Send, Stop
+from kvproof.live.loop.seen import Asked, Played, Wait
+from kvproof.live.startup.engine import not_ours
+from kvproof.model import interruption
+
+BUSY_MAX = 200
+"""Moments without an answer, after the end of the plan, after which the loop is taken to go on for
+ever."""
+
+REFUSED, GONE = "refused", "gone"
+
+
+class Client:
+    """All clients of an engine, and what they know."""
+
+    def __init__(self, sent: Send) -> None:
+        self.sent = sent
+        self.taken = self.gone = False
+        self.tokens = 0
+        self.ends: list[str] = []
+
+
+class Episode:
+    """One play of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.left = deque(plan.actions)
+        self.countdown = self.left[0].after if self.left else 0
+        self.engine = Engine(plan, self.moment)
+        self.worker = self.engine.worker
+        self.worker.began, self.worker.settled = self._began, self._settled
+        self.engine.listen(Messages(self.moment, self.wait, self._took))
+        self.clients: dict[str, Client] = {}
+        self.calls: dict[int, tuple[str, int]] = {}
+        self.pausing = 0
+        self.pause_calls: dict[int, int] = {}
+        self.paused = self.complete = self.stopped = False
+        self.idle: list[Wait] = []
+        self.computed: list[int] = []
+        self.unsettled = self.busy = 0
+
+    # What the loop does.
+
+    def moment(self) -> None:
+        """The loop has come to a moment: the next action may be due."""
+        self._read()
+        if not self.left:
+            self._go_on()
+            return
+        while self.left and not self.countdown:
+            self._act()
+        self.countdown = max(self.countdown - 1, 0)
+
+    def wait(self) -> None:
+        """The loop would wait for a message."""
+        self._read()
+        self.idle.append(self._left_over(len(self.idle) + 1))
+        while self.left and not self.engine.core.input_queue.qsize():
+            self._act()
+        if self.engine.core.input_queue.qsize():
+            return
+        if self.paused:
+            self._resume()
+        else:
+            raise End
+
+    def _took(self, message: Any) -> None:
+        """The engine takes a message."""
+        kind, what = message
+        if kind.name == "ADD":
+            self.clients[what[0].request_id].taken = True
+        elif kind.name == "ABORT":
+            for name in what:
+                self.clients[name].gone = True
+        elif kind.name == "UTILITY" and what[2] == "resume_scheduler":
+            self.paused = self.complete = False
+        elif kind.name == "UTILITY" and what[2] in PAUSES:
+            self.paused, self.complete, self.pausing = True, False, what[1]
+
+    def _began(self, tokens: int) -> None:
+        self._read()
+        if self.complete and tokens:
+            self.computed.append(tokens)
+
+    def _settled(self) -> None:
+        """The engine takes its device to be idle."""
+        self.unsettled = max(self.unsettled, self.worker.steps)
+
+    # What clients do.
+
+    def _act(self) -> None:
+        """The next action of the plan."""
+        action = self.left.popleft()
+        self.countdown = self.left[0].after if self.left else 0
+        match action:
+            case Send() if action.request not in self.clients:
+                self._send(action)
+            case Cancel(request=name) if name in self.clients:
+                self.engine.cancel(name)
+            case Arrive(request=name, fails=fails):
+                self.worker.arrive(name, fails)
+            case Pause(mode=mode, clear=clear):
+                self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
+            case Resume():
+                self._resume()
+            case Reset(running=running):
+                self._call("reset_prefix_cache", running)
+            case Stop(drain=drain):
+                self.stopped = True
+                self.engine.stop(drain)
+
+    def _send(self, one: Send) -> None:
+        if one.refused and not refuses_early():
+            return
+        params = None
+        if one.role == "prefill":
+            params = {"do_remote_decode": True, "do_remote_prefill": False}
+        elif one.role == "decode":
+            params = offer(one, self.plan.block, 1 + bool(self.plan.window))
+        self.clients[one.request] = Client(one)
+        self.engine.add(one, params)
+
+    def _resume(self) -> None:
+        self._call("resume_scheduler")
+
+    def _call(self, method: str, *given: Any) -> None:
+        number = len(self.calls)
+        self.calls[number] = method, 0
+        self.engine.call(number, method, *given)
+
+    def _go_on(self) -> None:
+        """The plan is over: nothing stands in the way of the loop any more."""
+        for name in list(self.worker.transfers):
+            self.worker.arrive(name)
+        self.busy += 1
+        if self.busy > BUSY_MAX:
+            raise End
+
+    # What clients receive.
+
+    def _read(self) -> None:
+        for outputs in self.engine.outputs():
+            self.busy = 0
+            for each in outputs.outputs:
+                client = self.clients[each.request_id]
+                client.tokens += len(each.new_token_ids)
+                if each.finish_reason is not None:
+                    client.ends.append(str(each.finish_reason))
+            answered = outputs.utility_output
+            if answered is not None:
+                method, times = self.calls[answered.call_id]
+                self.calls[answered.call_id] = method, times + 1
+                if answered.call_id == self.pausing and method in PAUSES:
+                    self.complete = self.paused and not answered.failure_message
+
+    def _open(self) -> list[str]:
+        """The requests that have no end yet."""
+        return [
+            name
+            for name, each in self.clients.items()
+            if each.taken and not (each.gone or each.ends or each.sent.refused)
+        ]
+
+    def _left_over(self, number: int) -> Wait:
+        """What there still is to do, as clients and workers see it."""
+        living = self._open()
+        return Wait(
+            number,
+            self.paused,
+            tuple(living),
+            self.worker.steps,
+            tuple(sorted(set(self.worker.prompts) - set(living))),
+            tuple(sorted(self.worker.transfers)),
+            tuple(
+                name
+                for name, each in self.clients.items()
+                if each.taken and each.sent.role == "decode"
+                if name not in {*self.worker.notified, *self.worker.transfers, *living}
+            ),
+            self.engine.held,
+        )
+
+    def played(self) -> Played:
+        """Play the plan. Raises AdapterDrift."""
+        seen = Played(self.plan)
+        exited = False
+        try:
+            with watched():
+                self.engine.core.run_busy_loop()
+        except SystemExit:
+            exited = True
+            self._read()
+            self.idle.append(self._left_over(0))
+        except End:
+            self._read()
+        except Exception as error:
+            interruption.check()
+            blame.spare(error)
+            not_ours(error, self.engine.core, self.worker)
+            seen = seen._replace(died=death_of(error, blame.place(error)))
+        finally:
+            self.engine.close()
+        return seen._replace(
+            asked=tuple(
+                Asked(
+                    name,
+                    each.sent.answer,
+                    each.gone or each.sent.refused,
+                    each.tokens,
+                    (*each.ends,),
+                )
+                for name, each in self.clients.items()
+                if each.taken
+            ),
+            waits=tuple(self.idle),
+            busy=self.busy > BUSY_MAX,
+            stopped=self.stopped,
+            exited=exited,
+            computed=tuple(self.computed),
+            unsettled=self.unsettled,
+            calls=tuple(self.calls.values()),
+        )
+
+
+PAUSES = ("pause_generation", "pause_scheduler")
+"""The call that pauses, newest release first."""
+
+
+def played(plan: Plan) -> Played:
+    """What comes of a plan. Raises AdapterDrift."""
+    return Episode(plan).played()

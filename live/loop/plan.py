@@ -1,0 +1,224 @@
+"""What happens to an engine: requests, and calls of its clients. A plan is data: it is made from a
+number, printed, made smaller, kept in a file and played again."""
+
+from random import Random
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct
+
+from kvproof.live.startup import plan as of_starts
+
+Small = Annotated[int, Meta(ge=0, le=64)]
+Name = Annotated[str, Meta(max_length=16)]
+
+ACTIONS_MAX = 64
+LENGTH = 16
+"""The largest number of tokens of a request, its answer included."""
+
+
+class _Action(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+    """It happens when the loop has come to `after` further moments: a look at its queue, or the
+    wait for a step's output. A loop that waits for a message gets the next one at once."""
+
+    after: Small
+
+
+class Send(_Action, frozen=True, tag="send"):
+    """A client sends a request: its prompt begins with `shared` tokens that all prompts have in
+    common. `role` says who prefills it: this engine alone, this engine for a decode node
+    (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
+    that is `refused` was refused by the front of the engine, which has it aborted at once."""
+
+    request: Name
+    shared: Small
+    own: Small
+    answer: Annotated[int, Meta(ge=1, le=LENGTH)]
+    role: Literal["alone", "prefill", "decode"] = "alone"
+    refused: bool = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token ids of the prompt."""
+        own = sum(map(ord, self.request)) * 100
+        return [*range(1, self.shared + 1), *range(own, own + max(self.own, not self.shared))]
+
+
+class Cancel(_Action, frozen=True, tag="cancel"):
+    """The client of a request is gone."""
+
+    request: Name
+
+
+class Arrive(_Action, frozen=True, tag="arrive"):
+    """The transfer of a request ends, well or not."""
+
+    request: Name
+    fails: bool = False
+
+
+class Pause(_Action, frozen=True, tag="pause"):
+    """A client pauses the engine. `clear` has it forget what it has cached."""
+
+    mode: Literal["abort", "wait", "keep"]
+    clear: bool = True
+
+
+class Resume(_Action, frozen=True, tag="resume"):
+    """A client ends the pause."""
+
+
+class Reset(_Action, frozen=True, tag="reset"):
+    """A client resets the prefix cache, if need be under running requests."""
+
+    running: bool = False
+
+
+class Stop(_Action, frozen=True, tag="stop"):
+    """The engine is to end: with `drain` when all requests are answered, else at once."""
+
+    drain: bool = False
+
+
+Action: TypeAlias = Send | Cancel | Arrive | Pause | Resume | Reset | Stop
+
+
+class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
+    `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
+    unless `recompute`."""
+
+    actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)]
+    block: Annotated[int, Meta(ge=1, le=LENGTH)] = 4
+    more: Small = 0
+    window: Small = 0
+    chunk_tokens: Annotated[int, Meta(ge=1, le=64)] = 8
+    overlaps: bool = False
+    stages: Annotated[int, Meta(ge=1, le=3)] = 1
+    prefix_caching: bool = True
+    connected: bool = False
+    recompute: bool = False
+
+    @property
+    def engine(self) -> of_starts.Plan:
+        """The start of the engine: a layer on each stage, or one of each kind of layers."""
+        kinds = ["full", "window"] if self.window else ["full"]
+        layers = tuple(
+            of_starts.Layer(
+                kind,  # type: ignore[arg-type]
+                self.block,
+                window=self.window if kind == "window" else 0,
+                stage=stage,
+            )
+            for stage in range(self.stages)
+            for kind in kinds
+        )
+        return of_starts.Plan(
+            layers=layers,
+            max_model_len=LENGTH,
+            chunk_tokens=self.chunk_tokens,
+            overlaps=self.overlaps,
+            prefix_caching=self.prefix_caching,
+            override=True,
+        )
+
+    @property
+    def num_blocks(self) -> int:
+        """The blocks of the engine, the null block included: each group has those of a request, and
+        one more for what is not aligned."""
+        return 1 + (2 if self.window else 1) * (-(-LENGTH // self.block) + 1) + self.more
+
+
+def lines(plan: Plan) -> list[str]:
+    """The plan for a reader, a line for each action."""
+    flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
+    flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
+    flags += ["a NIXL connector"] * plan.connected
+    return [
+        f"engine: {plan.num_blocks} blocks of {plan.block} tokens; {plan.chunk_tokens} tokens a "
+        f"step; {plan.stages} stages" + "".join(f", {flag}" for flag in flags),
+        *(f"after {each.after} moments: {_words(each)}" for each in plan.actions),
+    ]
+
+
+def _words(action: Action) -> str:
+    match action:
+        case Send(request=name):
+            whose = {"alone": "", "prefill": " for a decode node", "decode": " of a prefill node"}
+            refused = ", which the front refuses" if action.refused else ""
+            tokens, shared = len(action.tokens), action.shared
+            return (
+                f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
+                f"{action.answer} to answer{refused}"
+            )
+        case Cancel(request=name):
+            return f"the client of {name} is gone"
+        case Arrive(request=name):
+            return f"the transfer of {name} {'fails' if action.fails else 'ends'}"
+        case Pause(mode=mode):
+            return f"pause, {mode}" + ", and clear the cache" * action.clear
+        case Resume():
+            return "resume"
+        case Reset():
+            return "reset the prefix cache" + ", also under requests" * action.running
+        case Stop():
+            return "end" + " when all are answered" * action.drain
+
+
+def drawn(seed: int) -> Plan:
+    """The plan of this number. Most have few features and a few requests."""
+    r = Random(seed)
+    connected = r.random() < 0.5
+    overlaps = r.random() < 0.5
+    actions: list[Action] = []
+    names: list[str] = []
+    pauses, paused, ends = r.random() < 0.5, False, r.random() < 0.15
+    for _ in range(r.randint(2, 12)):
+        after = r.choice((0, 0, 1, 1, 2, 3, 5, 8))
+        what = r.choice(("send", "send", "send", "cancel", "arrive", "pause", "resume", "reset"))
+        if what in ("cancel", "arrive") and names:
+            name = r.choice(names[-3:])
+            if what == "cancel" and r.random() < 0.5:
+                actions.append(Cancel(after, name))
+            elif connected:
+                actions.append(Arrive(after, name, r.random() < 0.2))
+        elif what == "pause" and pauses:
+            mode = r.choice(("abort", "wait", "keep"))
+            actions.append(Pause(after, mode, r.random() < 0.5))  # type: ignore[arg-type]
+            paused = True
+        elif what == "resume" and paused:
+            actions.append(Resume(after))
+            paused = False
+        elif what == "reset" and r.random() < 0.4:
+            actions.append(Reset(after, r.random() < 0.5))
+        else:
+            names.append(f"r{len(names)}")
+            answer = r.choice((1, 1, 2, 3, 5))
+            role = r.choice(("alone", "prefill", "decode", "decode")) if connected else "alone"
+            total = r.randint(1, LENGTH - answer)
+            shared = r.choice((0, total // 2, total))
+            actions.append(
+                Send(
+                    after,
+                    names[-1],
+                    shared,
+                    total - shared,
+                    1 if role == "prefill" else answer,
+                    role,  # type: ignore[arg-type]
+                    refused=connected and r.random() < 0.2,
+                )
+            )
+    if ends:
+        place = r.randint(len(actions) // 2, len(actions))
+        actions.insert(place, Stop(r.randint(0, 4), r.random() < 0.5))
+    return Plan(
+        tuple(actions),
+        block=r.choice((2, 4, 4)),
+        more=r.choice((0, 0, 2, 8, 30)),
+        window=r.choice((0, 0, 0, 5)),
+        chunk_tokens=r.choice((4, 8, 16, 32)),
+        overlaps=overlaps,
+        stages=2 if not (connected or overlaps) and r.random() < 0.25 else 1,
+        prefix_caching=r.random() < 0.8,
+        connected=connected,
+        recompute=connected and r.random() < 0.3,
+    )

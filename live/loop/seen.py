@@ -1,0 +1,53 @@
+"""What came of a plan, as plain data: nothing of vLLM is in it."""
+
+from typing import NamedTuple
+
+from kvproof.live.loop.plan import Plan
+from kvproof.model.state import Death
+
+
+class Asked(NamedTuple):
+    """A request that the engine took, and what its client received: the number of `tokens`, and the
+    reason of each `end`. `gone` says that its client did not wait for the end."""
+
+    name: str
+    answer: int
+    gone: bool
+    tokens: int
+    ends: tuple[str, ...]
+
+
+class Wait(NamedTuple):
+    """The loop waits for a message (the `number`-th time), or it has ended (0): it says that there
+    is nothing to do. What is left then: the `waiting` requests without an end; the `steps` whose
+    output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
+    that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
+    blocks a prefill node keeps because it was not notified; and the blocks that are not free
+    (`held`). `paused` says that a client wants it to wait."""
+
+    number: int
+    paused: bool
+    waiting: tuple[str, ...] = ()
+    steps: int = 0
+    ended: tuple[str, ...] = ()
+    transfers: tuple[str, ...] = ()
+    unfreed: tuple[str, ...] = ()
+    held: int = 0
+
+
+class Played(NamedTuple):
+    """A plan that was played. `busy` says that the loop went on for so long without an answer that
+    it was stopped; `stopped` that the engine was to end, and `exited` that it did. `computed` are
+    the numbers of tokens of steps that began while a pause was complete, `calls` the number of
+    answers that each call of a client received, by name."""
+
+    plan: Plan
+    died: Death | None = None
+    asked: tuple[Asked, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    busy: bool = False
+    stopped: bool = False
+    exited: bool = False
+    computed: tuple[int, ...] = ()
+    unsettled: int = 0
+    calls: tuple[tuple[str, int], ...] = ()

@@ -1,0 +1,134 @@
+"""Mistakes of the loop of an engine, planted in real vLLM, and the rule that finds each."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from tests.mistakes_of_steps import rewritten
+
+Patch = pytest.MonkeyPatch
+CORE = "vllm.v1.engine.core:EngineCore"
+PROC = "vllm.v1.engine.core:EngineCoreProc"
+SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
+NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:NixlPullConnectorScheduler"
+
+
+def _line(place: str, method: str, old: str, new: str) -> Callable[[Patch], None]:
+    """Another line in a method."""
+
+    def plant(patch: Patch) -> None:
+        module, name = place.split(":")
+        kind = getattr(import_module(module), name)
+        patch.setattr(kind, method, rewritten(getattr(kind, method), old, new))
+
+    return plant
+
+
+def _nothing(place: str, method: str) -> Callable[[Patch], None]:
+    """A method that does nothing."""
+
+    def plant(patch: Patch) -> None:
+        module, name = place.split(":")
+        patch.setattr(getattr(import_module(module), name), method, lambda *_, **__: None)
+
+    return plant
+
+
+def _twice(patch: Patch) -> None:
+    from vllm.v1.engine.core import EngineCoreProc
+
+    right = EngineCoreProc._send_abort_outputs
+
+    def twice(self: Any, requests: Any) -> None:
+        right(self, requests)
+        right(self, requests)
+
+    patch.setattr(EngineCoreProc, "_send_abort_outputs", twice)
+
+
+def _lost_in_a_pause(patch: Patch) -> None:
+    from vllm.v1.core.sched.interface import PauseState
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    right = Scheduler.update_from_output
+
+    def losing(self: Any, *given: Any) -> Any:
+        outputs = right(self, *given)
+        if self.pause_state != PauseState.UNPAUSED:
+            for each in (one for some in outputs.values() for one in some.outputs):
+                each.new_token_ids = []
+        return outputs
+
+    patch.setattr(Scheduler, "update_from_output", losing)
+
+
+MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "a request that waits is no work": (
+        _line(SCHEDULER, "get_num_unfinished_requests", "num_waiting + num_running", "num_running"),
+        "idle_engine_has_no_waiting_request",
+    ),
+    "a pause never ends for the queue": (
+        _line(CORE, "resume_scheduler", "PauseState.UNPAUSED", "PauseState.PAUSED_NEW"),
+        "idle_engine_has_no_waiting_request",
+    ),
+    "a step in flight is no work": (
+        _line(PROC, "has_work", "or bool(self.batch_queue)", ""),
+        "idle_engine_has_every_output",
+    ),
+    "a transfer is no work (vllm#43433)": (
+        _line(
+            SCHEDULER,
+            "has_finished_requests",
+            "return len(self.requests) > (num_running + num_waiting)",
+            "return False",
+        ),
+        "idle_engine_awaits_no_transfer",
+    ),
+    "a load that never began is not reported (vllm#41269)": (
+        _line(
+            NIXL,
+            "request_finished",
+            "(request, [], (), False)",
+            "None; del self._reqs_need_recv[request.request_id]",
+        ),
+        "ended_load_frees_its_prefill",
+    ),
+    "blocks that were to be freed later stay": (
+        _nothing(SCHEDULER, "_drain_deferred_frees"),
+        "idle_engine_holds_no_block",
+    ),
+    "the end of a request is no work": (
+        _line(SCHEDULER, "has_finished_requests", "if self.finished_req_ids:", "if False:"),
+        "workers_forget_ended_requests",
+    ),
+    "the end of a load is not heard": (
+        _line(
+            SCHEDULER,
+            "_update_from_kv_xfer_finished",
+            "self.finished_recving_kv_req_ids.add(req_id)",
+            "pass",
+        ),
+        "accepted_request_is_answered",
+    ),
+    "a pause aborts twice": (_twice, "request_ends_once"),
+    "tokens that come late, in a pause, are lost": (_lost_in_a_pause, "answer_has_its_tokens"),
+    "a pause is complete at once": (
+        _line(PROC, "_pause_complete", "not self.has_work()", "True"),
+        "pause_computes_nothing",
+    ),
+    "a pause that comes to its end is not reported": (
+        _nothing(PROC, "_notify_idle_state_callbacks"),
+        "call_is_answered_once",
+    ),
+    "an engine that is to end waits for work": (
+        _line(PROC, "_handle_shutdown", "if not self.has_work():", "if False:"),
+        "stopped_engine_ends",
+    ),
+    "an abort of a request that has ended": (
+        _line(SCHEDULER, "finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),
+        "loop_survives",
+    ),
+}
+"""By name: how it is planted, and the rule."""

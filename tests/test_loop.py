@@ -1,0 +1,85 @@
+"""The loop of a real engine on drawn plans, and what the rules say of it."""
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.gate.search import around_scheduler
+from kvproof.live.loop.contract.rules import RULES, broken
+from kvproof.live.loop.plan import Plan, drawn, lines
+from kvproof.live.loop.seen import Played
+from kvproof.gate.difference.workload import Loop, Loops
+from tests.mistakes_of_loops import MISTAKES
+
+
+def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
+    for number in range(200):
+        plan = drawn(number)
+        assert plan == drawn(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        assert len(lines(plan)) == len(plan.actions) + 1
+    kinds = {type(each).__name__ for number in range(60) for each in drawn(number).actions}
+    assert kinds == {"Send", "Cancel", "Arrive", "Pause", "Resume", "Reset", "Stop"}
+
+
+def test_every_rule_has_a_mistake() -> None:
+    assert {rule for _, rule in MISTAKES.values()} == {*RULES}
+
+
+def plays() -> Callable[[Plan], Played]:
+    pytest.importorskip("vllm")
+    from kvproof.live.loop.episode import played
+
+    return played
+
+
+@pytest.mark.live
+def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
+    play, came = plays(), Counter[str]()
+    for number in range(300):
+        seen = play(drawn(number))
+        came["answered"] += sum(bool(each.ends) for each in seen.asked)
+        came["paused"] += sum(wait.paused for wait in seen.waits)
+        came["exited"] += seen.exited
+        assert not [*broken(seen)], lines(drawn(number))
+    assert came["answered"] >= 1000
+    assert came["paused"] >= 50
+    assert came["exited"] >= 20
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    play = plays()
+    play(drawn(0))
+    plant, rule = MISTAKES[mistake]
+    plant(monkeypatch)
+    for number in range(200):
+        if rule in {each.invariant for each in broken(play(drawn(number)))}:
+            return
+    pytest.fail(f"200 plans do not break {rule}")
+
+
+@pytest.mark.live
+def test_a_break_is_written_as_a_plan_that_replays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Any
+) -> None:
+    plays()
+    plant, rule = MISTAKES["a transfer is no work (vllm#43433)"]
+    with monkeypatch.context() as patch:
+        plant(patch)
+        found = around_scheduler.driven(Loops("loops", 0, 40)).keys.values()
+        (one,) = (each for each in found if each.signature.check == rule)
+        assert isinstance(one.plan, Loop)
+        path, words = around_scheduler.written(one.plan, rule, tmp_path)
+        assert words[0].startswith("engine: ")
+        code, said, _ = run("replay", str(path))
+        assert (code, f"{rule}, " in said) == (1, True)
+    again = around_scheduler.driven(msgspec.structs.replace(one.plan, name="again"), 0)
+    assert (again.breaks, again.course.dead, rule in again.course.judged) == ((), "", True)
+    code, said, _ = run("replay", str(path))
+    assert (code, "SAMPLED: no rule is broken" in said) == (0, True)
