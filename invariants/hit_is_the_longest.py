@@ -21,7 +21,7 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     tokens = admission.tokens
     keys = {key for key, blocks in admission.cached if blocks}
     for hit in range(len(tokens) - 1, 0, -1):
-        if not may_end_at(cfg, hit) or any(missing(cfg, keys, tokens, hit)):
+        if not may_end_at(cfg, hit, admission.external > 0) or any(missing(cfg, keys, tokens, hit)):
             continue
         if not cfg.partial_block_hits or has_room(cfg, hit, len(tokens)):
             return hit

@@ -11,7 +11,7 @@ def _narrow_full(engine: Engine) -> Refusal | None:
         return Refusal(
             f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
             "wider than others: vLLM then caches a different last block of a prompt, which kvproof "
-            "does not cover yet",
+            "does not model",
             "the smallest block_size for that group, or eagle false",
         )
     return None
@@ -43,6 +43,10 @@ FEATURE = Feature(
             "not cover yet",
         ),
     ),
-    limits=(Limit(of=Engine, check=_narrow_full, words="full groups of wider blocks than others"),),
+    limits=(
+        Limit(
+            of=Engine, check=_narrow_full, words="full groups of wider blocks than others", live=True
+        ),
+    ),
     draw=draw_eagle,
 )
