@@ -7,7 +7,7 @@ from pathlib import Path
 from kvproof.cli.finish import File
 from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
-from kvproof.strategies.symbolic.certificate import questions, write_certificates
+from kvproof.proofs.certificate import questions, write_certificates
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

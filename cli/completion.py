@@ -88,7 +88,7 @@ def _names() -> dict[str, list[str]]:
     from kvproof.model.faults.registry import FAULTS
     from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
     from kvproof.model.severity import Severity
-    from kvproof.strategies.symbolic.prove import everything
+    from kvproof.proofs.prove import everything
 
     return {
         "config": sorted([*CLUSTERS, *LIVE_CLUSTERS]),

@@ -7,7 +7,6 @@ engine needs.
 import argparse
 from typing import NamedTuple
 
-from kvproof.cli import live_line
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, tell_author
@@ -16,10 +15,11 @@ from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, Look, check
 from kvproof.live.importing import Hidden
-from kvproof.live.watch import status
 from kvproof.model.errors import UsageError
+from kvproof.reports import live_line
 from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
+from kvproof.watch import status
 
 CANNOT = 3
 

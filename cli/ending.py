@@ -7,8 +7,9 @@ import os
 import sys
 from typing import NoReturn
 
-from kvproof.cli import live_line, streams
+from kvproof.cli import streams
 from kvproof.model import interruption
+from kvproof.reports import live_line
 
 BAD_USAGE, DEFECT = 2, 3
 

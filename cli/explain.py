@@ -17,7 +17,6 @@ from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.deviations.traces import FOLDER
-from kvproof.live.watch.shown import NOT_JUDGED
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
@@ -28,6 +27,7 @@ from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
 from kvproof.strategies.joined import ASKED
 from kvproof.strategies.witnesses import broken_by
+from kvproof.watch.shown import NOT_JUDGED
 
 NEAR = 3
 """So many names are offered for one that does not exist."""

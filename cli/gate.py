@@ -11,17 +11,18 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kvproof.cli import gate_files, live_line
+from kvproof.cli import gate_files
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.pull_request import judge, trees
-from kvproof.cli.pull_request.outcome import Found, output
-from kvproof.live.source.changes import Changes, changed
-from kvproof.live.source.parts import TRIED
+from kvproof.gate.formats import terminal
+from kvproof.gate.search import judge, trees
+from kvproof.gate.search.outcome import Found, output
+from kvproof.gate.source.changes import Changes, changed
+from kvproof.gate.source.parts import TRIED
 from kvproof.live.trees import fingerprint
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
-from kvproof.reports.gate import terminal
+from kvproof.reports import live_line
 from kvproof.reports.output.gate import Gate
 
 FAIL_ON = Severity.LOST_PERFORMANCE

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import File, fixed
+from kvproof.gate.formats import github, junit, markdown, sarif
 from kvproof.model.errors import UsageError
 from kvproof.model.files.writing import append, write_new
-from kvproof.reports.gate import github, junit, markdown, sarif
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.screen import say
 

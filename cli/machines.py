@@ -12,12 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.cli import live_line
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.machine import Machine, ModelMachine
+from kvproof.reports import live_line
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Outcome, Verdict
 

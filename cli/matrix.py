@@ -19,6 +19,7 @@ from kvproof.cli.sample import sampled
 from kvproof.model import interruption
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
+from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.reports.output.many import EngineResult, Matrix, MatrixRow
 from kvproof.reports.screen import say
 from kvproof.strategies.explorer.explorer import Limits
@@ -26,7 +27,6 @@ from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
-PROOF_TIMEOUT_S = 10.0
 
 
 class Row(NamedTuple):
@@ -96,7 +96,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
         scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
         setup = options.setup(scope)
         with planted(*setup.faults):
-            proofs = proved(None, PROOF_TIMEOUT_S)[0]
+            proofs = proved(None, TIMEOUT_S)[0]
         outcomes = (
             exhausted(setup, Limits(args.states_max))[0],
             sampled(setup, maker("model"), args),

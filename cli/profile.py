@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from kvproof.cli import live_line
 from kvproof.cli.own_code import fingerprint as of_kvproof
+from kvproof.gate.difference.judged import followed
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations import traces
 from kvproof.live.deviations.registry import KNOWN
@@ -26,7 +26,7 @@ from kvproof.model.files.folders import made_folder
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import replace
 from kvproof.model.machine import Machine
-from kvproof.strategies.difference.judged import followed
+from kvproof.reports import live_line
 
 Make = Callable[[Cluster], Machine]
 

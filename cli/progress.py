@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from kvproof.cli import live_line
+from kvproof.reports import live_line
 
 SHOWN_EVERY_S = 0.1
 

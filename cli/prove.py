@@ -18,13 +18,13 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.writing import write_new
 from kvproof.model.wording import sentences
-from kvproof.reports.obligations import table
+from kvproof.proofs.obligations import table
+from kvproof.proofs.proof import Proof
+from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
+from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.reports.output.proof import Counterexample, Obligation, Proved
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import TIMEOUT_MAX_S, everything, outcome, prove
-from kvproof.strategies.symbolic.solve import TIMEOUT_S
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 

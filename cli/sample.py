@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kvproof.cli import live_line
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.graver import with_graver
@@ -21,6 +20,7 @@ from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
+from kvproof.reports import live_line
 from kvproof.reports.output.search import Sampled
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS

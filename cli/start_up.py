@@ -4,7 +4,7 @@ import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.cli.pull_request.starting import started
+from kvproof.gate.search.starting import started
 from kvproof.live.startup.contract.rules import RULES, broken
 from kvproof.live.startup.plan import Plan, lines
 from kvproof.model import interruption

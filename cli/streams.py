@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any, TextIO
 
-from kvproof.cli import live_line
+from kvproof.reports import live_line
 
 EXIT_CODE = 4
 """The exit code where the output could not be written."""

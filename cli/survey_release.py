@@ -22,6 +22,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproof.gate.difference.judged import Break, Judgement, followed, sampled
+from kvproof.gate.difference.recognised import departed, made_by, on_the_model, repeats, trap
 from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
@@ -38,8 +40,6 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces import trace as trace_file
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.difference.judged import Break, Judgement, followed, sampled
-from kvproof.strategies.difference.recognised import departed, made_by, on_the_model, repeats, trap
 
 SAMPLED = (
     "full-evicting",

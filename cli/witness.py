@@ -14,9 +14,9 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
+from kvproof.proofs.proof import Proof
+from kvproof.proofs.witness import Witness, witness
 from kvproof.reports.output.proof import WitnessRun
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.witness import Witness, witness
 from kvproof.strategies.verdict import Verdict
 
 

@@ -2,7 +2,7 @@
 
 These are no invariants of the registry: a state of the model has tokens and no bytes, so no search
 could judge them, and no fault of the reference could violate them. Only a real worker can. The
-sanitizer judges them (`live/watch/bytes`), and `kvproof join` compares two engines.
+sanitizer judges them (`watch/bytes`), and `kvproof join` compares two engines.
 """
 
 from kvproof.model.severity import Severity

@@ -6,12 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.cli.pull_request.comparison import Comparison
-from kvproof.strategies.difference.course import NOT_TAKEN, Course
-from kvproof.strategies.difference.judged import Break
-from kvproof.strategies.difference.protocol import Record, Recorded, Seen
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Follow, Workload, follow
+from kvproof.gate.difference.course import NOT_TAKEN, Course
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.protocol import Record, Recorded, Seen
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Follow, Workload, follow
+from kvproof.gate.search.comparison import Comparison
 from tests.two_machines import FULL, broken, result
 
 CRASH, LEAK = broken("engine_survives", length=6), broken("all_blocks_return", length=4)

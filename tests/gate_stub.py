@@ -13,7 +13,7 @@ import sys
 import msgspec
 
 from kvproof.cli import gate_files
-from kvproof.reports.gate import terminal
+from kvproof.gate.formats import terminal
 from kvproof.reports.output.gate import Gate, GatePlace
 from tests.gates import LOST, finding, gate
 

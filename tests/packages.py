@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 
-from kvproof.live.source.changes import Changes, changed
+from kvproof.gate.source.changes import Changes, changed
 
 CORE = "v1/core/part.py"
 """A file of the accounting."""

@@ -39,8 +39,8 @@ class Recorded:
 
     def __init__(self, cluster: Cluster) -> None:
         from kvproof.live.machine import LiveMachine
-        from kvproof.live.watch.judge import Judge
-        from kvproof.live.watch.observer import Observer
+        from kvproof.watch.judge import Judge
+        from kvproof.watch.observer import Observer
 
         self.machine = LiveMachine(cluster)
         self.judges = {
@@ -79,7 +79,7 @@ class Recorded:
 
     def records(self) -> dict[str, Record]:
         """A record of each engine."""
-        from kvproof.live.watch.record import record_of
+        from kvproof.watch.record import record_of
 
         for judge in self.judges.values():
             assert not judge.why_off, judge.why_off

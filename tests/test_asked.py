@@ -2,14 +2,14 @@
 
 import pytest
 
+from kvproof.gate.difference import judged
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking, why_hidden
-from kvproof.live.watch.shown import JUDGED, NOT_JUDGED, Views
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.strategies.difference import judged
+from kvproof.proofs.about import claims_about
 from kvproof.strategies.joined import ASKED, CHECKED, NECESSARY
-from kvproof.strategies.symbolic.about import claims_about
+from kvproof.watch.shown import JUDGED, NOT_JUDGED, Views
 from tests.reference.asked import NO_CLAIM, rows
 
 BY_BOTH = {

@@ -12,15 +12,15 @@ from kvproof.model.arithmetic.algebra import Num, div
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
-from kvproof.strategies.symbolic.certificate import (
+from kvproof.proofs.certificate import (
     Question,
     certificate,
     questions,
     write_certificates,
 )
-from kvproof.strategies.symbolic.induction import claimed, steps
-from kvproof.strategies.symbolic.obligation import Claim, obligation
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.proofs.induction import claimed, steps
+from kvproof.proofs.obligation import Claim, obligation
+from kvproof.proofs.registry import OBLIGATIONS
 from tests.planted import under
 
 pytestmark = pytest.mark.proof
@@ -140,7 +140,7 @@ def test_the_same_texts_in_another_process(tmp_path: Path) -> None:
     names = ["trim_equal_tokens", "window.null_is_not_needed"]
     code = (
         "import pathlib, sys\n"
-        "from kvproof.strategies.symbolic.certificate import write_certificates\n"
+        "from kvproof.proofs.certificate import write_certificates\n"
         "write_certificates(pathlib.Path(sys.argv[1]), names=sys.argv[2:])\n"
     )
     folder = tmp_path / "other"

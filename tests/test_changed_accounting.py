@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.source.accounting import DRIVEN, Accounting, driven
-from kvproof.live.source.changes import COMPARED_MAX, changed
-from kvproof.live.source.files import Package
+from kvproof.gate.source.accounting import DRIVEN, Accounting, driven
+from kvproof.gate.source.changes import COMPARED_MAX, changed
+from kvproof.gate.source.files import Package
 from tests.packages import CORE, package
 
 FILES = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.source import files
-from kvproof.live.source.changes import Changes, changed
+from kvproof.gate.source import files
+from kvproof.gate.source.changes import Changes, changed
 from kvproof.model.errors import UsageError
 from tests.packages import CORE, package
 

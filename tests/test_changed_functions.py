@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.source.changes import Changes, Function
+from kvproof.gate.source.changes import Changes, Function
 from tests.packages import CORE, between, names
 
 HEADER = '''

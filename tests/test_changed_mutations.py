@@ -9,8 +9,8 @@ from pathlib import Path
 import hypothesis
 from hypothesis import strategies as st
 
-from kvproof.live.source import bodies, names
-from kvproof.live.source.units import Module
+from kvproof.gate.source import bodies, names
+from kvproof.gate.source.units import Module
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("live", "model/reference", "strategies/explorer", "reports")

@@ -19,7 +19,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.spec.registry import GUARDS
-from kvproof.strategies.symbolic.prove import everything
+from kvproof.proofs.prove import everything
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SMALL = ["--config", "pd-full"]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.pull_request import comparison
-from kvproof.cli.pull_request.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
-from kvproof.cli.pull_request.shorter import shorter
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.gate.search import comparison
+from kvproof.gate.search.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
+from kvproof.gate.search.shorter import shorter
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.difference.judged import Break
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Episodes, Follow, Workload, follow
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
 from tests.two_machines import FULL, broken, driven, result
 

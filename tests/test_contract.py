@@ -193,7 +193,7 @@ def played_without(capsys: pytest.CaptureFixture[str]) -> str:
 
 def watched_without() -> str:
     """Only the watcher does not fit."""
-    from kvproof.live.watch.watching import Watching
+    from kvproof.watch.watching import Watching
 
     said: list[str] = []
     watching = Watching("record", said.append)

@@ -54,7 +54,7 @@ ARGUMENTS: dict[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]] = {
 
 def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
     """What the function's Z3 term evaluates to with these values for its variables."""
-    context = z3.Context()  # a main context, once made, would stay: see strategies/symbolic/solve
+    context = z3.Context()  # a main context, once made, would stay: see proofs/solve
     pairs = [
         (z3.Bool(f"v{i}", context), z3.BoolVal(value, context))
         if isinstance(value, bool)

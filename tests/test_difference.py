@@ -7,12 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import CHECKS
-from kvproof.model.events import Complete, Event, Submit
-from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS
-from kvproof.model.severity import Severity
-from kvproof.strategies.difference.compare import (
+from kvproof.gate.difference.compare import (
     QUANTITIES,
     Results,
     only_on,
@@ -20,7 +15,7 @@ from kvproof.strategies.difference.compare import (
     same,
     the_same,
 )
-from kvproof.strategies.difference.protocol import (
+from kvproof.gate.difference.protocol import (
     Answer,
     Drive,
     Driven,
@@ -31,9 +26,9 @@ from kvproof.strategies.difference.protocol import (
     Request,
     Seen,
 )
-from kvproof.strategies.difference.result import Result, severity
-from kvproof.strategies.difference.shrink import AT_ONCE, shrunk
-from kvproof.strategies.difference.workload import (
+from kvproof.gate.difference.result import Result, severity
+from kvproof.gate.difference.shrink import AT_ONCE, shrunk
+from kvproof.gate.difference.workload import (
     Episodes,
     Fixed,
     Follow,
@@ -41,6 +36,11 @@ from kvproof.strategies.difference.workload import (
     Workload,
     follow,
 )
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.events import Complete, Event, Submit
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.severity import Severity
 from kvproof.strategies.witnesses import witnesses
 from tests.two_machines import FULL, broken, driven, result, unkept
 

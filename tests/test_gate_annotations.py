@@ -9,8 +9,8 @@ import pytest
 from kvproof.cli import gate_files
 from kvproof.cli.command import Parser
 from kvproof.cli.outputs import check_apart
+from kvproof.gate.formats import github, junit, markdown, sarif
 from kvproof.model.errors import UsageError
-from kvproof.reports.gate import github, junit, markdown, sarif
 from tests.gates import ALL
 from tests.sentences import two_sentences
 

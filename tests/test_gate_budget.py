@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kvproof.cli.pull_request import budget
+from kvproof.gate.search import budget
 from kvproof.model.errors import UsageError
 from tests.sentences import two_sentences
 

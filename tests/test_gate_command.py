@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.pull_request import trees
+from kvproof.gate.search import trees
 from kvproof.reports import schemas
 from kvproof.reports.output.gate import Gate
 from tests import gates, made_trees
@@ -145,7 +145,7 @@ def test_a_part_that_is_not_driven_is_unknown_at_once(
         path = tmp_path / side / "vllm" / file
         path.parent.mkdir(parents=True)
         path.write_text(f"def finished():\n    return {number}\n")
-    monkeypatch.setattr("kvproof.cli.pull_request.judge.judged", None)
+    monkeypatch.setattr("kvproof.gate.search.judge.judged", None)
     code, out, _ = run(*DIFFERENT)
     assert code == 3
     assert out.startswith(
@@ -160,7 +160,7 @@ def test_a_budget_that_is_too_short_is_refused(
     refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base_and_head(tmp_path)
-    monkeypatch.setattr("kvproof.cli.pull_request.budget.measured", lambda *_: 20.0)
+    monkeypatch.setattr("kvproof.gate.search.budget.measured", lambda *_: 20.0)
     said = refused(*DIFFERENT, "--budget", "60")
     assert "Use --budget 320 or more" in said
 

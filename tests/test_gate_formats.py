@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvproof.gate.formats import junit, sarif
+from kvproof.gate.formats.levels import LEVELS, level
 from kvproof.model.severity import MEANINGS, Severity
-from kvproof.reports.gate import junit, sarif
-from kvproof.reports.gate.levels import LEVELS, level
 from kvproof.reports.output.gate import Gate
 from tests.conftest import TESTDATA
 from tests.gates import ALL, EVENTS, STILL, finding, gate

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from kvproof.reports.gate import terminal
+from kvproof.gate.formats import terminal
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.schemas import schema

@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.cli.pull_request import judge, outcome, search, workloads
-from kvproof.cli.pull_request.comparison import Confirmed
-from kvproof.cli.pull_request.outcome import Found, Written
-from kvproof.cli.pull_request.side import Ended
 from kvproof.connectors.contract.rules import RULES
+from kvproof.gate.difference.protocol import Connector, Missing, Recorded, Seen
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Play, Plays, Workload, follow
+from kvproof.gate.formats import terminal
+from kvproof.gate.search import judge, outcome, search, workloads
+from kvproof.gate.search.comparison import Confirmed
+from kvproof.gate.search.outcome import Found, Written
+from kvproof.gate.search.side import Ended
+from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.parts import OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
-from kvproof.live.source.changes import Changes, Function
-from kvproof.live.source.parts import OFFLOADING
 from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
-from kvproof.reports.gate import terminal
 from kvproof.reports.output.gate import Gate
-from kvproof.strategies.difference.protocol import Connector, Missing, Recorded, Seen
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Play, Plays, Workload, follow
 from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import FULL, broken, result, unkept
 

@@ -142,7 +142,7 @@ def test_one_module_knows_the_ghost_and_two_ask_it() -> None:
     def asks(node: ast.AST) -> bool:
         return isinstance(node, ast.ImportFrom) and "ghost" in {a.name for a in node.names}
 
-    given = "live/watch/parts/kv_events.py"  # a watcher has no states, and gives the mirror alone
+    given = "watch/parts/kv_events.py"  # a watcher has no states, and gives the mirror alone
     assert users(touches) == {"model/ghost.py", "model/state.py", given}
     assert users(asks) == {"model/reference/apply.py", "live/machine.py"}
 

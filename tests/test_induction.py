@@ -13,13 +13,13 @@ from kvproof.model.counting_abstraction.registry import MAKERS, mistakes_in, sys
 from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
 from kvproof.model.faults.claims import TABLES
 from kvproof.model.faults.registry import FAULTS
-from kvproof.strategies.symbolic import walks
-from kvproof.strategies.symbolic.by_induction import prove_system
-from kvproof.strategies.symbolic.induction import Step, claimed, steps
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.walks import broken_claims, visited
+from kvproof.proofs import walks
+from kvproof.proofs.by_induction import prove_system
+from kvproof.proofs.induction import Step, claimed, steps
+from kvproof.proofs.proof import Proof
+from kvproof.proofs.prove import everything, prove
+from kvproof.proofs.registry import OBLIGATIONS
+from kvproof.proofs.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
 from tests.cover import REFUTING, others_slow
 from tests.planted import under
@@ -198,7 +198,7 @@ def test_walks_are_long_enough_to_mean_something() -> None:
 
 def test_a_walk_that_breaks_what_z3_proves_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "kvproof.strategies.symbolic.by_induction.broken_claims",
+        "kvproof.proofs.by_induction.broken_claims",
         lambda _name: {"pool_adds_up": (1, 2)},
     )
     about = claimed()["pool.pool_adds_up"]

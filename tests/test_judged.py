@@ -3,13 +3,13 @@ broke before it."""
 
 import pytest
 
+from kvproof.gate.difference.judged import Judgement, followed, sampled
 from kvproof.live.deviations.facts import seen
 from kvproof.model.deviation import Deviation
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
-from kvproof.strategies.difference.judged import Judgement, followed, sampled
 from kvproof.strategies.witnesses import Witness, witnesses
 from tests.planted import under
 

@@ -4,12 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kvproof.live.watch.pytest_plugin import _text
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
+from kvproof.watch.pytest_plugin import _text
 from tests.planted import under
 
 TESTS = """

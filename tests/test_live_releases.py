@@ -28,10 +28,10 @@ def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
 
 def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.cli.survey_release import Surveyor
+    from kvproof.gate.difference.judged import sampled
     from kvproof.live.machine import LiveMachine
     from kvproof.live.recorder import Recorder
     from kvproof.model.presets import CLUSTERS
-    from kvproof.strategies.difference.judged import sampled
 
     monkeypatch.delattr(Recorder, "start")
     surveyor = Surveyor("0.0.0", Path())

@@ -12,7 +12,7 @@ import pytest
 from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
 from kvproof.live.trees.files import COMPILED
-from kvproof.live.watch import status
+from kvproof.watch import status
 from tests.sentences import two_sentences
 from tests.trees import made
 

@@ -117,8 +117,8 @@ hits one of them and loads the tokens after it."""
 @pytest.mark.live
 def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
     from kvproof.live.machine import LiveMachine
-    from kvproof.live.watch.judge import Judge
-    from kvproof.live.watch.observer import Observer
+    from kvproof.watch.judge import Judge
+    from kvproof.watch.observer import Observer
 
     machine = LiveMachine(replace(PAIR, jobs=JOBS))
     seen: list[str] = []

@@ -32,9 +32,9 @@ OPENED = {
     "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
     "live/reproducer/fragments": "text of generated files, which make a config.json for vLLM",
     "live/reproducer/library.py": "reads that text",
-    "live/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
-    "cli/pull_request/side.py": "keeps what a process prints, in a temporary file",
-    "cli/pull_request/side_program.py": "writes to pipes",
+    "gate/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
+    "gate/search/side.py": "keeps what a process prints, in a temporary file",
+    "cli/gate_side.py": "writes to pipes",
     "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }

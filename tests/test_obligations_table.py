@@ -7,8 +7,8 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.obligations import table
-from kvproof.strategies.symbolic.prove import prove
+from kvproof.proofs.obligations import table
+from kvproof.proofs.prove import prove
 from tests.planted import under
 
 pytestmark = pytest.mark.proof

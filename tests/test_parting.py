@@ -5,6 +5,11 @@ from typing import Any
 
 import pytest
 
+from kvproof.gate.difference.course import Course, Stands
+from kvproof.gate.difference.judged import Break, followed
+from kvproof.gate.difference.parting import parting
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.events import Complete, Event, Schedule, Submit
@@ -12,11 +17,6 @@ from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
-from kvproof.strategies.difference.course import Course, Stands
-from kvproof.strategies.difference.judged import Break, followed
-from kvproof.strategies.difference.parting import parting
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Follow, Plays, Workload
 from tests.fake_sides import CRASH, RUN, SOME, compared, first_only, shows
 from tests.reasons import said
 from tests.two_machines import FULL, broken, result, unkept

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.live.source.changes import Function
+from kvproof.gate.source.changes import Function
 from tests.packages import between
 
 CONNECTOR = """

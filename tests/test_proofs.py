@@ -9,10 +9,10 @@ from kvproof.model.arithmetic.algebra import Num, if_
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.strategies.symbolic.obligation import Claim, Obligation, obligation
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import outcome, prove, prove_one
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
+from kvproof.proofs.obligation import Claim, Obligation, obligation
+from kvproof.proofs.proof import Proof
+from kvproof.proofs.prove import outcome, prove, prove_one
+from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
 

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from kvproof.live.source.changes import changed
-from kvproof.live.source.reach import Called, called
+from kvproof.gate.source.changes import changed
+from kvproof.gate.source.reach import Called, called
 from kvproof.model.errors import UsageError
 
 SOURCE = """

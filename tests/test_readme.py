@@ -8,9 +8,9 @@ import pytest
 from kvproof.cli.main import main, parser
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
+from kvproof.proofs.induction import claimed
+from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.remedies import table
-from kvproof.strategies.symbolic.induction import claimed
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -2,19 +2,19 @@
 
 import functools
 
-from kvproof.live.deviations.registry import KNOWN
-from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
-from kvproof.model.faults.fault import Fault, planted
-from kvproof.model.faults.registry import FAULTS
-from kvproof.model.machine import ModelMachine
-from kvproof.strategies.difference.judged import Break, followed
-from kvproof.strategies.difference.recognised import (
+from kvproof.gate.difference.judged import Break, followed
+from kvproof.gate.difference.recognised import (
     departed,
     made_by,
     on_the_model,
     repeats,
     trap,
 )
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
+from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
 from kvproof.strategies.witnesses import Witness, witnesses
 
 

@@ -26,7 +26,7 @@ class Watched:
     """Live vLLM of the preset `full`, watched as a switch does it. `said` has what is printed."""
 
     def __init__(self, mode: str = "warn") -> None:
-        from kvproof.live.watch.watching import Watching
+        from kvproof.watch.watching import Watching
 
         self.said: list[str] = []
         self.watching = Watching(mode, self.said.append)
@@ -129,7 +129,7 @@ def test_without_a_violation_nothing_is_written(folder: Path) -> None:
 
 @pytest.mark.usefixtures("broken")
 def test_a_process_writes_a_few_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.live.watch import dumps
+    from kvproof.watch import dumps
 
     monkeypatch.setattr(dumps, "FILES_MAX", 1)
     watched = Watched()
@@ -178,7 +178,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(
 
 @pytest.mark.usefixtures("broken", "folder")
 def test_a_mistake_in_the_record_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.live.watch import dumps
+    from kvproof.watch import dumps
 
     def record_of(*_: Any) -> None:
         raise ZeroDivisionError("a mistake")

@@ -120,7 +120,7 @@ def test_real_vllm_without_the_mistake_answers_otherwise_at_the_last_event(
 def test_the_first_events_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kvproof.live.watch import history
+    from kvproof.watch import history
 
     monkeypatch.setattr(history, "KEPT", 7)
     record = driven(CLUSTERS["full"]).records["E"]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.pull_request import search, workloads
-from kvproof.cli.pull_request.comparison import Comparison
-from kvproof.cli.pull_request.search import Search
-from kvproof.strategies.difference.protocol import Connector
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Plays, Starts, Workload
+from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Plays, Starts, Workload
+from kvproof.gate.search import search, workloads
+from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.search import Search
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 

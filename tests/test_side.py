@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.cli.pull_request.side import Ended, Side, started
-from kvproof.strategies.difference.protocol import Record, Recorded, Seen
-from kvproof.strategies.difference.workload import Follow
+from kvproof.gate.difference.protocol import Record, Recorded, Seen
+from kvproof.gate.difference.workload import Follow
+from kvproof.gate.search.side import Ended, Side, started
 from tests import made_trees, signals
 from tests.processes import environment
 from tests.two_machines import FULL, broken
@@ -23,13 +23,13 @@ REQUESTS = """
 import os, signal, sys, time, types
 
 def result(name, **more):
-    from kvproof.strategies.difference.protocol import Driven
-    from kvproof.strategies.difference.result import Result
+    from kvproof.gate.difference.protocol import Driven
+    from kvproof.gate.difference.result import Result
     return Driven(Result(name, whole=True, **more))
 
 def look():
-    from kvproof.cli.pull_request import side_program
-    from kvproof.strategies.difference.protocol import Seen
+    from kvproof.cli import gate_side
+    from kvproof.gate.difference.protocol import Seen
     print("vLLM prints at import")
     side_program.REQUEST_S = 10.0
     return Seen("", ())
@@ -67,7 +67,7 @@ def answer(request):
     return result(name)
 
 COUNTED = 0
-made = types.ModuleType("kvproof.cli.pull_request.requests")
+made = types.ModuleType("kvproof.gate.search.requests")
 made.look, made.answer = look, answer
 sys.modules[made.__name__] = made
 """
@@ -213,8 +213,8 @@ def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> No
 
 DRIVES = """
 import sys
-from kvproof.cli.pull_request.side import started
-from kvproof.strategies.difference.workload import Follow
+from kvproof.gate.search.side import started
+from kvproof.gate.difference.workload import Follow
 from tests.two_machines import FULL
 import os
 with started("head", dict(os.environ)) as side:

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.cli.pull_request import starting
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Start, Starts, Workload
+from kvproof.gate.search import starting
 from kvproof.live.startup.contract.rules import RULES, broken
 from kvproof.live.startup.plan import Plan, drawn, lines
 from kvproof.model.errors import AdapterDrift
-from kvproof.strategies.difference.result import Result
-from kvproof.strategies.difference.workload import Start, Starts, Workload
 from tests import fake_sides
 from tests.fake_sides import FakeSide
 from tests.mistakes_of_starts import MISTAKES

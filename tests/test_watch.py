@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kvproof.live.watch.shown import JUDGED, Views
+from kvproof.gate.difference import judged
 from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.difference import judged
+from kvproof.watch.shown import JUDGED, Views
 from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
 
 pytestmark = pytest.mark.live
@@ -58,8 +58,8 @@ class Watched:
 
     def machine(self, cluster: Cluster) -> Any:
         from kvproof.live.machine import LiveMachine
-        from kvproof.live.watch.judge import Judge
-        from kvproof.live.watch.observer import Observer
+        from kvproof.watch.judge import Judge
+        from kvproof.watch.observer import Observer
 
         machine = LiveMachine(cluster)
         for name, node in machine.nodes.items():
@@ -208,7 +208,7 @@ def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
 def test_a_mistake_of_kvproof_does_not_reach_vllm(
     mistake: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.live.watch.noted import Noted
+    from kvproof.watch.noted import Noted
 
     def refresh_all(_self: Noted) -> None:
         raise mistake("a mistake")
@@ -226,8 +226,8 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
 
 def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
     """It is written up when its blocks change, and a preemption sets its computed tokens to 0."""
-    from kvproof.live.watch.calls import Calls, Noting
-    from kvproof.live.watch.observer import Observer
+    from kvproof.watch.calls import Calls, Noting
+    from kvproof.watch.observer import Observer
 
     noted: list[tuple[int, int]] = []
 

@@ -58,8 +58,8 @@ BY_HAND = {
 def watched(build: Callable[[Any], None], *, tested: bool) -> tuple[Any, list[str]]:
     """An engine to which something is done between two events. Returns its judge and findings."""
     from kvproof.live.machine import LiveMachine
-    from kvproof.live.watch.judge import Judge
-    from kvproof.live.watch.observer import Observer
+    from kvproof.watch.judge import Judge
+    from kvproof.watch.observer import Observer
 
     machine = LiveMachine(CLUSTERS["full"])
     found: list[str] = []

@@ -21,7 +21,7 @@ def memory(seed: int) -> Any:
 
 def layers(*caches: Any) -> Any:
     """The memory of one group with a layer for each cache, as a scheduler knows it."""
-    from kvproof.live.watch.bytes.layers import Layers
+    from kvproof.watch.bytes.layers import Layers
 
     names = [f"layer.{index}" for index, _ in enumerate(caches)]
     modules = {n: SimpleNamespace(kv_cache=c) for n, c in zip(names, caches, strict=True)}
@@ -37,7 +37,7 @@ def layers(*caches: Any) -> Any:
 
 
 def sums(held: Any, blocks: list[int]) -> list[int]:
-    from kvproof.live.watch.bytes.sums import Sums
+    from kvproof.watch.bytes.sums import Sums
 
     found: list[int] = Sums(held.of(0), blocks).result()
     return found
@@ -72,13 +72,13 @@ def test_the_sum_does_not_depend_on_the_layout(monkeypatch: pytest.MonkeyPatch) 
     assert not other.is_contiguous()
     expected = sums(layers(plain), list(range(BLOCKS)))
     assert sums(layers(other), list(range(BLOCKS))) == expected
-    monkeypatch.setattr("kvproof.live.watch.bytes.sums.BYTES_MAX", 1)
+    monkeypatch.setattr("kvproof.watch.bytes.sums.BYTES_MAX", 1)
     assert sums(layers(other), list(range(BLOCKS))) == expected
 
 
 @pytest.mark.parametrize("cache", [torch.tensor([]), None, torch.zeros(2, BLOCKS * 8)])
 def test_memory_of_another_form_is_unknown(cache: Any) -> None:
-    from kvproof.live.watch.groups import Unknown
+    from kvproof.watch.groups import Unknown
 
     with pytest.raises(Unknown, match=r"layer\.0"):
         layers(cache)
@@ -88,7 +88,7 @@ class Watched:
     """Entries over one cache. `asked` counts the comparisons, `found` has what has changed."""
 
     def __init__(self, *, null: bool = False) -> None:
-        from kvproof.live.watch.bytes.entries import Entries
+        from kvproof.watch.bytes.entries import Entries
 
         self.cache = torch.zeros(BLOCKS, 4)
         self.asked: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Watched:
 
     def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
         """A step in which a connector fills blocks, by their keys, with some content."""
-        from kvproof.live.watch.bytes.computed import Load
+        from kvproof.watch.bytes.computed import Load
 
         self.entries.settle()
         for block, key in blocks.items():
@@ -259,7 +259,7 @@ def test_a_load_that_fails_is_not_judged(how: dict[str, Any]) -> None:
 
 
 def test_what_is_known_has_a_bound() -> None:
-    from kvproof.live.watch.bytes import computed as module
+    from kvproof.watch.bytes import computed as module
 
     known = module.Computed(0)
     for key in range(module.LEAST + 1):

@@ -22,8 +22,8 @@ class Watched:
 
     def __init__(self, preset: str, jobs: int) -> None:
         from kvproof.live.machine import LiveMachine
-        from kvproof.live.watch.judge import Judge
-        from kvproof.live.watch.observer import Observer
+        from kvproof.watch.judge import Judge
+        from kvproof.watch.observer import Observer
 
         prompts = random.Random(0)
         self.jobs = [
@@ -60,8 +60,8 @@ class Watched:
 
 def kept(watched: Watched) -> dict[str, int]:
     """How much the watcher keeps."""
-    from kvproof.live.watch.slices import Watched as Request
-    from kvproof.live.watch.tokens import Tokens
+    from kvproof.watch.slices import Watched as Request
+    from kvproof.watch.tokens import Tokens
 
     gc.collect()
     contents, slices = watched.observer.contents, watched.observer.slices
@@ -77,7 +77,7 @@ def kept(watched: Watched) -> dict[str, int]:
 
 @pytest.mark.parametrize("preset", ["full", "hybrid-evicting"])
 def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
-    from kvproof.live.watch.parts.served import KEPT
+    from kvproof.watch.parts.served import KEPT
 
     watched = Watched(preset, 50)
     before = kept(watched)
@@ -100,7 +100,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
 
 
 def test_each_block_is_judged_in_turn() -> None:
-    from kvproof.live.watch.audit import SLICE_BLOCKS, Rounds
+    from kvproof.watch.audit import SLICE_BLOCKS, Rounds
 
     rounds = Rounds(100)
     seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))
@@ -157,7 +157,7 @@ def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def tokens(ids: list[int], seed: object = None) -> Any:
-    from kvproof.live.watch.tokens import Tokens
+    from kvproof.watch.tokens import Tokens
 
     return Tokens(seed, ids)
 
@@ -185,7 +185,7 @@ def test_equal_prefixes_and_no_others_have_equal_hashes() -> None:
 def test_the_content_of_embeddings_counts() -> None:
     import torch
 
-    from kvproof.live.watch.tokens import tokens_of
+    from kvproof.watch.tokens import tokens_of
 
     def request(*rows: list[float], known: list[bool] | None = None) -> Any:
         return SimpleNamespace(

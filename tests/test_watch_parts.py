@@ -11,11 +11,11 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.watch.summary import Summary
 from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
+from kvproof.watch.summary import Summary
 from tests.reasons import said
 
 
@@ -71,9 +71,9 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kvproof.live.machine import LiveMachine
-    from kvproof.live.watch.judge import Judge
-    from kvproof.live.watch.observer import Observer
-    from kvproof.live.watch.parts.requests import Requests
+    from kvproof.watch.judge import Judge
+    from kvproof.watch.observer import Observer
+    from kvproof.watch.parts.requests import Requests
 
     def questions(_self: Requests) -> Any:
         raise ZeroDivisionError("a mistake")
@@ -129,8 +129,8 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     from kvproof.live import build
-    from kvproof.live.watch.groups import Unknown, group
     from kvproof.model.config import Engine, Group
+    from kvproof.watch.groups import Unknown, group
 
     scheduler = build.scheduler(Engine("E", (Group("full", 4),)), "fail")
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
@@ -147,10 +147,10 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
 @pytest.mark.live
 def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
     """A prefix of a watched engine is no plain text."""
-    from kvproof.live.watch.record import record_of
-    from kvproof.live.watch.tokens import Prefix
     from kvproof.model.because import About
     from kvproof.model.records.record import read, write_in
+    from kvproof.watch.record import record_of
+    from kvproof.watch.tokens import Prefix
     from tests.recorded import Recorded
 
     recorded = Recorded(CLUSTERS["full"])
@@ -166,9 +166,9 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("second", "asked"), [(1.0, 0), (2.0, 1)])
 def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
     """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
-    from kvproof.live.watch.happening import Happening
-    from kvproof.live.watch.parts.priority import Priority
     from kvproof.model.events import Preempt
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.parts.priority import Priority
 
     live = [
         SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
@@ -193,7 +193,7 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
 @pytest.mark.live
 def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
     """Their metadata has a field of the same name, and so has a mock of a test."""
-    from kvproof.live.watch.history import History
+    from kvproof.watch.history import History
 
     class NixlConnectorMetadata(SimpleNamespace):
         """As vLLM's, by its name."""
@@ -215,7 +215,7 @@ def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
 @pytest.mark.live
 def test_blocks_of_one_list_are_one_group() -> None:
     """Some connectors offer one list of blocks, and no groups."""
-    from kvproof.live.watch.record import _lists
+    from kvproof.watch.record import _lists
 
     assert _lists([3, 4]) == _lists([[3, 4]]) == ((3, 4),)
     assert _lists(None) == ()
@@ -225,8 +225,8 @@ def test_blocks_of_one_list_are_one_group() -> None:
 def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kvproof.live.watch import watching
-    from kvproof.live.watch.history import History
+    from kvproof.watch import watching
+    from kvproof.watch.history import History
 
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("planted")
@@ -242,8 +242,8 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
 @pytest.mark.live
 def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     """An engine that waits for a transfer makes as many of them as the machine is fast."""
-    from kvproof.live.watch.happening import Happening
-    from kvproof.live.watch.history import KEPT, History
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.history import KEPT, History
 
     history = History(from_start=True)
 
@@ -269,8 +269,8 @@ def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
 
 @pytest.mark.live
 def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
-    from kvproof.live.watch.happening import Happening
-    from kvproof.live.watch.history import History
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.history import History
 
     history, event = History(from_start=True), Happening()
     for event.what in ("schedule", "update_from_output", "schedule"):
@@ -286,9 +286,9 @@ def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
 def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: int) -> None:
     """A waiting session that is preempted has lost its blocks and its computed tokens. A request
     whose hit covers tokens may have no block."""
-    from kvproof.live.watch.happening import Happening
-    from kvproof.live.watch.parts.priority import Priority
     from kvproof.model.events import Preempt
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.parts.priority import Priority
 
     session = SimpleNamespace(
         request_id="s", priority=0, arrival_time=1.0, num_computed_tokens=computed
@@ -326,8 +326,8 @@ def test_an_admission_is_judged_by_what_the_request_was(
     status: str, fate: str, holds: bool
 ) -> None:
     """As it was before the step, and not what the step has made of it."""
-    from kvproof.live.watch.happening import Admitted, Happening
-    from kvproof.live.watch.parts.steps import Admissions
+    from kvproof.watch.happening import Admitted, Happening
+    from kvproof.watch.parts.steps import Admissions
 
     event = Happening()
     event.what, event.choices = "schedule", [Admit("r", 0, 0)]

@@ -14,8 +14,8 @@ from tests.test_watch_switch import RUN, run
 BEGIN = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from kvproof.live.watch.run import Run
-from kvproof.live.watch.summary import Summary
+from kvproof.watch.run import Run
+from kvproof.watch.summary import Summary
 
 def numbers(steps):
     summary = Summary()
@@ -113,11 +113,11 @@ print(run.tells, Run(forked=True).tells, repr(os.environ["KVPROOF_RUN"]))
 
 CORES = """
 import multiprocessing, os, signal
-from kvproof.live.watch import run
+from kvproof.watch import run
 run.SAVE_S = 1e9  # however slow the machine is
 def core(end):
     if end == "worker":  # as one that outlives the engine core, and its parent
-        from kvproof.live.watch import switch
+        from kvproof.watch import switch
         switch._watching._is_forked()
         return
     test_answers()
@@ -194,7 +194,7 @@ def test_where_vllm_leaves_the_plugin_out_pytest_says_so(tmp_path: Path) -> None
 def test_where_vllm_leaves_the_plugin_out_doctor_and_the_switch_say_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.live.watch import status, switch
+    from kvproof.watch import status, switch
 
     assert next(status.lines()) == LEFT_OUT
     monkeypatch.setattr(switch, "_watching", None)
@@ -207,7 +207,7 @@ def test_where_vllm_leaves_the_plugin_out_doctor_and_the_switch_say_so(
 def test_doctor_shows_the_processes_that_are_watched(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.live.watch import status
+    from kvproof.watch import status
 
     monkeypatch.setenv("KVPROOF_DIR", str(tmp_path))
     monkeypatch.delenv("KVPROOF", raising=False)

@@ -52,16 +52,16 @@ def run(
 
 
 def test_off_it_imports_nothing() -> None:
-    code = "import sys; before = set(sys.modules); import kvproof.live.watch.switch as switch;"
+    code = "import sys; before = set(sys.modules); import kvproof.watch.switch as switch;"
     ran = run(f"{code} switch.plugin(); print(*sorted(set(sys.modules) - before))", None)
     assert ran.returncode == 0, ran.stderr
-    ours = {"kvproof", "kvproof.live", "kvproof.live.watch", "kvproof.live.watch.switch"}
+    ours = {"kvproof", "kvproof.live", "kvproof.watch", "kvproof.watch.switch"}
     assert {name for name in ran.stdout.split() if name.startswith("kvproof")} <= ours
     assert not {name.split(".")[0] for name in ran.stdout.split()} & {"vllm", "torch", *SEARCH}
 
 
 def test_an_unknown_mode_is_told_and_nothing_is_watched() -> None:
-    ran = run("import kvproof.live.watch.switch as switch; switch.plugin()", "loud")
+    ran = run("import kvproof.watch.switch as switch; switch.plugin()", "loud")
     assert ran.returncode == 0
     said = "kvproof: KVPROOF=loud is no mode of kvproof. Use one of record, warn, raise."
     assert ran.stderr.strip() == said
@@ -74,7 +74,7 @@ log = logging.getLogger("vllm")
 def kept(): return {k: v for k, v in os.environ.items() if k != "KVPROOF_RUN"}
 def seen(): return kept(), log.level, log.propagate, list(log.handlers), log.filters
 before = seen()
-from kvproof.live.watch import switch
+from kvproof.watch import switch
 switch.plugin()
 assert switch._watching is not None
 assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pair[1]]

@@ -19,21 +19,21 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
-from kvproof.strategies.conformance.replay import record, replay
-from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.symbolic.cluster_template import ClusterTemplate, clusters
-from kvproof.strategies.symbolic.from_numbers import template_of
-from kvproof.strategies.symbolic.induction import claimed
-from kvproof.strategies.symbolic.proof import Proof
-from kvproof.strategies.symbolic.prove import everything, prove
-from kvproof.strategies.symbolic.registry import OBLIGATIONS
-from kvproof.strategies.symbolic.witness import (
+from kvproof.proofs.cluster_template import ClusterTemplate, clusters
+from kvproof.proofs.from_numbers import template_of
+from kvproof.proofs.induction import claimed
+from kvproof.proofs.proof import Proof
+from kvproof.proofs.prove import everything, prove
+from kvproof.proofs.registry import OBLIGATIONS
+from kvproof.proofs.witness import (
     Witness,
     breaks_claim,
     matching,
     witness,
     witnesses,
 )
+from kvproof.strategies.conformance.replay import record, replay
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.cover import once_each
 from tests.mistakes import MISTAKES

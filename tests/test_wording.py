@@ -13,6 +13,10 @@ import pytest
 from msgspec.structs import asdict, replace
 
 import kvproof
+from kvproof.gate.difference.compare import Results, only_on
+from kvproof.gate.difference.judged import Break, Judgement, followed
+from kvproof.gate.difference.recognised import made_by, on_the_model, repeats
+from kvproof.gate.difference.workload import follow
 from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.deviations.registry import KNOWN
@@ -35,10 +39,6 @@ from kvproof.model.subjects import Subject
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
-from kvproof.strategies.difference.compare import Results, only_on
-from kvproof.strategies.difference.judged import Break, Judgement, followed
-from kvproof.strategies.difference.recognised import made_by, on_the_model, repeats
-from kvproof.strategies.difference.workload import follow
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.witnesses import Witness, witnesses
 from tests.planted import under
@@ -270,7 +270,7 @@ def test_a_kind_of_a_file_has_the_same_values_everywhere() -> None:
         assert kinds.setdefault((path, kind), facts) == facts, (path.name, kind)
 
 
-@pytest.mark.parametrize("place", ["strategies/difference", "live/deviations", "model/spec"])
+@pytest.mark.parametrize("place", ["gate/difference", "live/deviations", "model/spec"])
 def test_whoever_judges_reads_no_sentence(place: str) -> None:
     judging = [*(ROOT / place).resolve().rglob("*.py")]
     judging += [ROOT / f"live/reproducer/{name}.py" for name in ("choosing", "facts", "pieces")]

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from kvproof.strategies.difference.plan import ordered, unreached
+from kvproof.gate.difference.plan import ordered, unreached
 
 REACHED = {
     "idle": frozenset({"a.py:x"}),

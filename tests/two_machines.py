@@ -9,6 +9,9 @@ import msgspec
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.plan import Plan, Step
+from kvproof.gate.difference.judged import Break, followed, sampled
+from kvproof.gate.difference.result import Result, result_of
+from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.fault import planted
@@ -17,9 +20,6 @@ from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
-from kvproof.strategies.difference.judged import Break, followed, sampled
-from kvproof.strategies.difference.result import Result, result_of
-from kvproof.strategies.difference.workload import Episodes, Follow, Play, Workload
 from tests.reasons import said
 
 FULL = CLUSTERS["full"]

@@ -22,15 +22,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvproof.cli.pull_request import judge, workloads
-from kvproof.cli.pull_request.outcome import Found
-from kvproof.live.source.changes import changed
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.search import judge, workloads
+from kvproof.gate.search.outcome import Found
+from kvproof.gate.source.changes import changed
 from kvproof.live.trees import Tree, named
 from kvproof.live.trees.files import files
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace, write_in
-from kvproof.strategies.difference.judged import Break
 
 BUDGET_S = 240
 

@@ -13,14 +13,14 @@ import scheduler_loop as loop  # before vLLM
 
 # isort: split
 
-import kvproof.live.watch
-from kvproof.live.watch.judge import Judge
-from kvproof.live.watch.observer import Observer
+import kvproof.watch
+from kvproof.watch.judge import Judge
+from kvproof.watch.observer import Observer
 
 BLOCKS = loop.POOLS[-1]
 OURS = [
     tracemalloc.Filter(inclusive=True, filename_pattern=f"{path}/*")
-    for path in kvproof.live.watch.__path__
+    for path in kvproof.watch.__path__
 ]
 
 

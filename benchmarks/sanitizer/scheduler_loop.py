@@ -33,9 +33,9 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from kvproof.live.watch.run import Run
-from kvproof.live.watch.watching import Watching
 from kvproof.model.config import Engine, Group
+from kvproof.watch.run import Run
+from kvproof.watch.watching import Watching
 
 BLOCK = 16
 POOLS = (1_000, 10_000, 100_000)

@@ -56,17 +56,6 @@ def _initial(sizes: Sizes) -> State:
     return State(sizes.p_blocks, sizes.d_blocks, (Request(), Request()))
 
 
-def _ranges(sizes: Sizes) -> State:
-    blocks = between(0, counts.blocks_for_tokens(sizes.prompt + sizes.output, sizes.block_size))
-    request = Request(
-        between(NEW, DONE),  # type: ignore[arg-type]
-        *(between(0, sizes.prompt), between(0, sizes.prompt + sizes.output)),  # type: ignore[arg-type]
-        *(blocks, blocks, blocks, blocks),  # type: ignore[arg-type]
-    )
-    pools = between(0, sizes.p_blocks), between(0, sizes.d_blocks)
-    return State(*pools, (request, request))  # type: ignore[arg-type]
-
-
 def _put(state: State, number: int, request: Request, **pools: int) -> State:
     requests = list(state.requests)
     requests[number] = request
@@ -208,10 +197,8 @@ def truncated_once(sizes: Sizes, state: State) -> Truth:
 KV_TRANSFER = System(
     "kv_transfer",
     _initial,
-    _ranges,
     (*_actions_of(0), *_actions_of(1)),
     {"pools_add_up": pools_add_up, "truncated_once": truncated_once},
-    alike="requests",
 )
 
 SIZES = {

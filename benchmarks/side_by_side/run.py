@@ -15,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +24,7 @@ from measure import Failed, Run, measured
 from table import growth, table
 
 HERE = Path(__file__).parent
-TOOLS = ("kvproof", "kvproof symmetry", "kvproof plain", "SPIN", "minicheck", "musil")
-REDUCED = "kvproof symmetry"
+TOOLS = ("kvproof", "SPIN", "minicheck", "musil")
 INSTALL = {
     "SPIN": "apt-get install spin gcc",
     "minicheck": "python -m pip install minicheck, and --minicheck-python where that is another",
@@ -34,9 +32,9 @@ INSTALL = {
 }
 
 
-def in_python(python: str, program: str, how: Sequence[str], sizes: Sizes) -> Run:
+def in_python(python: str, program: str, sizes: Sizes) -> Run:
     """Run a program of this folder that prints states and seconds as JSON."""
-    process = measured([python, HERE / program, *how, *map(str, sizes)])
+    process = measured([python, HERE / program, *map(str, sizes)])
     found = json.loads(process.output.splitlines()[-1])
     return Run(found["states"], found["seconds"], process.seconds, process.peak_mib)
 
@@ -54,8 +52,7 @@ def imports(python: str, module: str) -> bool:
 def disagreement(size: str, runs: dict[str, list[Run]]) -> str | None:
     """How the numbers of states differ between the tools; None if they are equal."""
     found = {tool: {run.states for run in done} for tool, done in runs.items()}
-    whole = set().union(*(states for tool, states in found.items() if tool != REDUCED))
-    if len(whole) > 1 or len(found.get(REDUCED, ())) > 1:
+    if len(set().union(*found.values())) > 1:
         return f"{size}: the tools do not agree on the number of states: {found}"
     return None
 
@@ -91,16 +88,10 @@ def main() -> int:
         for size in args.sizes:
             sizes, pan = SIZES[size], Path(folder) / size
             searches = {
-                "kvproof": partial(in_python, sys.executable, "in_kvproof.py", ["columns"], sizes),
-                REDUCED: partial(in_python, sys.executable, "in_kvproof.py", ["symmetry"], sizes),
-                "kvproof plain": partial(
-                    in_python, sys.executable, "in_kvproof.py", ["plain"], sizes
-                ),
+                "kvproof": partial(in_python, sys.executable, "in_kvproof.py", sizes),
                 "SPIN": partial(in_spin.run, sizes, pan),
-                "minicheck": partial(
-                    in_python, args.minicheck_python, "in_minicheck.py", [], sizes
-                ),
-                "musil": partial(in_python, args.musil_python, "in_musil.py", [], sizes),
+                "minicheck": partial(in_python, args.minicheck_python, "in_minicheck.py", sizes),
+                "musil": partial(in_python, args.musil_python, "in_musil.py", sizes),
             }
             compiling = in_spin.compiled(sizes, pan) if "SPIN" in tools else None
             runs: dict[str, list[Run]] = {tool: [] for tool in tools}

@@ -1,8 +1,8 @@
 """A transition system over integers, written once in the algebra.
 
-Its actions are formulas, so one text runs on ints (one step), on columns of ints (many states at
-once) and on Z3 terms (all sizes). A state is a `NamedTuple` whose fields are numbers, such tuples,
-or plain tuples of them. Parameters are a `NamedTuple` of numbers.
+Its actions are formulas, so one text runs on ints (one step) and on Z3 terms (all sizes). A state
+is a `NamedTuple` whose fields are numbers, such tuples, or plain tuples of them. Parameters are a
+`NamedTuple` of numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,20 +45,15 @@ class Action:
 
 @dataclass(frozen=True)
 class System:
-    """A transition system: its initial state, the range of each number of a state, its actions, and
-    its invariants.
+    """A transition system: its initial state, its actions, and its invariants.
 
-    `alike` is the name of the field whose entries can be exchanged without an effect (a plain
-    tuple); empty if there is none. Proofs are for all `parameters` (their type) for which `given`
-    holds.
+    Proofs are for all `parameters` (their type) for which `given` holds.
     """
 
     name: str
     initial: Callable[[Numbers], Numbers]
-    ranges: Callable[[Numbers], Numbers]
     actions: Sequence[Action]
     invariants: Mapping[str, Callable[[Numbers, Numbers], Truth]] = field(default_factory=dict)
-    alike: str = ""
     parameters: Any = None
     given: Callable[[Numbers], Truth] = lambda _parameters: True
 
@@ -70,12 +65,3 @@ def flat(value: Numbers) -> Iterator[Num]:
             yield from flat(part)
     else:
         yield value
-
-
-def shaped(like: Numbers, numbers: Iterator[Num]) -> Numbers:
-    """A state of this shape with the next numbers as its fields."""
-    if not isinstance(like, tuple) or isinstance(like, Range):
-        return next(numbers)
-    parts = [shaped(part, numbers) for part in like]
-    kind = type(like)
-    return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)

@@ -54,7 +54,6 @@ def pool_system() -> System:
     return System(
         "pool",
         lambda sizes: Pool(sizes.total - 1),
-        lambda _sizes: Pool(at_least(0), at_least(0), at_least(0)),
         (
             Action(
                 "move",

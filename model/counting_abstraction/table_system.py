@@ -239,7 +239,6 @@ def table_system(kind: str) -> System:
     return System(
         kind,
         lambda _sizes: GONE_TABLE,
-        lambda _sizes: Table(*(at_least(0) for _ in Table._fields)),
         (
             Action(
                 "submit",

@@ -224,7 +224,6 @@ def transfer_system(kind: str) -> System:
     return System(
         f"transfer of {kind}",
         lambda _sizes: NO_TRANSFER,
-        lambda _sizes: Transfer(*(at_least(0) for _ in Transfer._fields)),
         (
             Action(
                 "offer",

@@ -13,12 +13,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
-from kvproof.connectors import compared
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import Drain, Forget, Plan, Reset, Submit
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.gate.difference.workload import Plays
+from kvproof.gate.search import connector_plans
 from kvproof.model.config import Engine, Group
-from kvproof.strategies.difference.workload import Plays
 
 pytestmark = pytest.mark.live
 
@@ -79,7 +79,7 @@ def lost(name: str) -> list[bool]:
     """Whether the rule is broken by a prompt that comes again, and by the gate's random plans."""
     result = play(SHIPPED[name].subject, Plan(ENGINE, AGAIN))
     assert result.judged["prompts that came again"]
-    breaks = compared.driven(Plays("plans", name, 1, PLANS)).breaks
+    breaks = connector_plans.driven(Plays("plans", name, 1, PLANS)).breaks
     found = ({each.invariant for each in result.findings}, {b.signature.check for b in breaks})
     return [RULE in each for each in found]
 

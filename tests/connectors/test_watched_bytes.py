@@ -12,10 +12,10 @@ from kvproof.connectors.engine import Engine
 from kvproof.connectors.episode import Subject
 from kvproof.connectors.search import search
 from kvproof.invariants.of_bytes import LOADED
-from kvproof.live.watch.bytes.layers import Layers
-from kvproof.live.watch.bytes.observer import ByteObserver
-from kvproof.live.watch.judge import Judge
 from kvproof.model.finding import Finding
+from kvproof.watch.bytes.layers import Layers
+from kvproof.watch.bytes.observer import ByteObserver
+from kvproof.watch.judge import Judge
 from tests.connectors.mistakes import LoadsIntoTheNextBlock
 from tests.connectors.store import LaterStore
 

@@ -1,6 +1,6 @@
 """What must be true of what the engines answered, on any device."""
 
-from kvproof.live.watch.shown import JUDGED
+from kvproof.watch.shown import JUDGED
 from tests.engine.process import Process
 from tests.engine.workloads import KINDS, RARE, Served
 

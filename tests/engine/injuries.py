@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-WATCH = "kvproof.live.watch"
+WATCH = "kvproof.watch"
 MODULES = ("contents", "history", "judge", "noted", "observer", "several", "shape", "slices")
 MODULES += ("tokens", "watching", "worker")
 calls: Counter[str] = Counter()

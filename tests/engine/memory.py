@@ -43,6 +43,6 @@ def held(llm: Any) -> int:
 
 def record(_: Any) -> list[str]:
     """Write a record of each engine. Returns a line about each file."""
-    from kvproof.live.watch import switch
+    from kvproof.watch import switch
 
     return switch.dump()

@@ -18,9 +18,9 @@ FOUND = (
     "preempted_keeps_its_counter",
 )
 INJURIES = (
-    ("kvproof.live.watch.noted:Noted.refresh", 30),
-    ("kvproof.live.watch.contents:Contents.write", 9),
-    ("kvproof.live.watch.judge:Judge.look", 20),
+    ("kvproof.watch.noted:Noted.refresh", 30),
+    ("kvproof.watch.contents:Contents.write", 9),
+    ("kvproof.watch.judge:Judge.look", 20),
 )
 
 

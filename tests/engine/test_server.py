@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.live.watch.run import parts
+from kvproof.watch.run import parts
 from tests.engine.models import folder
 from tests.engine.pair import free_port
 from tests.engine.planting import MISTAKE, environment

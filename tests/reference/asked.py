@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, lacking
-from kvproof.live.watch.shown import Views
 from kvproof.model.needs import Need
+from kvproof.proofs.about import claims_about
 from kvproof.strategies.joined import SHOWN
-from kvproof.strategies.symbolic.about import claims_about
+from kvproof.watch.shown import Views
 from tests.reference.markdown import table
 
 PROVED_SHOWN = 2

@@ -40,7 +40,7 @@ def unpatch(_llm: Any) -> None:
 
 def found(_llm: Any) -> list[str]:
     """The invariants that the sanitizer has found violated since the last call."""
-    from kvproof.live.watch import switch
+    from kvproof.watch import switch
 
     assert switch._watching is not None
     counts = switch._watching.counts.copy()

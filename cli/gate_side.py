@@ -1,0 +1,117 @@
+"""One side of a comparison: `python -m kvproof.cli.gate_side`.
+
+It imports the vLLM of its environment once. Then each request is carried out in a fork of this
+process: so each begins in the same state, and none ends the side.
+"""
+
+if __name__ == "__main__":  # before the imports, during which a signal may come
+    from kvproof.cli import start
+
+    start.program("kvproof.cli.gate_side")
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from typing import BinaryIO
+
+import msgspec
+
+from kvproof.gate.difference.protocol import (
+    Answer,
+    Drive,
+    Driven,
+    Look,
+    Record,
+    Recorded,
+    Request,
+)
+from kvproof.gate.difference.result import Result
+from kvproof.gate.search import requests
+from kvproof.live import children
+
+REQUEST_S = 60.0
+"""The longest time that a request may take, in seconds."""
+
+PIECE = 1 << 16
+
+
+def main() -> int:
+    """Answer the requests of standard input, a line each, until it ends."""
+    children.end_with_parent()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # vLLM may print
+    seen = requests.look()
+    gc.freeze()  # what is there now is shared with all forks
+    for line in sys.stdin.buffer:
+        request = msgspec.json.decode(line, type=Request)
+        if isinstance(request, Look):
+            _send(out, seen)
+        else:
+            _send(out, _in_a_fork(request))
+    return 0
+
+
+def _send(out: BinaryIO, answer: Answer) -> None:
+    out.write(msgspec.json.encode(answer) + b"\n")
+    out.flush()
+
+
+def _in_a_fork(request: Drive | Record) -> Answer:
+    """Carry a request out in a fork of this process. A fork that does not end in time, or ends
+    without an answer, is a reason."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reads)
+        _child(request, writes)
+    os.close(writes)
+    try:
+        data, in_time = _read(reads)
+    finally:
+        os.close(reads)
+        if not in_time:
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    if data and status == 0:  # what ends early may have written a part
+        answer: Answer = msgspec.json.decode(data, type=Answer)
+        return answer
+    why = (
+        f"it ends with {os.waitstatus_to_exitcode(status)}"
+        if in_time
+        else f"it takes more than {REQUEST_S:.0f} s"
+    )
+    return _failed(request, why)
+
+
+def _failed(request: Drive | Record, why: str) -> Answer:
+    if isinstance(request, Record):
+        return Recorded(error=why)
+    return Driven(Result(request.workload.name, reason=why))
+
+
+def _child(request: Drive | Record, writes: int) -> None:
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        with os.fdopen(writes, "wb") as out:
+            out.write(msgspec.json.encode(requests.answer(request)))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _read(pipe: int) -> tuple[bytes, bool]:
+    """All that comes through a pipe, and whether it ended in time."""
+    parts: list[bytes] = []
+    ends = time.monotonic() + REQUEST_S
+    while (left := ends - time.monotonic()) > 0:
+        if select.select([pipe], [], [], left)[0]:
+            part = os.read(pipe, PIECE)
+            if not part:
+                return b"".join(parts), True
+            parts.append(part)
+    return b"", False

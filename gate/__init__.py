@@ -1,0 +1,1 @@
+"""The tool that judges a pull request: base and head of vLLM are driven alike, and compared."""

@@ -1,0 +1,146 @@
+"""Two machines compared by what they break on the same workloads."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.result import Result, severity
+from kvproof.model.severity import Severity
+
+
+class Results(dict[str, Result]):
+    """The results of one machine by the name of the workload."""
+
+    def add(self, results: Sequence[Result]) -> None:
+        """Add results."""
+        self.update({result.name: result for result in results})
+
+    @property
+    def keys_broken(self) -> set[Key]:
+        """The keys of all breaks."""
+        return {each.key for result in self.values() for each in result.breaks}
+
+
+class Candidate(NamedTuple):
+    """A break that one machine shows in a workload and the other does not."""
+
+    workload: str
+    found: Break
+
+
+def only_on(these: Results, others: Results, names: Sequence[str]) -> list[Candidate]:
+    """What the first machine breaks in these workloads, where the second could be driven and does
+    not break the same: one candidate for each key and cluster, the shortest run. The most severe
+    come first."""
+    return _shortest(each for name in names for each in _only_in(name, these, others))
+
+
+def of_each(these: Results, names: Sequence[str]) -> list[Candidate]:
+    """What a machine breaks in these workloads, as `only_on` gives it."""
+    return _shortest(Candidate(name, each) for name in names for each in these[name].breaks)
+
+
+def _shortest(candidates: Iterable[Candidate]) -> list[Candidate]:
+    kept: dict[tuple[Key, str], Candidate] = {}
+    for candidate in candidates:
+        where = candidate.found.key, candidate.found.cluster.name
+        if where not in kept or _order(candidate.found) < _order(kept[where].found):
+            kept[where] = candidate
+    return sorted(kept.values(), key=lambda one: _order(one.found))
+
+
+def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
+    ours, theirs = these.get(name), others.get(name)
+    if ours is None or theirs is None or ours.reason or theirs.reason:
+        return
+    shown = theirs.keys
+    for key, each in ours.keys.items():
+        if key not in shown:
+            yield Candidate(name, each)
+
+
+def _order(found: Break) -> tuple[int, bool, int, Key]:
+    """The most severe first; of equal severity one that no other break precedes, then the shortest
+    run."""
+    return severity(found), bool(found.after), found.length, found.key
+
+
+def the_same(key: Key, result: Result) -> bool:
+    """Whether a result shows this break, or breaks the same check for the same reason after another
+    event."""
+    return same(key, result) is not None
+
+
+def same(key: Key, result: Result) -> Break | None:
+    """The break of a result with this key, or else one of the same check for the same reason after
+    another event."""
+    like = (each for each in result.breaks if alike(each.key, key))
+    return result.keys.get(key) or next(like, None)
+
+
+def graver(found: Break, base: Result, head: Result) -> Break | None:
+    """What only base breaks in the run in which head loses performance, no later, if it is graver:
+    what base did well there it owes to its defect. None for nothing. Both results are of that
+    run."""
+    if severity(found) < Severity.LOST_PERFORMANCE:
+        return None
+    return next(
+        (
+            each
+            for each in sorted(base.breaks, key=_order)
+            if each.length <= found.length
+            and severity(each) < severity(found)
+            and not the_same(each.key, head)
+        ),
+        None,
+    )
+
+
+def dies_alike(key: Key, result: Result) -> bool:
+    """Whether an engine dies in the same function, whatever the exception says: on the same
+    stimuli, other words of an assertion are no other death."""
+    return bool(key.death) and any(each.death == key.death for each in result.breaks)
+
+
+def alike(one: Key, other: Key) -> bool:
+    """Whether two breaks differ in the event at most."""
+    return _but_for_event(one) == _but_for_event(other)
+
+
+def _but_for_event(key: Key) -> tuple[str, ...]:
+    return key.signature.check, key.signature.feature, key.by, key.death, key.statement
+
+
+class Quantities(NamedTuple):
+    """What two machines may do differently, summed over the workloads that both took whole."""
+
+    workloads: int
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+QUANTITIES = {"cached tokens": "hit_tokens", "steps": "steps", "blocks held": "blocks_held"}
+
+
+def quantities(base: Results, head: Results, names: Sequence[str]) -> Quantities:
+    """The quantities of the workloads with fixed stimuli that both took whole, and in which neither
+    breaks what the other does not: what differs by a defect is not allowed."""
+    both = [
+        name
+        for name in names
+        if _whole(base, name)
+        and _whole(head, name)
+        and base[name].keys.keys() == head[name].keys.keys()
+    ]
+
+    def summed(results: Results) -> dict[str, int]:
+        return {
+            what: sum(getattr(results[name], field) for name in both)
+            for what, field in QUANTITIES.items()
+        }
+
+    return Quantities(len(both), summed(base), summed(head))
+
+
+def _whole(results: Results, name: str) -> bool:
+    return name in results and results[name].whole

@@ -1,0 +1,316 @@
+"""A machine that is driven, and whose runs go on after each finding.
+
+A search ends at its first violation. Here every violation is recorded by its signature, with the
+known deviation that explains it, and the run continues from the observed state (see `resync`). So a
+check that fails early hides no later one, and the consequences of one wrong block are not counted
+again. For each signature the preferred run is kept: one in which nothing broke at an earlier event,
+and of these the shortest.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
+from kvproof.gate.difference.workload import Fixed, Play, Start, follow
+from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.registry import CHECKS, gravest
+from kvproof.model import interruption, termination
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.deviation import Deviation
+from kvproof.model.events import Event, stimulus
+from kvproof.model.finding import Finding
+from kvproof.model.machine import Machine
+from kvproof.model.severity import Severity
+from kvproof.model.signature import Signature, signature
+from kvproof.model.state import Death
+from kvproof.model.step import Step
+from kvproof.strategies.conformance.around import Around
+from kvproof.strategies.conformance.resync import believed
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.episode import MakeMachine
+from kvproof.strategies.sampling.stateful import sample
+
+STATEMENT_MAX = 80
+"""Characters of a statement that are shown."""
+
+
+class Key(NamedTuple):
+    """What makes two breaks the same: the signature, the known deviation that explains it (or an
+    empty text), and for the death of an engine the exception and the function, and the statement
+    that raised it. What the exception says is not compared: it has numbers and names of its run."""
+
+    signature: Signature
+    by: str = ""
+    death: str = ""
+    statement: str = ""
+
+    @property
+    def words(self) -> str:
+        """The key in one line."""
+        where = f", {self.death}" if self.death else ""
+        where += f" ({self.statement[:STATEMENT_MAX]})" if self.statement else ""
+        return f"{self.signature.words}{where}" + (f", by {self.by}" if self.by else "")
+
+
+@dataclass(frozen=True)
+class Break:
+    """A check that does not hold, with a run that shows it: `events` on `cluster`, which has the
+    jobs of the run; the last event breaks the check.
+
+    `by` is the name of the known deviation that explains it, or an empty text. `death` is for an
+    engine's death "AssertionError in some_function", and `statement` is the statement that
+    raised it. `index_of_first` is the index (from 0) of the
+    event of this run at which the first check broke. `after` has what broke at earlier events, in
+    this order: this break may be its consequence.
+
+    A break of a connector or of a start-up has its plan in `plan` and no events. The cluster is the
+    engine of the plan; that of a start-up has a name alone. Its check is a rule of the contract of
+    connectors or of start-ups, which has the `severity`.
+    """
+
+    signature: Signature
+    by: str
+    death: str
+    finding: Finding
+    cluster: Cluster
+    events: tuple[Event, ...]
+    index_of_first: int
+    after: tuple[Key, ...]
+    statement: str = ""
+    plan: Play | Start | None = None
+    severity: Severity | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of events or actions of the run."""
+        return len(self.events) if self.plan is None else len(self.plan.parts)
+
+    @property
+    def place(self) -> int:
+        """The index of the event or action that breaks the check. A plan ends with a drain, which
+        is none of its actions."""
+        return self.length - 1 if self.plan is None else self.index_of_first
+
+    def run(self, name: str) -> Fixed:
+        """The run as a workload of this name."""
+        if self.plan is None:
+            return follow(self.cluster, name, self.events)
+        return replace(self.plan, name=name)
+
+    @property
+    def key(self) -> Key:
+        """What makes two breaks the same."""
+        return Key(self.signature, self.by, self.death, self.statement)
+
+    @property
+    def order(self) -> tuple[bool, int]:
+        """The sort key: the smallest is the run to keep."""
+        return bool(self.after), self.length
+
+
+@dataclass
+class Judgement:
+    """What was found in some runs.
+
+    `breaks` has the preferred run of each break, in the order in which they were found, and
+    `counts` the number of runs with it. `died` is the number of runs that an engine's death ended
+    early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
+    possible when their turn came, and `course` is how the last run was taken. `hit_tokens` are the
+    tokens of all hits in the cache; `blocks_held` are the most blocks that were not free after a
+    step, over all engines.
+    """
+
+    runs: int = 0
+    steps: int = 0
+    died: int = 0
+    death: str = ""
+    skipped: int = 0
+    hit_tokens: int = 0
+    blocks_held: int = 0
+    course: Course = NOT_TAKEN
+    breaks: dict[Key, Break] = field(default_factory=dict)
+    counts: Counter[Key] = field(default_factory=Counter)
+
+    def note(self, found: Break) -> None:
+        """Keep a break, unless a preferred run with it is already kept."""
+        self.counts[found.key] += 1
+        kept = self.breaks.get(found.key)
+        if kept is None or found.order < kept.order:
+            self.breaks[found.key] = found
+
+
+class Judged(Around):
+    """A machine whose violations are recorded in a judgement and do not end its run. `known` are
+    the deviations that may explain them. Several machines may share a judgement. The course of the
+    run says how the requests stand before the event of the index `place`."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        known: Iterable[Deviation] = (),
+        judgement: Judgement | None = None,
+        place: int | None = None,
+    ) -> None:
+        super().__init__(machine)
+        self.place = place
+        self.stands: tuple[Stands, ...] = ()
+        self.known = tuple(known)
+        self.judgement = Judgement() if judgement is None else judgement
+        self.events: list[Event] = []
+        self.seen: dict[Key, int] = {}
+        self.standing: dict[tuple[str, About], str] = {}
+        self.judged = 0
+
+    @property
+    def breaks(self) -> dict[Key, Break]:
+        """What broke so far, in all runs of the judgement."""
+        return self.judgement.breaks
+
+    @property
+    def died(self) -> bool:
+        """Whether an engine of this run has died."""
+        return any(engine.dead for engine in self.state.engines)
+
+    def take(self, event: Event) -> Step:
+        """Take one event."""
+        step = super().take(event)
+        if len(self.events) == self.place:
+            self.stands = standing(step.before)
+        self.events.append(step.event)
+        into = self.judgement
+        into.steps += 1
+        into.hit_tokens += sum(admission.hit for admission in step.effects.admissions)
+        held = sum(len(engine.blocks) - len(engine.free) for engine in step.after.engines)
+        into.blocks_held = max(into.blocks_held, held)
+        return step
+
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """No finding ends the run. Each is recorded, unless it already stood after the last step,
+        and the run goes on from the observed state."""
+        # The end of a run is judged after its last step: what was found there still stands.
+        stand = dict(self.standing) if self.judged == len(self.events) else {}
+        self.judged = len(self.events)
+        for finding in gravest(findings):
+            what = finding.invariant, finding.about
+            if what in self.standing:
+                stand[what] = self.standing[what]
+                continue
+            found = self._found(step, finding)
+            stand[what] = found.by
+            if found.key not in self.seen:
+                self.seen[found.key] = len(self.events)
+                self.judgement.note(found)
+        self.standing = stand
+        if findings and not self.died:
+            self.machine.believe(believed(self.cluster, step))
+        return []
+
+    def _found(self, step: Step, finding: Finding) -> Break:
+        shape = signature(self.cluster, step.event, finding.invariant, finding.about)
+        explains = (d.explains(self.cluster, step, shape, finding.about) for d in self.known)
+        by = next(itertools.compress((d.name for d in self.known), explains), "")
+        now = len(self.events)
+        dead = _death(step, finding)
+        return Break(
+            signature=shape,
+            by=by,
+            death=death_of(step, finding),
+            finding=finding,
+            cluster=self.cluster,
+            events=tuple(self.events),
+            index_of_first=next(iter(self.seen.values()), now) - 1,
+            after=tuple(key for key, at in self.seen.items() if at < now),
+            statement=dead.statement if dead is not None else "",
+        )
+
+    def close(self) -> None:
+        """The run is over."""
+        self.judgement.runs += 1
+        deaths = (engine.dead for engine in self.state.engines if engine.dead is not None)
+        dead = next((death.words for death in deaths), "")
+        ended = not dead and termination.over(self.state)
+        self.judgement.course = Course(tuple(self.events), self.stands, dead, ended)
+        if dead:
+            self.judgement.died += 1
+            self.judgement.death = self.judgement.death or dead
+        super().close()
+
+
+def death_of(step: Step, finding: Finding) -> str:
+    """The exception and the function of the death that a finding of `engine_survives` is about:
+    "AssertionError in some_function". Empty for every other finding."""
+    dead = _death(step, finding)
+    return dead.place if dead is not None else ""
+
+
+def _death(step: Step, finding: Finding) -> Death | None:
+    """The death that a finding of `engine_survives` is about; None for every other finding."""
+    if finding.invariant != "engine_survives":
+        return None
+    return step.after.engine(finding.about.engine).dead
+
+
+@contextmanager
+def _running(machine: Judged, invariants: Iterable[Invariant]) -> Iterator[Run]:
+    try:
+        yield Run(machine, invariants)
+    finally:
+        machine.close()
+
+
+def followed(
+    cluster: Cluster,
+    make_machine: MakeMachine,
+    events: Iterable[Event],
+    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
+    known: Iterable[Deviation] = (),
+    place: int | None = None,
+) -> Judgement:
+    """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
+    not possible when its turn comes is skipped, because this machine made other choices. Exceptions
+    of the machine are passed on. `place` is the index of the event before which the requests of the
+    course stand."""
+    judgement, asked = Judgement(), tuple(invariants)
+    with _running(Judged(make_machine(cluster), known, judgement, place), asked) as run:
+        for event in map(stimulus, events):
+            if event in run.stimuli:
+                run.take(event)
+            elif not run.dead and event != last_taken(run):
+                judgement.skipped += 1
+        drain(run, next((i.id for i in asked if i.kind == "eventually"), None))
+    return judgement
+
+
+def last_taken(run: Run) -> Event | None:
+    """The last stimulus that a run took. `Run.take` takes the output of a step by itself if nothing
+    else is possible."""
+    return stimulus(run.steps[-1].event) if run.steps else None
+
+
+def sampled(
+    cluster: Cluster,
+    make_machine: MakeMachine,
+    seed: int,
+    episodes: int,
+    steps: int,
+    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
+    known: Iterable[Deviation] = (),
+) -> Judgement:
+    """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed
+    on."""
+    judgement, explaining = Judgement(), tuple(known)
+
+    def make(chosen: Cluster) -> Machine:
+        return Judged(make_machine(chosen), explaining, judgement)
+
+    sample(cluster, make, invariants, seed=seed, examples=episodes, steps=steps, shrink=False)
+    interruption.check()  # else a part of the runs would count as all of them
+    return judgement

@@ -1,0 +1,89 @@
+"""What is asked of a process that drives one vLLM, and what it answers: a line of JSON each."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Workload
+
+
+class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
+    """A request or an answer."""
+
+
+class Look(_Message, frozen=True):
+    """What of this vLLM can be driven?"""
+
+
+class Drive(_Message, frozen=True):
+    """Drive a workload, in a fresh process. With `reach`, also record the functions called. With
+    `place`, the index of an event of a run, also say how this side takes it. Without `judge`, no
+    check is asked: that is a quick look at the functions."""
+
+    workload: Workload
+    reach: bool = False
+    place: int | None = None
+    judge: bool = True
+
+
+class Record(_Message, frozen=True):
+    """Take the run of this break again, and write it with its states, as a trace, to a new file
+    `stem.jsonl` in a folder."""
+
+    found: Break
+    folder: str
+    stem: str
+
+
+Request: TypeAlias = Look | Drive | Record
+
+
+class Missing(Struct, frozen=True, forbid_unknown_fields=True):
+    """A feature that cannot be driven, with the first entry of the contract that it lacks."""
+
+    feature: str
+    entry: str
+    why: str
+
+
+class Connector(Struct, frozen=True, forbid_unknown_fields=True):
+    """A connector that the kit knows: its name in the kit's table, and the files and folders of its
+    code, relative to the package."""
+
+    name: str
+    home: tuple[str, ...] = ()
+
+    def has(self, file: str) -> bool:
+        """Whether a file is code of this connector."""
+        return f"{file}/".startswith(tuple(f"{each}/" for each in self.home))
+
+
+class Seen(_Message, frozen=True):
+    """What can be driven. `failure` says why nothing can, else it is empty. `connectors` are those
+    that the kit knows."""
+
+    failure: str
+    missing: tuple[Missing, ...]
+    connectors: tuple[Connector, ...] = ()
+
+
+class Driven(_Message, frozen=True):
+    """The result of a workload."""
+
+    result: Result
+
+
+class Recorded(_Message, frozen=True):
+    """A written trace: its path, and its events in words. Both are empty where the break did not
+    show again; `error` is there where the file could not be written. For the plan of a connector,
+    `command` are the words of the command that plays it, before the options of a vLLM."""
+
+    path: str = ""
+    events: tuple[str, ...] = ()
+    error: str = ""
+    command: tuple[str, ...] = ()
+
+
+Answer: TypeAlias = Seen | Driven | Recorded

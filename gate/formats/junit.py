@@ -1,0 +1,94 @@
+"""The result of the gate as JUnit XML.
+
+An introduced finding that makes the exit code 1 is a failure. What could not be judged is an error,
+never a skip and never a pass.
+"""
+
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.gate.formats import sentences as words
+from kvproof.gate.formats.terminal import about
+from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.xml_text import xml_text
+
+SUITE = "kvproof gate"
+
+DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
+
+
+class Case(NamedTuple):
+    """One test case. `wrong` is the element that says why it does not pass, empty if it passes."""
+
+    name: str
+    text: str
+    wrong: str = ""
+    kind: str = ""
+    message: str = ""
+
+
+def document(gate: Gate) -> str:
+    """The result as one test suite."""
+    cases = list(_cases(gate))
+    root = ET.Element(
+        "testsuite",
+        name=SUITE,
+        tests=str(len(cases)),
+        failures=str(sum(case.wrong == "failure" for case in cases)),
+        errors=str(sum(case.wrong == "error" for case in cases)),
+        skipped="0",
+        time=f"{gate.seconds:.3f}",
+    )
+    for case in cases:
+        element = ET.SubElement(root, "testcase", classname=SUITE, name=case.name, time="0.000")
+        if case.wrong:
+            wrong = ET.SubElement(element, case.wrong, message=case.message, type=case.kind)
+            wrong.text = case.text
+        else:
+            ET.SubElement(element, "system-out").text = case.text
+    ET.indent(root)
+    return f"{DECLARATION}\n{xml_text(ET.tostring(root, encoding='unicode'))}\n"
+
+
+def _cases(gate: Gate) -> Iterator[Case]:
+    headline = words.headline(gate)
+    why = "\n".join(words.reason(gate))
+    introduced = words.of_kind(gate, "introduced")
+    if gate.verdict == "UNKNOWN":
+        yield Case("head is judged", why, "error", "UNKNOWN", headline)
+    else:
+        yield Case("head is judged", _facts(gate))
+        if not introduced:
+            yield Case("nothing is introduced", headline)
+    for each in introduced:
+        name = f"introduced: {words.plain(each.signature)}"
+        text = _about(gate, each)
+        if each.fails:
+            yield Case(name, text, "failure", words.plain(each.severity), words.not_true(each))
+        else:
+            yield Case(name, text)
+    for each in gate.findings:
+        if each.kind != "introduced":
+            yield Case(f"{each.kind}: {words.plain(each.signature)}", _about(gate, each))
+    for one in gate.lost:
+        text = words.lost(one)
+        yield Case(f"can be driven: {words.plain(one.feature)}", text, "error", "LOST", text)
+
+
+def _about(gate: Gate, finding: GateFinding) -> str:
+    return "\n".join(line.text for line in about(gate, finding))
+
+
+def _facts(gate: Gate) -> str:
+    return "\n".join(
+        (
+            f"head: {words.tree(gate.head)}",
+            f"base: {words.tree(gate.base)}",
+            f"changed: {words.changed(gate)}",
+            f"ran: {words.ran(gate)}",
+            f"took: {words.took(gate)}",
+            *(words.allowed(each) for each in gate.allowed),
+            *(f"not run: {words.plain(each)}" for each in gate.not_run),
+        )
+    )

@@ -1,0 +1,186 @@
+"""The result of the gate as SARIF 2.1.0, for code scanning: a finding lies on the changed functions
+that its run calls, and its events are a code flow there.
+
+Each result has a location, because GitHub refuses a whole file for one result without. What is on
+base is marked as suppressed, what is mended passes, and what cannot be compared is open, so that
+none of them becomes an alert of the pull request.
+"""
+
+import hashlib
+import json
+from typing import Any
+from urllib.parse import quote
+
+import kvproof
+from kvproof.gate.formats import sentences as words
+from kvproof.gate.formats.levels import level
+from kvproof.model.files.reading import shown
+from kvproof.reports.output.gate import Class, Gate, GateFinding, GatePlace
+
+SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+
+ROOT = "%SRCROOT%"
+"""Stands for the root of the repository in paths."""
+
+STATES: dict[Class, str] = {
+    "introduced": "new",
+    "still there": "unchanged",
+    "mended": "absent",
+    "not comparable": "unchanged",
+}
+
+KINDS: dict[Class, str] = {"mended": "pass", "not comparable": "open"}
+"""SARIF's word for a result: `fail` where there is none here. `open` is what was not decided."""
+
+ELSEWHERE = GatePlace(file="vllm/__init__.py", line=1, function="vLLM as a whole")
+"""The location of a finding whose run calls no changed function that is known."""
+
+EVENTS_MAX = 1000
+"""The number of events of a code flow, the last ones; a reader of GitHub sees no more."""
+
+
+def document(gate: Gate) -> str:
+    """The result as JSON text in ASCII."""
+    rules: dict[str, GateFinding] = {}
+    for each in gate.findings:
+        rules.setdefault(each.invariant, each)
+    ids = list(rules)
+    driver = {
+        "name": "kvproof",
+        "semanticVersion": kvproof.__version__,
+        "shortDescription": _text("checks the KV-cache accounting of vLLM"),
+        "rules": [_rule(each) for each in rules.values()],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "automationDetails": {"id": "kvproof/gate/"},
+        "originalUriBaseIds": {ROOT: {"description": _text("the root of vLLM's repository")}},
+        "invocations": [_invocation(gate)],
+        "results": [_result(gate, each, ids.index(each.invariant)) for each in gate.findings],
+        "properties": {
+            "verdict": gate.verdict,
+            "seed": gate.seed,
+            "head": words.tree(gate.head),
+            "base": words.tree(gate.base),
+        },
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"text": text}
+
+
+def _rule(finding: GateFinding) -> dict[str, Any]:
+    """The invariant or guard of a finding."""
+    says = words.must_be_true(finding) or words.plain(finding.invariant)
+    return {
+        "id": words.plain(finding.invariant),
+        "shortDescription": _text(says),
+        "fullDescription": _text(f"It must be true that {says}."),
+        "help": _text(f"It must be true that {says}. How grave: {words.plain(finding.severity)}."),
+        "defaultConfiguration": {"level": level(finding)},
+        "properties": {"tags": ["kv-cache", words.plain(finding.severity)]},
+    }
+
+
+def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
+    kind = KINDS.get(finding.kind, "fail")
+    places = finding.places or (ELSEWHERE,)
+    signature = hashlib.sha256(finding.signature.encode("utf-8", "backslashreplace")).hexdigest()
+    found: dict[str, Any] = {
+        "ruleId": words.plain(finding.invariant),
+        "ruleIndex": index,
+        "kind": kind,
+        "level": level(finding) if kind == "fail" else "none",
+        "message": _text(_message(gate, finding)),
+        "locations": [_location(place) for place in places],
+        "partialFingerprints": {"kvproofSignature/v1": signature},
+        "baselineState": STATES[finding.kind],
+        "properties": _properties(finding),
+    }
+    if finding.events:
+        found["codeFlows"] = [_flow(finding, places[0])]
+    if finding.kind != "introduced":
+        why = f"{finding.kind}: base has it, so the pull request does not introduce it"
+        found["suppressions"] = [{"kind": "external", "justification": why}]
+    return found
+
+
+def _message(gate: Gate, finding: GateFinding) -> str:
+    """What is broken, what was found, and how to see it again."""
+    command = words.replay(gate, finding)
+    again = f"\nReplay it: {command}" if command else ""
+    if finding.reproducer is not None:
+        again += f"\nReproducer: {words.result(finding.reproducer)}"
+    first = f"It is not always true that {words.must_be_true(finding)}." if finding.says else ""
+    return f"{first}\nFound: {words.plain(finding.sentence)}{again}".strip()
+
+
+def _properties(finding: GateFinding) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "severity": words.plain(finding.severity),
+        "signature": words.plain(finding.signature),
+        "cluster": words.plain(finding.cluster),
+        "workload": words.plain(finding.workload),
+        "fails": finding.fails,
+    }
+    if finding.parting is not None:
+        found["parting"] = words.plain(finding.parting)
+    if finding.known is not None:
+        found["known"] = words.plain(finding.known)
+    if finding.trace is not None:
+        found["trace"] = shown(finding.trace)
+    return found
+
+
+def _location(place: GatePlace, message: str = "") -> dict[str, Any]:
+    uri = quote(place.file, errors="backslashreplace")
+    found: dict[str, Any] = {
+        "physicalLocation": {
+            "artifactLocation": {"uri": uri, "uriBaseId": ROOT},
+            "region": {"startLine": place.line},
+        },
+        "logicalLocations": [
+            {"fullyQualifiedName": words.plain(place.function), "kind": "function"}
+        ],
+    }
+    return found | ({"message": _text(message)} if message else {})
+
+
+def _flow(finding: GateFinding, place: GatePlace) -> dict[str, Any]:
+    """The events, on the first changed function: which of them calls it is not known."""
+    events = finding.events[-EVENTS_MAX:]
+    last = len(events)
+    steps = [
+        {
+            "executionOrder": number,
+            "importance": "essential" if number == last else "important",
+            "location": _location(place, words.plain(event) or "(no text)"),
+        }
+        for number, event in enumerate(events, 1)
+    ]
+    flow = {"threadFlows": [{"locations": steps}]}
+    return {"message": _text(f"The shortest run found: {words.run_of(finding)}."), **flow}
+
+
+def _invocation(gate: Gate) -> dict[str, Any]:
+    """How the run ended: what is UNKNOWN was not a success."""
+    unknown = gate.verdict == "UNKNOWN"
+    headline = words.headline(gate)
+    why = "\n".join([headline, *words.reason(gate)[1:]])
+    noted = [_note("error", why)] if unknown else []
+    noted += [_note("error", f"LOST: {words.lost(each)}") for each in gate.lost]
+    noted += [_note("note", f"Not run: {words.plain(each)}") for each in gate.not_run]
+    return {
+        "executionSuccessful": not unknown,
+        "exitCode": gate.exit_code,
+        "exitCodeDescription": headline,
+        "toolExecutionNotifications": noted,
+    }
+
+
+def _note(level: str, text: str) -> dict[str, Any]:
+    return {"level": level, "message": _text(text)}

@@ -1,0 +1,188 @@
+"""The result of the gate on a terminal: the verdict in the first line, then what is introduced,
+mended, still there, not comparable, changed and lost, what was run, and the verdict again."""
+
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+from kvproof.gate.formats import sentences as words
+from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.screen import WIDTH, Line, columns, console, folds
+
+EVENTS_FIRST, EVENTS_LAST = 3, 8
+"""The events that are printed of a run that is longer than both and one line more."""
+
+IN_FULL = 5
+"""The number of introduced findings that are printed with their runs."""
+
+NOT_RUN_MAX = 6
+
+FUNCTIONS_MAX = 6
+
+IN = 16
+"""The column in which the text beside a label begins."""
+
+COLOURS = {"VIOLATED": "red", "UNKNOWN": "yellow"}
+
+
+def show(gate: Gate, file: TextIO | None = None) -> None:
+    """Print the result: on a terminal in colour and in its width, elsewhere in whole lines."""
+    file = sys.stdout if file is None else file
+    screen, width = console(file), columns(file)
+    for line in lines(gate):
+        for part in (line if folds(file) else line._replace(hang=0)).folded(width):
+            screen.print(part.styled)
+
+
+def text(gate: Gate, width: int = WIDTH) -> str:
+    """The result as text of `width` columns, without colour."""
+    return "".join(f"{part.text}\n" for line in lines(gate) for part in line.folded(width))
+
+
+def lines(gate: Gate) -> Iterator[Line]:
+    """All lines, not folded."""
+    yield Line(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
+    # No line begins with a text from outside: in some CI systems it would be a command.
+    first = 1 if gate.verdict in ("UNKNOWN", "UNCHANGED") else 0
+    yield from (Line(f"  | {line}", hang=6) for line in words.reason(gate)[first:])
+    yield from _introduced(gate)
+    yield from _others(gate)
+    yield from _allowed(gate)
+    if gate.lost:
+        yield from _title("LOST: kvproof drives base by these names, and head does not have them")
+        yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
+    yield from _functions(gate)
+    if gate.not_run:
+        yield from _title("NOT RUN")
+        yield from (Line(f"  {words.plain(each)}") for each in gate.not_run[:NOT_RUN_MAX])
+        if more := gate.not_run[NOT_RUN_MAX:]:
+            yield Line(f"  ... and {len(more)} more (--json lists all)")
+    yield Line()
+    yield from _about(gate)
+    yield from _again(gate)
+
+
+def _again(gate: Gate) -> Iterator[Line]:
+    """The verdict and the gravest introduced finding once more: a small screen still shows them."""
+    found = words.of_kind(gate, "introduced")
+    if not found:
+        return
+    yield Line()
+    yield Line(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
+    yield _row("found", words.plain(found[0].sentence))
+    if gate.base is not None:
+        yield _row("where", words.where(found[0].places))
+    if (command := words.replay(gate, found[0], here=True)) is not None:
+        yield _row("replay it", command, hang=0)
+
+
+def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[Line]:
+    """One finding, with the shortest run that shows it, for a reader on this machine (`here`) or on
+    another."""
+    yield _row("must be true", words.must_be_true(finding))
+    yield _row("found", words.plain(finding.sentence))
+    yield _row("how grave", words.grave(finding))
+    if finding.also:
+        yield _row("and with it", words.named(finding.also))
+    yield _row("check", words.check(finding))
+    if gate.base is not None:
+        yield _row("where", words.where(finding.places))
+    if finding.events:
+        yield _row("shortest run", words.run_of(finding))
+        yield from _events(finding)
+    if finding.reproducer is not None:
+        yield _row("reproducer", words.result(finding.reproducer))
+    if (command := words.replay(gate, finding, here=here)) is not None:
+        yield _row("replay it", command, hang=0)
+
+
+def _introduced(gate: Gate) -> Iterator[Line]:
+    found = words.of_kind(gate, "introduced")
+    if not found:
+        return
+    yield from _title("INTRODUCED: on head, and not on base")
+    for number, each in enumerate(found[:IN_FULL], 1):
+        if number > 1:
+            yield Line()
+        yield from _numbered(number, [*about(gate, each, here=True)])
+    if len(found) > IN_FULL:
+        yield Line()
+    for number, each in enumerate(found[IN_FULL:], IN_FULL + 1):
+        text = f"{words.must_be_true(each)} ({words.plain(each.severity)})"
+        yield from _numbered(number, [_row("must be true", text)])
+        if (command := words.replay(gate, each, here=True)) is not None:
+            yield _row("replay it", command, hang=0)
+
+
+def _numbered(number: int, rows: list[Line]) -> Iterator[Line]:
+    """Rows, the first of which begins with a number."""
+    first = rows[0]
+    yield first._replace(text=f"{number}. {first.text.lstrip()}", style="red")
+    yield from rows[1:]
+
+
+def _events(finding: GateFinding) -> Iterator[Line]:
+    shown = words.numbered(finding.events)
+    more = len(shown) - EVENTS_FIRST - EVENTS_LAST
+    if more > 1:
+        shown[EVENTS_FIRST:-EVENTS_LAST] = [f"      ... {more} more events (the trace has all)"]
+    yield from (Line(f"    {line}", hang=13) for line in shown)
+
+
+def _others(gate: Gate) -> Iterator[Line]:
+    titles = (
+        ("mended", "MENDED: on base; head takes the same run to its end without it"),
+        ("still there", "STILL THERE: on base and on head; this never fails a pull request"),
+    )
+    for kind, title in titles:
+        found = [each for each in gate.findings if each.kind == kind]
+        if found:
+            yield from _title(title)
+            yield Line(f"  {words.names(found)}", hang=2)
+    unknown = [each for each in gate.findings if each.kind == "not comparable"]
+    if unknown:
+        yield from _title("NOT COMPARABLE: on base; head does not take the run that shows it")
+    yield from (Line(f"  {words.parting(each)}", hang=4) for each in unknown[:NOT_RUN_MAX])
+    if len(unknown) > NOT_RUN_MAX:
+        yield Line(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
+
+
+def _allowed(gate: Gate) -> Iterator[Line]:
+    if gate.allowed:
+        yield from _title("CHANGED, and allowed: base -> head, as sums over the same runs")
+    for each in gate.allowed:
+        yield Line(f"  {words.allowed(each)}, in {words.counted(each.workloads, 'run')}")
+
+
+def _about(gate: Gate) -> Iterator[Line]:
+    """What was compared, and how."""
+    for label, text in words.trees(gate):
+        yield _row(label, text, margin="")
+    if gate.base is not None:
+        yield _row("changed", words.changed(gate), margin="")
+    yield _row("ran", words.ran(gate), margin="")
+    yield _row("took", words.took(gate), margin="")
+
+
+def _functions(gate: Gate) -> Iterator[Line]:
+    """The table of what the pull request changes, in two lines each."""
+    if not gate.functions:
+        return
+    yield from _title(
+        "CHANGED FUNCTIONS: what each belongs to, and how many of "
+        f"{words.counted(gate.watched, 'watched run')} called it"
+    )
+    for each in gate.functions[:FUNCTIONS_MAX]:
+        yield Line(f"  {words.plain(each.function)}", hang=4)
+        yield Line(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
+    if more := gate.functions[FUNCTIONS_MAX:]:
+        yield Line(f"  ... and {len(more):,} more (--json lists all)")
+
+
+def _row(label: str, text: str, *, margin: str = "   ", hang: int = IN) -> Line:
+    return Line(f"{margin}{label:{IN - len(margin)}}{text}", hang=hang)
+
+
+def _title(title: str) -> Iterator[Line]:
+    yield Line()
+    yield Line(title, "bold")

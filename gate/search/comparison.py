@@ -1,0 +1,205 @@
+"""Base and head, driven with the same workloads at the same time, and what only one of them breaks.
+
+Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
+again in a fresh process, and so does the other side, which also runs more random episodes of the
+same cluster. Where the other side breaks the same check in one of them, the defect is not new.
+Neither is it where base breaks something graver in the same run, and head does not: a hit that is
+lost where base served wrong tokens is no reason against a pull request.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from kvproof.gate.difference.compare import (
+    Candidate,
+    Results,
+    alike,
+    dies_alike,
+    graver,
+    of_each,
+    only_on,
+    same,
+    the_same,
+)
+from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.parting import parting
+from kvproof.gate.difference.protocol import Seen
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Episodes, Fixed, Plays, Start, Starts, Workload
+from kvproof.gate.search.side import Side
+from kvproof.reports.output.gate import Class
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+NEIGHBOURS = 16
+"""The number of random episodes in which the other side may show the same break."""
+
+NEIGHBOUR_STEPS = 40
+
+TRIES = 3
+"""The number of workloads in which one key is confirmed before it is left alone."""
+
+
+class Confirmed(NamedTuple):
+    """A break that was seen again on one side and not on the other. `reached` has the functions of
+    head that its run called, and `also` what else this side alone breaks in the run. `parting` says
+    where head leaves a run of base, if it does."""
+
+    workload: str
+    found: Break
+    reached: frozenset[str]
+    also: frozenset[Key] = frozenset()
+    parting: str = ""
+
+
+def as_run(name: str, found: Break) -> Fixed:
+    """The run of a break as a workload."""
+    return found.run(f"{name}, again")
+
+
+def around(name: str, found: Break, seed: int) -> Workload:
+    """Random episodes of the cluster or the connector of a break, or random starts."""
+    called = f"{name}, around"
+    if isinstance(found.plan, Start):
+        return Starts(called, seed, NEIGHBOURS)
+    if found.plan is not None:
+        return Plays(called, found.plan.connector, seed, NEIGHBOURS)
+    return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
+
+
+class Comparison:
+    """Both sides with their results so far. `names` are the workloads that were driven, in
+    order."""
+
+    def __init__(self, base: Side, head: Side, seed: int) -> None:
+        self.base, self.head, self.seed = base, head, seed
+        self.on_base, self.on_head = Results(), Results()
+        self.names: list[str] = []
+        self.workloads: dict[str, Workload] = {}
+        self.introduced: list[Confirmed] = []
+        self.not_again: list[Candidate] = []
+        self.unconfirmed: list[Candidate] = []
+        self.instead: list[tuple[Candidate, Break]] = []
+        self.on_both: set[Key] = set()
+        self._tries: dict[Key, int] = {}
+        self._pool = ThreadPoolExecutor(2)
+
+    def at_once(self, on_base: Callable[[Side], A], on_head: Callable[[Side], B]) -> tuple[A, B]:
+        """What two functions return that run at the same time, one with each side. Raises Ended."""
+        first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
+        return first.result(), second.result()
+
+    def look(self, *, beside: Callable[[], None]) -> tuple[Seen, Seen]:
+        """What both sides can drive. They import their vLLMs now; `beside` is called meanwhile.
+        Raises Ended."""
+        seen = self._pool.submit(self.base.look), self._pool.submit(self.head.look)
+        beside()
+        return seen[0].result(), seen[1].result()
+
+    def drive(self, workloads: Sequence[Workload], *, reach: bool = True) -> None:
+        """Drive these workloads on both sides. `reach` records the functions that they call, which
+        makes them slower. Raises Ended."""
+        base, head = self.at_once(
+            lambda side: side.drive(workloads, reach=reach),
+            lambda side: side.drive(workloads, reach=reach),
+        )
+        self.on_base.add(base)
+        self.on_head.add(head)
+        self.names += [workload.name for workload in workloads]
+        self.workloads.update({workload.name: workload for workload in workloads})
+
+    def confirm(self, names: Sequence[str]) -> None:
+        """Confirm what only head breaks in these workloads. Raises Ended."""
+        for candidate in only_on(self.on_head, self.on_base, names):
+            key = candidate.found.key
+            if self._settled(key):
+                continue
+            self._tries[key] = self._tries.get(key, 0) + 1
+            result, on_base = self._tried(candidate)
+            again = same(key, result)
+            if again is None:
+                self.not_again.append(candidate)
+            elif any(the_same(key, other) for other in on_base) or dies_alike(key, on_base[0]):
+                self.on_both.add(key)
+            elif any(other.reason for other in on_base):
+                self.unconfirmed.append(candidate)
+            elif worse := graver(again, on_base[0], result):
+                self.instead.append((candidate, worse))
+            else:
+                reached = frozenset(result.reached)
+                self.introduced.append(Confirmed(candidate.workload, again, reached))
+
+    def _settled(self, key: Key) -> bool:
+        reported = any(one.found.key == key for one in self.introduced)
+        known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
+        return reported or known or self._tries.get(key, 0) >= TRIES
+
+    def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
+        """The result on head of the run of a candidate, and the results on base of the same run and
+        of episodes around it."""
+        found = candidate.found
+        run = as_run(candidate.workload, found)
+        others = around(candidate.workload, found, self.seed)
+        on_base, [result] = self.at_once(
+            lambda base: base.drive([run, others]), lambda head: head.drive([run], reach=True)
+        )
+        return result, on_base
+
+    def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
+        """What became on head of each break of base that both do not show in one run. It is mended
+        only where head takes its run to the end; it is not reported where base does not show it
+        again. Raises Ended."""
+        shared = {each.key for _, each in self.still_there()}
+        of_head = self.on_head.keys_broken
+        tried: dict[Key, list[Candidate]] = {}
+        for candidate in of_each(self.on_base, self.names):
+            if candidate.found.key not in shared:
+                tried.setdefault(candidate.found.key, []).append(candidate)
+        for key, candidates in tried.items():
+            elsewhere = any(alike(key, other) for other in of_head)
+            if (told := self._on_head(key, candidates[:TRIES], elsewhere)) is not None:
+                yield told
+
+    def _on_head(
+        self, key: Key, candidates: Sequence[Candidate], elsewhere: bool
+    ) -> tuple[Class, Confirmed] | None:
+        """What became of a break of base, by the first of these runs that says it."""
+        told: tuple[Class, Confirmed] | None = None
+        for name, found in candidates:
+            run, place = as_run(name, found), found.place
+            [base], [head] = self.at_once(
+                lambda side, run=run, at=place: side.drive([run], place=at),  # type: ignore[misc]
+                lambda side, run=run, at=place: side.drive([run], reach=True, place=at),  # type: ignore[misc]
+            )
+            if not the_same(key, base):
+                continue
+            one = Confirmed(name, found, frozenset(head.reached))
+            if (shown := same(key, head)) is not None:
+                return "still there", one._replace(found=shown)
+            why = head.reason or parting(found, base.course, head.course)
+            if not why and elsewhere:
+                why = "head takes this run without it, and breaks the same check in another"
+            if not why:
+                return "mended", one
+            told = told or ("not comparable", one._replace(parting=why))
+        return told
+
+    def still_there(self) -> list[tuple[str, Break]]:
+        """What both sides break in one run: the workload and the shortest run on head, one for each
+        key. A known deviation has its cause on both, so its runs may be two."""
+        on_base = self.on_base.keys_broken
+        shortest: dict[Key, tuple[str, Break]] = {}
+        for name in self.names:
+            both = self.on_base[name].keys.keys()
+            for key, each in self.on_head[name].keys.items():
+                kept = shortest.get(key)
+                shared = key in both or key in self.on_both or (key.by and key in on_base)
+                if shared and (kept is None or each.length < kept[1].length):
+                    shortest[key] = name, each
+        return list(shortest.values())
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,166 @@
+"""The kit as one side of a comparison of two vLLMs: what the plans of a workload break."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import msgspec
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+
+from kvproof.connectors.contract.rule import Past
+from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors.device import replaced
+from kvproof.connectors.drawn import plans
+from kvproof.connectors.engine import Engine
+from kvproof.connectors.episode import Subject, play
+from kvproof.connectors.facts import Died, Fact, Waits
+from kvproof.connectors.plan import Plan, lines
+from kvproof.connectors.search import Search, accepted
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
+from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.result import Result, severity
+from kvproof.gate.difference.workload import Play, Plays
+from kvproof.model.config import Cluster
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.writing import write_fresh
+from kvproof.model.finding import Finding
+from kvproof.model.severity import Severity
+from kvproof.model.signature import Signature
+
+
+def known() -> tuple[Connector, ...]:
+    """The connectors that vLLM ships. Their modules are imported now, so that no workload has
+    to."""
+    for each in replaced.REPLACED:
+        replaced.found(each.place)
+    for shipped in SHIPPED.values():
+        with contextlib.suppress(Exception):  # then playing says why
+            shipped.subject.kind  # noqa: B018 (it imports the class)
+    return tuple(Connector(name, shipped.home) for name, shipped in SHIPPED.items())
+
+
+def subject(workload: Play | Plays) -> Subject:
+    """The connector of a workload, with its settings."""
+    return SHIPPED[workload.connector].subject
+
+
+def driven(workload: Play | Plays, place: int | None = None) -> Result:
+    """What the plans of a workload break. With `place`, the index of an action, the result says how
+    a plan was taken. Raises AdapterDrift where the kit does not fit this vLLM."""
+    chosen = subject(workload)
+    if isinstance(workload, Play):
+        these = [msgspec.convert(workload.plan, Plan)]
+    else:
+        these = _drawn(chosen, workload.seed, workload.episodes)
+    played = [_Played(workload.connector, chosen, plan, place) for plan in these]
+    kept: dict[Key, Break] = {}
+    for each in (found for one in played for found in one.breaks.values()):
+        if each.key not in kept or each.order < kept[each.key].order:
+            kept[each.key] = each
+    return Result(
+        workload.name,
+        breaks=tuple(kept.values()),
+        whole=all(one.course.ended for one in played),
+        steps=sum(one.result.steps for one in played),
+        course=NOT_TAKEN if place is None else played[0].course,
+    )
+
+
+def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+    """Write the plan of a break of this rule. Returns the path, the plan in words, and the words of
+    the command that plays it. Raises UsageError."""
+    chosen, plan = subject(found), msgspec.convert(found.plan, Plan)
+    made_folder(folder)
+    text = json.dumps(found.plan, indent=2) + "\n"
+    path = write_fresh(folder, f"connector-{rule}", ".json", text)
+    command = ["connector", chosen.name, "--extra", json.dumps(chosen.extra)]
+    command += ["--keeps-prompts"] * chosen.keeps_prompts
+    return path, tuple(lines(plan)), (*command, "--replay", str(path))
+
+
+class _Played:
+    """A plan that was played on an engine with a connector of the kit's table. A leak, or what is
+    less grave, does not end the episode, so that it hides nothing. Wrong tokens would be read again
+    and again: what comes after them says nothing new."""
+
+    def __init__(self, name: str, chosen: Subject, plan: Plan, place: int | None) -> None:
+        self.name, self.plan, self.place = name, plan, place
+        self.stands: tuple[Stands, ...] = ()
+        self.died: Died | None = None
+        self.waits = False
+        self.breaks: dict[Key, Break] = {}
+        self.past = Past()
+        self.result = play(chosen, plan, self._note)
+
+    def _note(self, engine: Engine, at: int, facts: list[Fact]) -> bool:
+        if at == self.place:
+            self.stands = tuple(
+                Stands(engine.cfg.name, name, request.status.name, any(engine.owners.tables(name)))
+                for name, request in engine.scheduler.requests.items()
+            )
+        self.died = next((each for each in facts if isinstance(each, Died)), self.died)
+        self.waits = any(isinstance(each, Waits) for each in facts)
+        after = tuple(self.breaks)
+        new = [self._break(finding, at, after) for finding in broken(facts, self.past)]
+        for found in new:
+            self.breaks.setdefault(found.key, found)
+        return all(severity(found) >= Severity.LEAK for found in new)
+
+    @property
+    def course(self) -> Course:
+        """How the plan was taken."""
+        dead = self.died.death.words if self.died else ""
+        return Course(
+            stands=self.stands,
+            dead=dead,
+            ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
+            actions=self.result.at,
+            judged=tuple(r.id for r in RULES.values() if self.result.judged[r.counts]),
+        )
+
+    def _break(self, finding: Finding, at: int, after: tuple[Key, ...]) -> Break:
+        engine, actions = self.plan.engine, self.plan.actions[:at]
+        plan = msgspec.structs.replace(self.plan, actions=actions)
+        event = type(actions[at - 1]).__name__ if at <= len(actions) else "Drain"
+        group = finding.about.group
+        feature = engine.groups[group].kind if group is not None else ""
+        died = self.died if finding.invariant == "connector_survives" else None
+        return Break(
+            signature=Signature(finding.invariant, event, feature),
+            by="",
+            death=died.death.place if died else "",
+            finding=finding,
+            cluster=Cluster(self.name, (engine,)),
+            events=(),
+            index_of_first=at - 1,
+            after=after,
+            statement=died.death.statement if died else "",
+            plan=Play("", self.name, msgspec.to_builtins(plan)),
+            severity=RULES[finding.invariant].severity,
+        )
+
+
+def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
+    """Random plans. The same seed gives the same plans on both sides, if the connector can be made
+    with the same cache groups on both."""
+    drawn: list[Plan] = []
+    groups = accepted(chosen, Search())
+
+    @seed(start)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(plans(groups, True, chosen.forgets))
+    def draw(plan: Plan) -> None:
+        drawn.append(plan)
+
+    draw()
+    return drawn

@@ -1,0 +1,272 @@
+"""Base and head, compared in processes of their own, and what was found written down."""
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kvproof.gate.difference.compare import alike
+from kvproof.gate.difference.judged import Key
+from kvproof.gate.difference.plan import touched
+from kvproof.gate.difference.protocol import Record, Seen
+from kvproof.gate.difference.result import severity
+from kvproof.gate.difference.workload import Plays
+from kvproof.gate.search.budget import SEARCHED, require, too_short
+from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.outcome import Found, Written
+from kvproof.gate.search.search import Search, only_on_base, reached, undriven
+from kvproof.gate.search.shorter import shorter
+from kvproof.gate.search.side import Ended, started
+from kvproof.gate.source.changes import USED, Changes, Function
+from kvproof.gate.source.parts import CONNECTED, STARTED
+from kvproof.live import reproducer
+from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
+from kvproof.live.trees import Tree, environment
+from kvproof.model import interruption
+from kvproof.model.files.reading import shown
+from kvproof.model.severity import Severity
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports import live_line
+from kvproof.reports.output.gate import Class, GateReproducer
+
+Environment = Mapping[str, str]
+
+REPRODUCED = 0.2
+"""The share of the budget after which no further reproducer is begun, once there is one: its author
+waits for the answer."""
+
+WRITTEN_MAX = 3
+"""The number of introduced findings for which a trace and a reproducer are written, the most severe
+first."""
+
+
+def judged(
+    args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
+) -> Found:
+    """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
+    this environment does not have, are installed into the cache folder. Raises UsageError where the
+    budget is too short for anything."""
+    require(args.budget, environment(trees[1]))
+    found = _compared(args, (environment(trees[0]), environment(trees[1])), changes, begin)
+    if any(f"No module named '{name}'" in found.reason for name in NEEDED):
+        with suppress(Failed):
+            beside = (Cache(cache_folder(args.cache)).needed(),)
+            both = environment(trees[0], beside), environment(trees[1], beside)
+            found = _compared(args, both, changes, begin)
+    return found
+
+
+def not_reached(changes: Changes) -> Found:
+    """What is known without a run where no code that kvproof drives names a changed function."""
+    return Found(reason=not_driven(changes.accounting))
+
+
+def _compared(
+    args: argparse.Namespace,
+    environments: tuple[Environment, Environment],
+    changes: Changes,
+    begin: float,
+) -> Found:
+    base, head = environments
+    found = Found(reason="interrupted")
+    with (
+        interruption.stoppable(),  # an interruption is also raised where the processes are ended
+        started("base", base) as on_base,
+        started("head", head) as on_head,
+    ):
+        comparison = Comparison(on_base, on_head, args.seed)
+        try:
+            found = _Judge(args, environments, comparison, changes, begin).run()
+        finally:
+            comparison.close()
+    return found
+
+
+class _Judge:
+    """One comparison from its beginning to its end."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        environments: tuple[Environment, Environment],
+        comparison: Comparison,
+        changes: Changes,
+        begin: float,
+    ) -> None:
+        self.args = args
+        self.environments = environments
+        self.not_written: list[str] = []
+        self.reproduced: set[str] = set()
+        self.comparison = comparison
+        self.begin = begin
+        self.changes = changes
+        self.changed = [each.key for each in changes.accounting]
+        self.until = begin + SEARCHED * args.budget
+        self.end = begin + args.budget
+        self.started = begin
+        connected = any(each.part in CONNECTED for each in changes.accounting)
+        sized = any(each.part in STARTED for each in changes.accounting)
+        self.search = Search(
+            comparison, self.changed, self.until, self._fails, self._show, connected, sized
+        )
+        self.seen: tuple[Seen, Seen] | None = None
+
+    def run(self) -> Found:
+        """Search, shrink and write. An interruption keeps what was found."""
+        cannot = ""
+        with interruption.stoppable() as stopped:
+            cannot = self._searched()
+        written: list[tuple[Confirmed, Written]] = []
+        of_base: dict[tuple[Class, Key], Confirmed] = {}
+        introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
+        with interruption.stoppable() as stopped_later, self._noted():
+            while introduced and len(written) < WRITTEN_MAX:
+                interruption.check()
+                self._show(f"shrinking a run of {introduced[0].found.signature.check} ...")
+                one = shorter(self.comparison, introduced[0], self.end)
+                written.append(self._written(one))
+                reported = {one.found.key} | one.also
+                introduced = [each for each in introduced[1:] if not _among(each, reported)]
+            self._show("taking the runs of base on head ...")
+            for kind, one in self.comparison.of_base() if not cannot else ():
+                of_base.setdefault((kind, one.found.key), one)
+                if time.monotonic() > self.end:
+                    self.not_written.append("the other findings of base on head: no time is left")
+                    break
+        written += [(one, Written()) for one in introduced]
+        if stopped or stopped_later:
+            cannot = "interrupted"
+        return Found(
+            written,
+            [(kind, one) for (kind, _), one in of_base.items()],
+            self.seen,
+            self.comparison,
+            self._not_run(),
+            cannot or self._unjudged(),
+        )
+
+    def _searched(self) -> str:
+        """Search. Returns why head cannot be judged, or an empty text."""
+        try:
+            self._show("importing both vLLMs ...")
+            self.seen = self.comparison.look(beside=self.search.prepare)
+            self.started = time.monotonic()
+            on_base, on_head = self.seen
+            for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
+                if seen.failure:
+                    return f"{name} cannot be driven: {seen.failure}"
+            self.search.connectors = on_head.connectors
+            if not self.search.reaches():
+                return not_driven(self.changes.accounting) + self._drifted()
+            self.search.run()
+        except Ended as error:
+            return f"a process that drives vLLM has ended ({error})"
+        return ""
+
+    def _fails(self) -> bool:
+        grave: Severity = self.args.fail_on
+        return any(severity(one.found) <= grave for one in self.comparison.introduced)
+
+    def _written(self, one: Confirmed) -> tuple[Confirmed, Written]:
+        """Write the trace of a finding, from head, and a reproducer."""
+        folder, stem = Path(self.args.traces), one.found.signature.check
+        recorded = self.comparison.head.record(Record(one.found, str(folder), stem))
+        if recorded.error:
+            self.not_written.append(f"the trace of {one.found.key.words}: {recorded.error}")
+        if not recorded.path:
+            return one, Written()
+        path = Path(recorded.path)
+        if recorded.command:
+            return one, Written(path, recorded.events, command=recorded.command)
+        self._show(f"writing a reproducer of {stem} ...")
+        return one, Written(path, recorded.events, self._reproducer(path, stem))
+
+    def _reproducer(self, path: Path, stem: str) -> GateReproducer | None:
+        """A pytest file beside a trace, one for each check; None where none fails on head and
+        passes on base."""
+        if time.monotonic() > self.end:
+            self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
+            return None
+        spent = time.monotonic() - self.begin
+        if stem in self.reproduced or (self.reproduced and spent > REPRODUCED * self.args.budget):
+            this = "the same check" if stem in self.reproduced else "a graver finding"
+            self.not_written.append(f"a reproducer of {shown(path)}: there is one of {this}")
+            return None
+        base, head = self.environments
+        made = reproducer.write(read(path), head, base, path.parent, path.stem)
+        if isinstance(made, str):
+            self.not_written.append(f"a reproducer of {shown(path)}: {made}")
+            return None
+        self.reproduced.add(stem)
+        return GateReproducer(path=str(made.path), head=made.head, base=made.base)
+
+    def _not_run(self) -> list[str]:
+        """What was not judged, one line each."""
+        again = [
+            f"seen once on head and not again: {one.found.key.words} in {one.workload}"
+            for one in self.comparison.not_again
+        ]
+        searched = [*self.search.not_run, *undriven(self.comparison)]
+        unconfirmed = [
+            f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
+            for one in self.comparison.unconfirmed
+        ]
+        instead = [
+            f"not counted, because base breaks {worse.signature.check} in the same run: "
+            f"{one.found.key.words} in {one.workload}"
+            for one, worse in self.comparison.instead
+        ]
+        return [*searched, *again, *unconfirmed, *instead, *self.not_written]
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Where a process ends while findings are written, what is missing is noted."""
+        try:
+            yield
+        except Ended as error:
+            self.not_written.append(f"the rest: a process that drives vLLM has ended ({error})")
+
+    def _unjudged(self) -> str:
+        """Why a search that ended says nothing; empty if it says something."""
+        results = self.comparison.on_head
+        if not results:
+            return too_short(self.args.budget, self.started - self.begin)
+        if all(result.reason for result in results.values()):
+            return f"no workload can be driven on head: {next(iter(results.values())).reason}"
+        called = touched(reached(self.comparison), self.changed)
+        left = [each for each in self.changes.accounting if each.key not in called]
+        if not called or any(each.part != USED for each in left):
+            return not_driven(left) + self._drifted()
+        if lost := only_on_base(self.comparison):
+            return f"{len(lost)} workloads can be driven on base and not on head: {lost[0].reason}"
+        if self.comparison.unconfirmed:
+            return "base could not be asked about what breaks on head"
+        return ""
+
+    def _drifted(self) -> str:
+        """Which connector the kit cannot drive on a side, and why not."""
+        both = self.comparison
+        for side, results in (("base", both.on_base), ("head", both.on_head)):
+            for name, each in both.workloads.items():
+                if isinstance(each, Plays) and (why := results[name].reason):
+                    return f"; {each.connector} cannot be driven on {side}: {why}"
+        return ""
+
+    def _show(self, text: str) -> None:
+        spent = time.monotonic() - self.begin
+        live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")
+
+
+def not_driven(functions: Sequence[Function]) -> str:
+    """Why a change is not judged of which no run reaches these functions."""
+    parts = Counter(each.part for each in functions if each.part != USED)
+    named = (parts or Counter({USED: len(functions)})).items()
+    told = (f"{part} ({number} function{'s' * (number > 1)})" for part, number in named)
+    return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"
+
+
+def _among(one: Confirmed, keys: Collection[Key]) -> bool:
+    """Whether a finding is one of these, whatever the event was."""
+    return any(alike(one.found.key, key) for key in keys)

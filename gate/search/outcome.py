@@ -1,0 +1,258 @@
+"""What a comparison found, as the output of `kvproof gate`."""
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.plan import Plan, lines
+from kvproof.gate.difference.compare import quantities
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.plan import touched
+from kvproof.gate.difference.protocol import Missing, Seen
+from kvproof.gate.difference.result import severity
+from kvproof.gate.difference.workload import Follow, Play, Start
+from kvproof.gate.search import starting
+from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.source.changes import Changes, Function
+from kvproof.invariants.registry import CHECKS
+from kvproof.live.startup.contract import rules as of_starts
+from kvproof.live.trees import Tree, fingerprint
+from kvproof.model.events import describe, stimulus
+from kvproof.model.severity import Severity
+from kvproof.reports.output.gate import (
+    Class,
+    Gate,
+    GateChange,
+    GateFinding,
+    GateFunction,
+    GateLost,
+    GatePlace,
+    GateRan,
+    GateReproducer,
+    GateTree,
+)
+
+PACKAGE = "vllm/"
+"""The folder of the package in a repository."""
+
+
+class Written(NamedTuple):
+    """What was written about an introduced finding: its trace with the events in words, and its
+    reproducer; for a connector its plan, with the command that plays it."""
+
+    trace: Path | None = None
+    events: tuple[str, ...] = ()
+    reproducer: GateReproducer | None = None
+    command: tuple[str, ...] = ()
+
+
+NOTHING = Written()
+
+
+class Found(NamedTuple):
+    """All that is known at the end of a comparison. `of_base` is what became of base's findings.
+    `seen` is what each side can drive."""
+
+    introduced: Sequence[tuple[Confirmed, Written]] = ()
+    of_base: Sequence[tuple[Class, Confirmed]] = ()
+    seen: tuple[Seen, Seen] | None = None
+    comparison: Comparison | None = None
+    not_run: Sequence[str] = ()
+    reason: str = ""
+    unchanged: bool = False
+
+
+def output(
+    args: argparse.Namespace,
+    trees: tuple[Tree | None, Tree],
+    changes: Changes,
+    found: Found,
+    seconds: float,
+) -> Gate:
+    """The output, with the exit code of the verdict."""
+    findings = tuple(_findings(args.fail_on, changes, found))
+    lost = _lost(found.seen)
+    verdict, reason = _verdict(findings, lost, found)
+    functions = tuple(each.key for each in changes.accounting)
+    called = touched(_called(found.comparison), functions)
+    base, head = trees
+    return Gate(
+        exit_code=_exit_code(verdict, findings),
+        verdict=verdict,
+        seed=args.seed,
+        seconds=round(seconds, 3),
+        budget_s=float(args.budget),
+        base=_tree(base, found, 0) if base else None,
+        head=_tree(head, found, 1),
+        changed_functions=functions,
+        reached=tuple(key for key in functions if key in called),
+        functions=tuple(_functions(changes, found.comparison)),
+        watched=len(_watched(found.comparison)),
+        ran=_ran(found.comparison),
+        findings=findings,
+        allowed=tuple(_allowed(found.comparison)),
+        lost=lost,
+        not_run=tuple(found.not_run),
+        reason=reason or UNSET,
+    )
+
+
+def _verdict(
+    findings: Sequence[GateFinding], lost: Sequence[GateLost], found: Found
+) -> tuple[Any, str]:
+    """The verdict and its reason. A finding below --fail-on does not make up for what is not
+    known."""
+    if any(finding.fails for finding in findings):
+        return "VIOLATED", ""
+    if found.unchanged:
+        return "UNCHANGED", found.reason
+    if lost:
+        names = ", ".join(f"{each.entry} (for {each.feature})" for each in lost)
+        return "UNKNOWN", f"kvproof drives base and not head: head has no {names}"
+    if found.reason:
+        return "UNKNOWN", found.reason
+    introduced = any(finding.kind == "introduced" for finding in findings)
+    return ("VIOLATED" if introduced else "SAMPLED"), ""
+
+
+def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
+    if any(finding.fails for finding in findings):
+        return 1
+    return 3 if verdict == "UNKNOWN" else 0
+
+
+def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
+    """The functions that each run called on either side, of the runs in which calls were
+    recorded."""
+    names = comparison.names if comparison else ()
+    sides = (comparison.on_base, comparison.on_head) if comparison else ()
+    called = (frozenset(f for side in sides for f in side[name].reached) for name in names)
+    return [each for each in called if each]
+
+
+def _functions(changes: Changes, comparison: Comparison | None) -> Iterator[GateFunction]:
+    """The changed functions: first what is accounting and was not reached, last what is outside."""
+    keys = [each.key for each in changes.accounting]
+    runs = Counter(key for called in _watched(comparison) for key in touched(called, keys))
+    for each in sorted(changes.accounting, key=lambda one: min(runs[one.key], 1)):
+        yield GateFunction(function=each.key, part=each.part, why=each.why, runs=runs[each.key])
+    for each in changes.others:
+        yield GateFunction(function=each.key, part=None, why=each.why)
+
+
+def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[GateFinding]:
+    places = {each.key: _place(each) for each in changes.accounting}
+    for confirmed, written in found.introduced:
+        grave = severity(confirmed.found) <= fail_on
+        yield _finding("introduced", confirmed, places, fails=grave, written=written)
+    for kind, confirmed in found.of_base:
+        yield _finding(kind, confirmed, places)
+    for workload, still in found.comparison.still_there() if found.comparison else ():
+        yield _finding("still there", Confirmed(workload, still, frozenset()), {})
+
+
+def _finding(
+    kind: Class,
+    confirmed: Confirmed,
+    places: dict[str, GatePlace],
+    *,
+    fails: bool = False,
+    written: Written = NOTHING,
+) -> GateFinding:
+    found = confirmed.found
+    name = found.signature.check
+    check = CHECKS.get(name) or RULES.get(name) or of_starts.RULES.get(name)
+    reached = touched(confirmed.reached, places)
+    return GateFinding(
+        kind=kind,
+        invariant=name,
+        says=check.name if check else "",
+        origin=check.origin if check else "",
+        severity=severity(found).words,
+        signature=found.key.words,
+        sentence=found.finding.sentence,
+        workload=confirmed.workload,
+        cluster=found.cluster.name,
+        events=written.events or _in_words(found),
+        connector=found.plan.connector if isinstance(found.plan, Play) else None,
+        command=written.command,
+        known=found.by or None,
+        fails=fails,
+        places=tuple(place for key, place in places.items() if key in reached),
+        trace=str(written.trace) if written.trace else None,
+        reproducer=written.reproducer,
+        also=tuple(sorted(key.words for key in confirmed.also)),
+        parting=confirmed.parting or None,
+    )
+
+
+def _in_words(found: Break) -> tuple[str, ...]:
+    if isinstance(found.plan, Start):
+        return starting.in_words(found.plan)
+    if found.plan is not None:
+        return tuple(lines(msgspec.convert(found.plan.plan, Plan)))
+    return tuple(describe(stimulus(event)) for event in found.events)
+
+
+def _place(function: Function) -> GatePlace:
+    line = function.hunks[0][0] if function.hunks else function.line
+    return GatePlace(file=PACKAGE + function.file, line=line, function=function.name)
+
+
+def _tree(tree: Tree, found: Found, side: int) -> GateTree:
+    seen, on = found.seen, found.comparison
+    results = (on.on_base, on.on_head)[side] if on else None
+    return GateTree(
+        name=tree.name,
+        version=tree.version,
+        fingerprint=fingerprint(tree),
+        path=str(tree.package.parent) if tree.folders else None,
+        not_driven=tuple(map(_missing, seen[side].missing)) if seen else (),
+        deviations=tuple(sorted({k.by for k in results.keys_broken if k.by})) if results else (),
+    )
+
+
+def _missing(missing: Missing) -> GateLost:
+    return GateLost(feature=missing.feature, entry=missing.entry, why=missing.why)
+
+
+def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
+    """The features that base can drive and head cannot."""
+    if seen is None or seen[0].failure or seen[1].failure:
+        return ()
+    before = {each.feature for each in seen[0].missing}
+    return tuple(_missing(each) for each in seen[1].missing if each.feature not in before)
+
+
+def _called(comparison: Comparison | None) -> set[str]:
+    results = comparison.on_head.values() if comparison else ()
+    return {name for result in results for name in result.reached}
+
+
+def _ran(comparison: Comparison | None) -> GateRan:
+    driven = [] if comparison is None else comparison.names
+    traces = sum(isinstance(comparison.workloads[n], Follow) for n in driven) if comparison else 0
+    steps = sum(result.steps for result in comparison.on_head.values()) if comparison else 0
+    return GateRan(traces=traces, sampled=len(driven) - traces, steps=steps)
+
+
+def _allowed(comparison: Comparison | None) -> Iterable[GateChange]:
+    """What differs and may differ, on fixed stimuli."""
+    if comparison is None:
+        return
+    names = [n for n in comparison.names if isinstance(comparison.workloads[n], Follow)]
+    both = quantities(comparison.on_base, comparison.on_head, names)
+    for what, before in both.before.items():
+        if before != both.after[what]:
+            yield GateChange(
+                what=what,  # type: ignore[arg-type]
+                workloads=both.workloads,
+                before=before,
+                after=both.after[what],
+            )

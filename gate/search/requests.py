@@ -1,0 +1,183 @@
+"""What one side of a comparison does for each request."""
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from kvproof.gate.difference import judged
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.protocol import (
+    Answer,
+    Drive,
+    Driven,
+    Missing,
+    Record,
+    Recorded,
+    Seen,
+)
+from kvproof.gate.difference.result import Result, result_of
+from kvproof.gate.difference.workload import Follow, Play, Plays, Start, Starts
+from kvproof.gate.search import starting
+from kvproof.gate.source.reach import called
+from kvproof.invariants.invariant import broken
+from kvproof.invariants.registry import CHECKS, check_named
+from kvproof.live.availability import importable, installed
+from kvproof.live.contract.features import CORE, FEATURES
+from kvproof.live.contract_check import check
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.events import describe, stimulus
+from kvproof.model.finding import Finding
+from kvproof.model.machine import Machine
+from kvproof.model.signature import signature
+from kvproof.model.step import Step
+from kvproof.model.traces.state_diff import diff, flat
+from kvproof.model.traces.trace import Trace, write_in
+from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.warm import warm
+
+
+def look() -> Seen:
+    """What of this vLLM can be driven. vLLM is imported here."""
+    contract = check()
+    if contract.failure:
+        lines = f"vLLM cannot be imported ({contract.failure})", *contract.traceback
+        return Seen("\n".join(lines), ())
+    missing = []
+    for feature in (name for name, each in FEATURES.items() if each.drives):
+        lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
+        if lacking:
+            first = lacking[0]
+            missing.append(Missing(feature, first.entry.name, first.why))
+    try:
+        contract.require([CORE])
+    except AdapterDrift as drift:
+        return Seen(drift.why, tuple(missing))
+    import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
+    from kvproof.gate.search import connector_plans
+
+    starting.warm()
+    warm()
+    return Seen("", tuple(missing), connector_plans.known())
+
+
+def _make(cluster: Cluster) -> Machine:
+    from kvproof.live.machine import LiveMachine
+
+    return LiveMachine(cluster)
+
+
+def answer(request: Drive | Record) -> Answer:
+    """Carry a request out."""
+    if isinstance(request, Drive):
+        return Driven(_with_reach(request) if request.reach else _driven(request))
+    return _recorded(request)
+
+
+def _with_reach(request: Drive) -> Result:
+    """The result of a workload with the functions of vLLM that it called."""
+    with called(importable()) as found:
+        result = _driven(request)
+    return replace(result, reached=tuple(sorted(found.functions)))
+
+
+def _driven(request: Drive) -> Result:
+    """The result of a workload, or the reason why it could not be run."""
+    workload = request.workload
+    try:
+        return _result(request)
+    except AdapterDrift as drift:
+        return Result(workload.name, reason=drift.why, entry=drift.entry)
+    except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
+        said = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Result(workload.name, reason=f"kvproof's adapter fails here ({said})")
+
+
+def _result(request: Drive) -> Result:
+    workload, place = request.workload, request.place
+    if isinstance(workload, Play | Plays):
+        from kvproof.gate.search import connector_plans
+
+        return connector_plans.driven(workload, place)
+    if isinstance(workload, Start | Starts):
+        return starting.driven(workload, place)
+    known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
+    if isinstance(workload, Follow):
+        found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
+    else:
+        found = judged.sampled(
+            workload.cluster,
+            _make,
+            workload.seed,
+            workload.episodes,
+            workload.steps,
+            asked,
+            known,
+        )
+    result = result_of(workload.name, found)
+    return result if place is None else replace(result, course=found.course)
+
+
+def _recorded(request: Record) -> Recorded:
+    """Write the trace of a break. Nothing is written where it does not show again. The run of a
+    connector is its plan."""
+    found = request.found
+    if isinstance(found.plan, Start):
+        return _started(found.plan, request)
+    if found.plan is not None:
+        return _planned(found.plan, request)
+    machine = _make(found.cluster)
+    run = Run(machine, ())
+    shown = None
+    for event in map(stimulus, found.events):
+        if event not in run.stimuli:
+            continue
+        run.take_one(event)
+        shown = _shown(machine, run.steps[-1], found)
+        if shown is not None:
+            break
+    if CHECKS[found.signature.check].kind == "eventually":
+        shown = found.finding
+    if shown is None:
+        return Recorded()
+    trace = Trace(
+        cluster=found.cluster,
+        events=tuple(step.event for step in run.steps),
+        changes=tuple(diff(flat(step.before), flat(step.after)) for step in run.steps),
+        finding=shown,
+        machine="live",
+        vllm=installed(),
+    )
+    try:
+        path = write_in(Path(request.folder), request.stem, trace)
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), tuple(map(describe, trace.events)))
+
+
+def _planned(plan: Play, request: Record) -> Recorded:
+    from kvproof.gate.search import connector_plans
+
+    try:
+        path, words, command = connector_plans.written(plan, request.stem, Path(request.folder))
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), words, command=command)
+
+
+def _started(plan: Start, request: Record) -> Recorded:
+    try:
+        path, words = starting.written(plan, request.stem, Path(request.folder))
+    except UsageError as error:
+        return Recorded(error=str(error))
+    return Recorded(str(path), words, command=("replay", str(path)))
+
+
+def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
+    """The finding of a break at a step, None where the step does not show it."""
+    for finding in broken(machine.cluster, step, [check_named(found.signature.check)]):
+        shape = signature(machine.cluster, step.event, finding.invariant, finding.about)
+        if shape == found.signature and judged.death_of(step, finding) == found.death:
+            return finding
+    return None

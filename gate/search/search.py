@@ -1,0 +1,279 @@
+"""The search of a comparison: which workloads are driven, in which order, and for how long.
+
+First comes a look: the traces of past findings, and then those of the faults, are driven without
+being judged, until one reaches a function that head changes. Where none does, random plans are
+driven for each connector that vLLM ships. Where head changes code of connectors, these come first.
+Where nothing reaches what is changed, there is no search.
+
+Where head changes start-up sizing or the loop of the engine, random starts of engines come first;
+else some come after the traces.
+
+A search begins with more plans for the connectors that reach what is changed, and more starts where
+they do. Where the traces
+reach something, they come next. They also show which functions of vLLM
+each cluster reaches, so the presets that reach what the pull request changes come next, then the
+other presets. Until the time is up, random clusters and further episodes of the presets that reach
+it take turns, and plans for connectors. The order depends on the seed and the two trees only; the
+time decides where it ends.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import count, islice
+
+from kvproof.gate.difference.plan import ordered, touched
+from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Follow, Workload
+from kvproof.gate.search import workloads
+from kvproof.gate.search.comparison import Comparison
+from kvproof.model import interruption
+
+TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
+"""The number of workloads between two looks at what differs."""
+
+STARTS_FIRST = 8
+"""How many workloads of starts come first where they reach what is changed."""
+
+PLANS_FIRST = 5
+"""How many workloads each connector that reaches what is changed has before the traces."""
+
+TRACES_S = 40.0
+"""The time after which what differs is not confirmed after all traces only, in seconds."""
+
+Show = Callable[[str], None]
+
+
+class Search:
+    """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
+    whether what was confirmed so far is enough to end. `connected` says that head changes code of
+    connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
+    reach what is changed. `sized` says that head changes what a start-up reaches, and `starting`
+    whether starts reach what is changed. `by_traces` says whether the traces reach it, None if
+    nobody looked."""
+
+    def __init__(
+        self,
+        comparison: Comparison,
+        changed: Collection[str],
+        until: float,
+        fails: Callable[[], bool],
+        show: Show,
+        connected: bool = False,
+        sized: bool = False,
+    ) -> None:
+        self.comparison = comparison
+        self.changed = changed
+        self.until = until
+        self.fails = fails
+        self.show = show
+        self.connected = connected
+        self.sized = sized
+        self.starting = False
+        self.connectors: Sequence[Connector] = ()
+        self.reaching: list[str] = []
+        self.by_traces: bool | None = None
+        self.traces: list[Follow] = []
+        self.not_run: list[str] = []
+
+    def prepare(self) -> None:
+        """Compute the runs of the model that show the faults, which takes some seconds."""
+        self.traces = [*workloads.of_findings(), *workloads.of_faults()]
+
+    def reaches(self) -> bool:
+        """Whether a quick look reaches a function that head changes. Also where nothing could be
+        driven: then the search says why. Raises Ended."""
+        if self.sized:
+            self._look_at_starts()
+        if self.connected:
+            self._look_at_connectors()
+        if self.starting or self.reaching:
+            return True
+        self.by_traces = self._traces_reach()
+        if not (self.by_traces or self.connected):
+            self._look_at_connectors()
+        return self.by_traces or bool(self.reaching)
+
+    def _look_at_starts(self) -> None:
+        """Start engines, and note whether this reaches what is changed."""
+        self.show("starts of engines ...")
+        first = workloads.of_starts(self.comparison.seed)
+        self.comparison.drive([first], reach=True)
+        self.comparison.confirm([first.name])
+        self.starting = bool(touched(self._called(first.name), self.changed))
+
+    def _look_at_connectors(self) -> None:
+        """Drive the connectors that vLLM ships, and note those that reach what is changed. First
+        come those whose code is changed. The others are driven where these do not reach it all."""
+        files = {key.partition(":")[0] for key in self.changed}
+        at_home = [any(map(each.has, files)) for each in self.connectors]
+        called: dict[str, frozenset[str]] = {}
+        for wanted in (True, False):
+            names = [
+                c.name for c, home in zip(self.connectors, at_home, strict=True) if home is wanted
+            ]
+            these = workloads.of_connectors(names, self.comparison.seed)
+            for first in range(0, len(these), SAMPLED_AT_ONCE):
+                if self._over():
+                    break
+                self.show(f"connectors: {first} of {len(these)}")
+                part = these[first : first + SAMPLED_AT_ONCE]
+                self.comparison.drive(part, reach=True)
+                self.comparison.confirm([each.name for each in part])
+                called |= {each.connector: self._called(each.name) for each in part}
+            if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
+                break
+        names = ordered([*called], called, self.changed)
+        self.reaching = [name for name in names if touched(called[name], self.changed)]
+
+    def _called(self, name: str) -> frozenset[str]:
+        """The functions that a workload called, on either side; none where a side cannot be
+        driven."""
+        sides = [each.get(name) for each in (self.comparison.on_base, self.comparison.on_head)]
+        if any(each is None or each.reason for each in sides):
+            return frozenset()
+        return frozenset(f for each in sides if each for f in each.reached)
+
+    def _traces_reach(self) -> bool:
+        """Whether some trace reaches what is changed, and whether none could be driven."""
+        if not self.traces:
+            self.prepare()
+        driven = False
+        for first in range(0, len(self.traces), TRACES_AT_ONCE):
+            if time.monotonic() >= self.until:
+                return True
+            self.show("looking for what reaches the changed functions ...")
+            part = self.traces[first : first + TRACES_AT_ONCE]
+            base, head = self.comparison.at_once(
+                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
+                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
+            )
+            called = {name for result in (*base, *head) for name in result.reached}
+            if touched(called, self.changed):
+                return True
+            driven = driven or not all(result.reason for result in head)
+        return not driven
+
+    def run(self) -> None:
+        """Search. Raises Ended, and KeyboardInterrupt."""
+        plans = self._plans()
+        first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
+        self._all(first, "plans for connectors", SAMPLED_AT_ONCE)
+        starts = self._starts()
+        if self.starting:
+            self._all([*islice(starts, STARTS_FIRST)], "starts of engines", SAMPLED_AT_ONCE)
+        if self.by_traces is None and not self._over():
+            self.by_traces = self._traces_reach()
+        clusters: Iterator[Workload] = iter(())
+        again: Iterator[Workload] = iter(())
+        if self.by_traces or not (self.reaching or self.starting):
+            if not self.traces:
+                self.prepare()
+            self._all(self.traces, "traces", TRACES_AT_ONCE)
+            if not (self.sized or self._over()):
+                self._look_at_starts()
+            names, touching = self._presets()
+            self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
+            clusters = workloads.of_random_clusters(self.comparison.seed)
+            parts = count(1) if touching else ()
+            again = (each for part in parts for each in self._episodes(touching, part))
+        while not self._over():
+            self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
+            self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
+            self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
+            if self.starting:
+                number = SAMPLED_AT_ONCE if self.sized else 1
+                self._drive([*islice(starts, number)], "starts again", SAMPLED_AT_ONCE)
+
+    def _plans(self) -> Iterator[Workload]:
+        """Further plans for the connectors that reach what is changed, or for all where none was
+        looked at, without end."""
+        names = self.reaching or [each.name for each in self.connectors]
+        for part in count(1) if names else ():
+            yield from workloads.of_connectors(names, self.comparison.seed, part)
+
+    def _starts(self) -> Iterator[Workload]:
+        """Further starts, without end."""
+        yield from (workloads.of_starts(self.comparison.seed, part) for part in count(1))
+
+    def _over(self) -> bool:
+        return self.fails() or time.monotonic() >= self.until
+
+    def _all(self, these: Sequence[Workload], what: str, at_once: int) -> None:
+        """Drive workloads. Those that the end of the search leaves out are noted."""
+        if left := self._drive(these, what, at_once):
+            self.not_run.append(f"{left} of {len(these)} {what}")
+
+    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
+        """Drive workloads in parts, and confirm what differs. Of traces this is done when all were
+        driven, which shows the most severe first, or when they take long: where steps of head do
+        not end. Returns how many are left out because the search is over."""
+        left = list(these)
+        pending: list[str] = []
+        begin = time.monotonic()
+        while left and not self._over():
+            interruption.check()
+            part, left = left[:at_once], left[at_once:]
+            self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
+            self.comparison.drive(part, reach=self._unreached())
+            pending += [workload.name for workload in part]
+            if what != "traces" or time.monotonic() - begin > TRACES_S:
+                self.comparison.confirm(pending)
+                pending = []
+        if pending:  # also where the time ended the search: what differs must not be lost
+            self.comparison.confirm(pending)
+        return len(left)
+
+    def _unreached(self) -> bool:
+        """Whether some function that head changes was not called yet."""
+        return not touched(reached(self.comparison), self.changed) >= set(self.changed)
+
+    def _presets(self) -> tuple[list[str], list[str]]:
+        """The names of the presets, those that reach what was changed first, and of these alone."""
+        presets = [each.cluster.name for each in workloads.of_presets(self.comparison.seed)]
+        reaches = {name: self._reached(name) for name in presets}
+        names = ordered(presets, reaches, self.changed)
+        return names, [name for name in names if touched(reaches[name], self.changed)]
+
+    def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
+        """Random episodes of these presets. Each `part` has others."""
+        presets = workloads.of_presets(self.comparison.seed, part)
+        found = {each.cluster.name: each for each in presets}
+        return [found[name] for name in names]
+
+    def _reached(self, cluster: str) -> frozenset[str]:
+        """The functions of vLLM that the traces on a cluster reach, on either side."""
+        return frozenset(
+            function
+            for trace in self.traces
+            if trace.cluster.name == cluster
+            for results in (self.comparison.on_base, self.comparison.on_head)
+            if trace.name in results
+            for function in results[trace.name].reached
+        )
+
+
+def reached(comparison: Comparison) -> set[str]:
+    """All functions that some workload reached, on either side: a function that head has no more is
+    reached on base."""
+    sides = comparison.on_base, comparison.on_head
+    return {name for side in sides for result in side.values() for name in result.reached}
+
+
+def only_on_base(comparison: Comparison) -> list[Result]:
+    """The results on head of the workloads that could be driven on base alone."""
+    on_base, on_head = comparison.on_base, comparison.on_head
+    names = comparison.names
+    return [on_head[name] for name in names if on_head[name].reason and not on_base[name].reason]
+
+
+def undriven(comparison: Comparison) -> Iterator[str]:
+    """The workloads that could not be driven, grouped by the reason, one line each."""
+    reasons: dict[str, int] = {}
+    for name in comparison.names:
+        for side, results in (("base", comparison.on_base), ("head", comparison.on_head)):
+            if reason := results[name].reason:
+                line = f"on {side}: {reason}"
+                reasons[line] = reasons.get(line, 0) + 1
+    for line, times in reasons.items():
+        yield f"{times} workload{'s' * (times > 1)} {line}"

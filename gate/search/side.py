@@ -1,0 +1,122 @@
+"""A side of a comparison, as the parent sees it: a process that drives one vLLM."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, TypeVar
+
+import msgspec
+
+from kvproof.gate.difference.protocol import (
+    Answer,
+    Drive,
+    Driven,
+    Look,
+    Record,
+    Recorded,
+    Request,
+    Seen,
+)
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Workload
+from kvproof.live import children
+from kvproof.model import interruption
+
+Kind = TypeVar("Kind", Seen, Driven, Recorded)
+
+PROGRAM = "kvproof.cli.gate_side"
+
+END_S = 5.0
+"""The longest time between the end of a process's output and its own end, in seconds."""
+
+
+DEFECT = "This is a defect of kvproof"
+"""How the line begins that a program of kvproof prints after a traceback."""
+
+
+class Ended(Exception):
+    """The process has ended. The message is the last line that it printed."""
+
+
+class Side:
+    """A running process that drives one vLLM. Used by one thread at a time."""
+
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
+        self.name = name
+        self._process = process
+        self._errors = errors
+
+    def look(self) -> Seen:
+        """What can be driven. Raises Ended."""
+        return self._asked(Look(), Seen)
+
+    def drive(
+        self,
+        workloads: Sequence[Workload],
+        *,
+        reach: bool = False,
+        place: int | None = None,
+        judge: bool = True,
+    ) -> list[Result]:
+        """The results of workloads, as `Drive` says. Raises Ended."""
+        asked = (Drive(one, reach, place, judge) for one in workloads)
+        return [self._asked(one, Driven).result for one in asked]
+
+    def record(self, request: Record) -> Recorded:
+        """Write a trace. Raises Ended."""
+        return self._asked(request, Recorded)
+
+    def _asked(self, request: Request, kind: type[Kind]) -> Kind:
+        interruption.check()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = b""
+        if not line:
+            interruption.check()
+            raise Ended(self._last_line())
+        answer: Answer = msgspec.json.decode(line, type=Answer)
+        assert isinstance(answer, kind)
+        return answer
+
+    def _last_line(self) -> str:
+        with suppress(subprocess.TimeoutExpired):  # it may just have closed its output
+            self._process.wait(timeout=END_S)
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="backslashreplace").split("\n")
+        printed = [line.strip() for line in lines if line.strip()]
+        said = next((line for line in reversed(printed) if not line.startswith(DEFECT)), "")
+        return said or f"the process ended with {self._process.poll()}"
+
+
+@contextmanager
+def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
+    """A side in a process with this environment. It ends with the body, or with kvproof."""
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", PROGRAM],
+            env={**environment, children.PARENT: str(os.getpid())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,  # Ctrl-C of the terminal reaches kvproof alone, which ends it
+        )
+
+        def end() -> None:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+        try:
+            with interruption.stopping(end):
+                yield Side(name, process, errors)
+        finally:
+            end()
+            process.communicate()

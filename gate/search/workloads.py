@@ -1,0 +1,73 @@
+"""The workloads of a comparison, in the order in which they are driven if nothing else decides."""
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+
+from kvproof.gate.difference.workload import Episodes, Follow, Plays, Starts, follow
+from kvproof.live.deviations import traces
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
+from kvproof.strategies.witnesses import witnesses
+
+EPISODES = 6
+"""The number of random episodes of a cluster in one workload."""
+
+PLAYS = 40
+"""The number of random plans of a connector in one workload."""
+
+STARTS = 40
+"""The number of random starts of an engine in one workload."""
+
+STEPS = 30
+"""The number of choices in an episode."""
+
+SEEDS = 1_000_003
+"""Two runs with different seeds have no random cluster in common, unless they are very long."""
+
+
+def of_findings() -> list[Follow]:
+    """The traces of past findings, named after their deviations."""
+    return [
+        follow(trace.cluster, f"finding {name}", trace.events) for name, trace in traces.all_of()
+    ]
+
+
+def of_faults() -> list[Follow]:
+    """The shortest runs of the model that show the faults."""
+    return [
+        follow(
+            w.cluster, f"fault {w.fault.name}, {w.finding.invariant} on {w.cluster.name}", w.events
+        )
+        for w in witnesses(FAULTS.values())
+    ]
+
+
+def of_presets(seed: int, part: int = 0) -> list[Episodes]:
+    """Random episodes of every preset. Each `part` has others."""
+    return [_episodes(name, name, seed, part) for name in (*CLUSTERS, *LIVE_CLUSTERS)]
+
+
+def of_random_clusters(seed: int) -> Iterator[Episodes]:
+    """Random episodes of random clusters, without end."""
+    for number in count(seed * SEEDS):
+        name = f"random:{number}"
+        yield _episodes(name, name, seed, 0)
+
+
+def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]:
+    """Random plans for each of these connectors. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, PLAYS) for name in names]
+
+
+def of_starts(seed: int, part: int = 0) -> Starts:
+    """Random starts of engines. Each `part` has others."""
+    again = f", part {part + 1}" if part else ""
+    return Starts(f"starts{again}", seed * SEEDS + part, STARTS)
+
+
+def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:
+    again = f", part {part + 1}" if part else ""
+    return Episodes(
+        f"episodes of {name}{again}", cluster_named(cluster), seed * SEEDS + part, EPISODES, STEPS
+    )

@@ -1,0 +1,205 @@
+"""What a head changes of a base: the functions of vLLM that may behave differently."""
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from kvproof.gate.source import bodies
+from kvproof.gate.source.accounting import Accounting, is_root
+from kvproof.gate.source.files import Package, different, links
+from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
+from kvproof.gate.source.parts import belongs, for_people, may_belong, unused
+from kvproof.gate.source.units import MODULE, Module, Unit
+
+COMPARED_MAX = 60
+"""Files outside the accounting that are compared function by function."""
+
+USED = "used by the accounting"
+"""Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
+
+OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
+
+NOT_NAMED = "it is new, and nothing of head names it"
+
+USED_WHY = "code that kvproof drives names it"
+
+Kind = Literal["changed", "new", "removed"]
+
+
+class Function(NamedTuple):
+    """A function that changed, with all that is nested in it. `<class X>` is the body of a class
+    without its methods, `<module>` the body of a module, or a file that is no program.
+
+    `file` is relative to the package, as in `v1/request.py`. The lines are those of head, and of
+    base where it was removed. `hunks` are the first and the last line of each of its changes in
+    head; there is none where only an import changes what it means. Lines count from 1.
+
+    `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
+    why. `called` says that code which kvproof drives may call it, by the names that it uses."""
+
+    file: str
+    name: str
+    line: int
+    end_line: int
+    kind: Kind
+    hunks: tuple[Hunk, ...] = ()
+    part: str = ""
+    why: str = ""
+    called: bool = False
+
+    @property
+    def key(self) -> str:
+        """The name that `reach` gives it: `v1/request.py:Request.num_tokens`."""
+        return f"{self.file}:{self.name}"
+
+
+class Changes(NamedTuple):
+    """The changed functions: those that belong to the accounting on base or on head or are used by
+    it, with files that are no program any more, and others."""
+
+    accounting: tuple[Function, ...]
+    others: tuple[Function, ...]
+
+
+def changed(base: Path, head: Path) -> Changes:
+    """The functions of a package `vllm` that may behave differently on head. Both are folders of
+    the package. Where more than COMPARED_MAX files outside the accounting differ, each of them is
+    one `<module>`. Raises UsageError where a folder has no package."""
+    with _without_collector():
+        before, after = Package(base), Package(head)
+        files = different(before, after)
+        after.share(before, files)
+        ours = _Ours(before, after)
+        foreign = [file for file in files if not _has_part_of(ours, before, after, file)]
+        coarse = set(foreign if len(foreign) > COMPARED_MAX else ())
+        found = [
+            each
+            for file in files
+            for each in (_whole if file in coarse else _in_file)(before, after, file)
+        ]
+        found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
+    spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
+    new = {each.key: each.name for each, _ in found if each.kind == "new"}
+    idle = unused(after, new)
+    placed = []
+    for function, tops in found:
+        called = function.file in spoiled or ours.has(function.file, tops)
+        modules = [] if function.file in coarse else [before, after]
+        part, why = _part(function, [each for each in modules if function.file in each.files])
+        if called and not part and not for_people(function.name):
+            part, why = USED, USED_WHY
+        if not part or function.key in idle:
+            part, why = "", NOT_NAMED if function.key in idle else OUTSIDE
+        placed.append(function._replace(part=part, why=why, called=called))
+    accounting = tuple(each for each in placed if each.part)
+    return Changes(accounting, tuple(each for each in placed if not each.part))
+
+
+def _has_part_of(ours: "_Ours", base: Package, head: Package, file: str) -> bool:
+    """Whether a file may have code of the accounting."""
+    if ours.has_part_of(file):
+        return True
+    return any(
+        may_belong(file, package.files[file]) for package in (base, head) if file in package.files
+    )
+
+
+def _part(function: Function, packages: Iterable[Package]) -> tuple[str, str]:
+    """The part of the accounting to which a function belongs, and why; empty for one outside."""
+    modules = [package.module(function.file) for package in packages]
+    return belongs(function.file, function.name, modules) or ("", "")
+
+
+class _Ours:
+    """The accounting of two packages. It is looked for only where a file needs it."""
+
+    def __init__(self, base: Package, head: Package) -> None:
+        self.packages = base, head
+
+    @cached_property
+    def sides(self) -> tuple[Accounting, ...]:
+        return tuple(map(Accounting, self.packages))
+
+    def has_part_of(self, file: str) -> bool:
+        return is_root(file) or any(file in side.used for side in self.sides)
+
+    def has(self, file: str, tops: Iterable[str]) -> bool:
+        return is_root(file) or any(side.has(file, top) for side in self.sides for top in tops)
+
+
+class _Named(NamedTuple):
+    """A function, and the names at the top of its module that it is or binds. The empty name is the
+    module."""
+
+    function: Function
+    tops: frozenset[str]
+
+
+def _spoiled(base: Package, head: Package, file: str) -> bool:
+    """Whether head made a program into none. Whoever imports it dies, so head has to be run."""
+    no_program = file.endswith(".py") and file in head.files and head.module(file) is None
+    return no_program and (file not in base.files or base.module(file) is not None)
+
+
+def _named(function: Function) -> _Named:
+    return _Named(function, frozenset({bodies.top(function.name)}))
+
+
+def _kind(base: Package, head: Package, file: str) -> Kind:
+    if file not in base.files:
+        return "new"
+    return "changed" if file in head.files else "removed"
+
+
+def _whole(base: Package, head: Package, file: str) -> Iterator[_Named]:
+    """A file that changed, as one function."""
+    package = head if file in head.files else base
+    known = package.parsed.get(file)
+    last = len(known.lines) if known is not None else 1
+    yield _named(Function(file, MODULE, 1, last, _kind(base, head, file)))
+
+
+def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
+    """The functions that changed in a file."""
+    sides = [package.module(file) for package in (base, head) if file in package.files]
+    if None in sides:
+        yield from _whole(base, head, file)
+        return
+    modules = [module for module in sides if module is not None]
+    if len(modules) == 2:
+        yield from _between(modules[0], modules[1], file)
+        return
+    for unit in modules[0].units.values():
+        yield _named(_function(file, unit, _kind(base, head, file)))
+
+
+def _between(before: Module, after: Module, file: str) -> Iterator[_Named]:
+    different_units = bodies.differing(before, after)
+    lines = hunks(before.lines, after.lines) if different_units else ()
+    for name, tops in different_units:
+        old, new = before.units.get(name), after.units.get(name)
+        if new is not None:
+            inside = outside(lines, after.inner(name))
+            yield _Named(_function(file, new, "changed" if old else "new", inside), tops)
+        elif old is not None:
+            yield _Named(_function(file, old, "removed"), tops)
+
+
+def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...] = ()) -> Function:
+    within = clipped(lines, unit.line, unit.end_line)
+    return Function(file, unit.name, unit.line, unit.end_line, kind, within)
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A million nodes that all stay are no garbage: looking for some takes longer than parsing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

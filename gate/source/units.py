@@ -1,0 +1,193 @@
+"""One Python file as its functions, the bodies of its classes, and the rest."""
+
+import ast
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kvproof.gate.source import form, imports, logs, names
+
+MODULE = "<module>"
+
+ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
+"""What Python raises for a text that is not a program."""
+
+
+class Unit(NamedTuple):
+    """A function with all that is nested in it, the body of a class without its methods, or the
+    body of a module. A name that is defined twice has several nodes. Lines count from 1."""
+
+    name: str
+    nodes: tuple[ast.AST, ...]
+    line: int
+    end_line: int
+
+
+class Entry(NamedTuple):
+    """A statement of a body: a definition with its name, or the form of something else and the
+    names that it binds."""
+
+    defines: str
+    form: form.Form
+    binds: frozenset[str] = frozenset()
+
+
+class Module:
+    """A file that was parsed. `name` is the name of the module, as in `vllm.v1.request`.
+
+    Raises one of ERRORS where the content is not UTF-8 or not a program."""
+
+    def __init__(self, content: bytes, name: str, is_package: bool) -> None:
+        text = content.decode("utf-8-sig")  # as vLLM is written, whatever a file says of itself
+        self.lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.tree = ast.parse(content)
+        self.imports = imports.Imports(self.tree.body, name, is_package)
+        bound = [name for node in names.within(self.tree.body) for name in names.binds(node)]
+        has_logger = any(map(logs.is_logger, self.tree.body)) and bound.count("logger") == 1
+        self.forms = form.Forms(self.imports.plain, has_logger)
+        self.has_logger = has_logger
+        self.units: dict[str, Unit] = {}
+        self._collect(self.tree.body, "")
+        self._add(MODULE, self.tree, 1, max(1, len(self.lines)))
+
+    def _add(self, name: str, node: ast.AST, line: int, end_line: int) -> None:
+        nodes: tuple[ast.AST, ...] = (node,)
+        if (known := self.units.get(name)) is not None:
+            nodes, line = (*known.nodes, node), min(line, known.line)
+            end_line = max(end_line, known.end_line)
+        self.units[name] = Unit(name, nodes, line, end_line)
+
+    def _collect(self, body: list[ast.stmt], prefix: str) -> None:
+        for node in definitions(body):
+            line = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            end_line = node.end_lineno or node.lineno
+            if isinstance(node, ast.ClassDef):
+                self._add(f"<class {prefix}{node.name}>", node, line, end_line)
+                self._collect(node.body, f"{prefix}{node.name}.")
+            else:
+                self._add(f"{prefix}{node.name}", node, line, end_line)
+
+    def inner(self, name: str) -> list[tuple[int, int]]:
+        """The first and the last line of each unit within the body of a class or the module."""
+        if name == MODULE:
+            return [(each.line, each.end_line) for each in self.units.values() if each.name != name]
+        if not name.startswith("<class "):
+            return []
+        prefix = f"{name.removeprefix('<class ').removesuffix('>')}."
+        inside = (prefix, f"<class {prefix}")
+        return [(u.line, u.end_line) for u in self.units.values() if u.name.startswith(inside)]
+
+    def text(self, unit: Unit) -> list[str]:
+        """The lines of a unit."""
+        return self.lines[unit.line - 1 : unit.end_line]
+
+    def form(self, name: str) -> form.Form:
+        """The normal form of a function. Raises RecursionError where it is nested too deeply."""
+        return tuple(map(self.forms.of, self.units[name].nodes))
+
+    def entries(self, name: str) -> list[list[Entry]]:
+        """The statements of a class or of the module, without the functions that may stand
+        anywhere in it. Raises as `form`."""
+        if name == MODULE:
+            return [[*self._entries(self.tree.body, True, False)]]
+        return [
+            [
+                Entry("", self.forms.of_head(node)),
+                *self._entries(node.body, False, form.reads_annotations(node)),
+            ]
+            for node in self.units[name].nodes
+            if isinstance(node, ast.ClassDef)
+        ]
+
+    def _rows(self, node: ast.stmt) -> Iterator[Entry]:
+        """The rows of a table, each as a statement."""
+        for key, value in names.table(node).items():
+            yield Entry("", (key, self.forms.of(value)), frozenset({key}))
+
+    def is_table(self, node: ast.stmt) -> bool:
+        """Whether a statement makes a table of which `__getattr__` of the module gives the values
+        one by one, as `vllm.envs` does."""
+        return "__getattr__" in self.units and bool(names.table(node))
+
+    def _entries(
+        self, body: list[ast.stmt], is_module: bool, keeps_annotations: bool
+    ) -> Iterator[Entry]:
+        idle = logs.Idle(None, lambda: self.has_logger)
+        fixed = _fixed(body)
+        for node in body:
+            if is_module and imports.is_plain(node, self.imports):
+                continue
+            if isinstance(node, ast.AnnAssign) and node.value is None and not keeps_annotations:
+                continue
+            if idle(node) or (self.has_logger and logs.is_logger(node)):
+                continue
+            if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
+                if isinstance(node, ast.ClassDef) or node.name in fixed:
+                    yield Entry(node.name, ("def", node.name))
+                continue
+            if is_module and self.is_table(node):
+                yield from self._rows(node)
+                continue
+            without = _Hollow().visit(_copied(node)) if any(definitions([node])) else node
+            yield Entry("", self.forms.of(without, keeps_annotations), _binds(node))
+
+
+def definitions(body: list[ast.stmt]) -> Iterator[names.Functions | ast.ClassDef]:
+    """The functions and classes of a body, those under its conditions too."""
+    for node in body:
+        if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
+            yield node
+        else:
+            for part in ast.iter_child_nodes(node):
+                if isinstance(part, ast.stmt):
+                    yield from definitions([part])
+                elif isinstance(part, ast.ExceptHandler | ast.match_case):
+                    yield from definitions(part.body)
+
+
+def _binds(node: ast.stmt) -> frozenset[str]:
+    """The names that a statement of a module binds; none if it may do something else too."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return frozenset()
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    calls = any(isinstance(each, ast.Call) for each in names.within([node.value]))
+    if calls or not all(isinstance(target, ast.Name) for target in targets):
+        return frozenset()
+    return frozenset(name for target in targets for name in names.binds(target))
+
+
+def _fixed(body: list[ast.stmt]) -> frozenset[str]:
+    """The functions of a body whose place among its statements matters: what is bound twice, used
+    by another statement, or defined by running more code than the definition."""
+    bound = Counter(name for node in names.within(body) for name in names.binds(node))
+    found = {name for name, times in bound.items() if times > 1}
+    found.update(node.id for node in names.running(body) if isinstance(node, ast.Name))
+    for node in body:
+        if isinstance(node, names.FUNCTIONS):
+            known = all(form.decorator(each) in form.HARMLESS for each in node.decorator_list)
+            if not known or not all(map(_is_constant, names.defaults(node.args))):
+                found.add(node.name)
+    return frozenset(found)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        return _is_constant(node.operand)
+    return isinstance(node, ast.Constant)
+
+
+class _Hollow(ast.NodeTransformer):
+    """Replaces definitions by their names: they are units of their own."""
+
+    def visit_FunctionDef(self, node: names.Functions | ast.ClassDef) -> ast.stmt:
+        return ast.Expr(ast.Name(f"def {node.name}", ast.Load()))
+
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+
+
+def _copied(node: ast.stmt) -> ast.stmt:
+    """A statement that may be changed, without a copy of what it defines."""
+    return ast.parse(ast.unparse(node)).body[0]

@@ -1,0 +1,106 @@
+"""The steps of an induction as queries to Z3: is there a step that breaks a claim although all
+claims hold before it?
+
+The assumptions of a step are built once, in their own Z3 context (see `solve`); each claim gets a
+fresh solver.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import z3
+
+from kvproof.proofs.induction import Step
+from kvproof.proofs.query import checked
+from kvproof.proofs.solve import SMALL, Answer
+
+ALONE_UNITS = 10_000_000
+"""The limit on Z3's work (`rlimit`, about one second here) for a proof of a claim without the other
+claims: most steps do not need them, and are then settled sooner. The limit does not depend on the
+load of the machine."""
+
+
+class Settled(NamedTuple):
+    """The result of one claim after one step, and its CPU time in seconds."""
+
+    step: Step
+    claim: str
+    answer: Answer
+    seconds: float
+
+
+class _Question:
+    """The assumptions before a step, and the claims to check after it."""
+
+    def __init__(self, step: Step, without: frozenset[str]) -> None:
+        self.step = step
+        self.context = z3.Context()
+        self.variables = {name: z3.Int(name, self.context) for name in step.variables}
+        self.true = z3.BoolVal(True, self.context)
+        before = step.alone(self.variables)
+        self.possible = self.true == step.given(self.variables, without=frozenset(before))
+        self.before = {n: self.true == b for n, b in before.items() if n not in without}
+
+    def _solver(self, claim: str, assumed: Iterable[str]) -> z3.Solver:
+        # Not z3.Solver: see `solve`.
+        solver = z3.SimpleSolver(ctx=self.context)
+        solver.set("random_seed", 0)
+        # Without Groebner bases all steps together take two thirds of the time.
+        solver.set("smt.arith.nl.grobner", False)
+        solver.add(self.possible, *(self.before[name] for name in assumed))
+        solver.add(self.true != self.step.holds(claim, self.variables))
+        return solver
+
+    def answer(self, claim: str, timeout_s: float) -> Answer:
+        """Whether a step breaks the claim. Its numbers are within the smallest possible limit of
+        `SMALL`."""
+        deadline = time.monotonic() + timeout_s
+        itself = [name for name in self.before if name == claim]
+        alone = self._solver(claim, itself)
+        alone.set("rlimit", ALONE_UNITS)
+        if self._check(alone, deadline) == "unsat":
+            return Answer("unsat", {}, "")
+        solver = self._solver(claim, self.before)
+        result = self._check(solver, time.monotonic() + timeout_s / 2)
+        if result == "unsat":
+            return Answer("unsat", {}, "")
+        anyhow = self._numbers(solver) if result == "sat" else {}
+        why = solver.reason_unknown() or "no time left"
+        for limit in SMALL:
+            few = (v <= limit for v in self.variables.values())
+            if self._check(solver, deadline, *few) == "sat":
+                return Answer("sat", self._numbers(solver), "")
+        return Answer("sat", anyhow, "") if anyhow else Answer("unknown", {}, f"Z3 gave up: {why}")
+
+    def _check(self, solver: z3.Solver, deadline: float, *extra: z3.BoolRef) -> str:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            return "unknown"
+        solver.set("timeout", left_ms)
+        return checked(solver, *extra)
+
+    def _numbers(self, solver: z3.Solver) -> dict[str, int]:
+        model = solver.model()
+        return {
+            name: model.eval(variable, model_completion=True).as_long()
+            for name, variable in self.variables.items()
+        }
+
+
+def settle(
+    step: Step, claims: Sequence[str], timeout_s: float, *, without: frozenset[str] = frozenset()
+) -> list[Settled]:
+    """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
+    those `without` are assumed before it."""
+    try:
+        question = _Question(step, without)
+    except (z3.Z3Exception, TypeError) as error:
+        answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
+        return [Settled(step, claim, answer, 0.0) for claim in claims]
+    found = []
+    for claim in claims:
+        began = time.process_time()
+        answer = question.answer(claim, timeout_s)
+        found.append(Settled(step, claim, answer, time.process_time() - began))
+    return found

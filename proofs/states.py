@@ -1,0 +1,146 @@
+"""Breadth-first search of a `System` on ints, in its simplest form.
+
+Cost: every formula is evaluated once for each state; memory holds every distinct state.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kvproof.model.arithmetic.system import Action, Numbers, System
+from kvproof.model.errors import UsageError
+from kvproof.strategies.verdict import Verdict
+
+
+class Taken(NamedTuple):
+    """A step of a trace: the name of its action, and what was chosen."""
+
+    action: str
+    choices: tuple[int, ...] = ()
+
+
+@dataclass
+class SearchGraph:
+    """What a search of a system has reached.
+
+    `states` is the number of distinct states and `generated` the number of steps; `depth` is the
+    number of steps to the farthest state. `fired` counts the steps of each action, and `new` those
+    that led to a new state. If an invariant broke, it is `broken`, `trace` is a shortest run to a
+    state that breaks it, and the search ended with that level. `cut`: some states were not
+    expanded.
+    """
+
+    states: int = 1
+    generated: int = 0
+    depth: int = 0
+    fired: dict[str, int] = field(default_factory=dict)
+    new: dict[str, int] = field(default_factory=dict)
+    broken: str = ""
+    trace: tuple[Taken, ...] = ()
+    cut: bool = False
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """A search that was cut is never EXHAUSTED."""
+        if self.broken:
+            return Verdict.VIOLATED
+        return Verdict.UNKNOWN if self.cut else Verdict.EXHAUSTED
+
+
+Choices = list[tuple[int, ...]]
+
+
+def choices(action: Action, parameters: Numbers) -> Choices:
+    """All combinations of an action's choices, before `allowed` narrows them."""
+    values = []
+    for name, (lowest, highest) in action.choices(parameters).items():
+        if highest is None:
+            raise UsageError(
+                f"The choice {name!r} of {action.name!r} has no end. Give it a highest value."
+            )
+        values.append(range(lowest, highest + 1))
+    return list(itertools.product(*values))
+
+
+class Stepper:
+    """The steps of a system with these parameters, on ints."""
+
+    def __init__(self, system: System, parameters: Numbers) -> None:
+        self.parameters = parameters
+        self.actions = [(action, choices(action, parameters)) for action in system.actions]
+
+    def steps(self, state: Numbers) -> Iterator[tuple[Taken, Numbers]]:
+        """All steps from a state, with the state after."""
+        parameters = self.parameters
+        for action, combinations in self.actions:
+            if action.enabled(parameters, state):
+                for chosen in combinations:
+                    if action.allowed(parameters, state, *chosen):
+                        after = action.then(parameters, state, *chosen)
+                        yield Taken(action.name, chosen), after
+
+
+Parents = dict[Numbers, tuple[Numbers, Taken] | None]
+"""Each state that was reached, with the step that reached it first."""
+
+
+def search(
+    system: System, parameters: Numbers, states_max: int | None = None
+) -> tuple[SearchGraph, Parents]:
+    """Explore until all states are expanded, an invariant breaks, or more than `states_max` states
+    are known at the end of a level. Returns the search graph, and the states in the order of
+    discovery."""
+    began = time.perf_counter()
+    stepper = Stepper(system, parameters)
+    level = [system.initial(parameters)]
+    parents: Parents = {level[0]: None}
+    names = [action.name for action in system.actions]
+    reached = SearchGraph(fired=dict.fromkeys(names, 0), new=dict.fromkeys(names, 0))
+    while True:
+        broken = _broken(system, parameters, level)
+        if broken is not None:
+            reached.broken, state = broken
+            reached.trace = trace(parents, state)
+            break
+        if states_max is not None and len(parents) > states_max:
+            reached.cut = True
+            break
+        following = []
+        for state in level:
+            for taken, after in stepper.steps(state):
+                reached.generated += 1
+                reached.fired[taken.action] += 1
+                if after not in parents:
+                    parents[after] = (state, taken)
+                    reached.new[taken.action] += 1
+                    following.append(after)
+        if not following:
+            break
+        level = following
+        reached.depth += 1
+    reached.states = len(parents)
+    reached.seconds = time.perf_counter() - began
+    return reached, parents
+
+
+def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:
+    """A shortest trace to a state."""
+    taken: list[Taken] = []
+    while (parent := parents[state]) is not None:
+        state, step = parent
+        taken.append(step)
+    return tuple(reversed(taken))
+
+
+def _broken(
+    system: System, parameters: Numbers, level: Sequence[Numbers]
+) -> tuple[str, Numbers] | None:
+    """The first invariant that is broken in a level, and where."""
+    for name, holds in system.invariants.items():
+        for state in level:
+            if not holds(parameters, state):
+                return name, state
+    return None

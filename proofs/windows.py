@@ -1,0 +1,102 @@
+"""Sliding windows and Mamba states: freed blocks are not needed, and needed blocks are offered."""
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, all_of, any_of, both, max_
+from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.proofs.obligation import Claim, obligation
+
+SIZES = {"window": at_least(1), "block_size": at_least(1)}
+
+
+@obligation(
+    "a window skips exactly the tokens that the next token does not attend to",
+    for_all={"position": at_least(0), "computed": at_least(0), "window": at_least(1)},
+    origin="SlidingWindowManager.get_num_skipped_tokens",
+    killed_by="window_freed_too_soon",
+)
+def skipped_is_unattended(position: Num, computed: Num, window: Num) -> Claim:
+    """The next token stands at `computed` and attends to the `window` positions that end there."""
+    attended = position > computed - window
+    skipped = position < counts.tokens_skipped_by_window(computed, window)
+    return Claim(skipped != attended, given=position <= computed)
+
+
+@obligation(
+    "a block behind the window holds no token that the next token attends to",
+    for_all={"position": at_least(0), "computed": at_least(0), **SIZES},
+    origin="SlidingWindowManager.get_num_skipped_tokens",
+    killed_by="window_freed_too_soon",
+)
+def skipped_block_is_unattended(
+    position: Num, computed: Num, window: Num, block_size: Num
+) -> Claim:
+    """Only whole blocks are freed."""
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
+    attended = both(computed - window < position, position <= computed)
+    return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
+
+
+@obligation(
+    "a window hit needs exactly the blocks that hold the tokens the next token attends to",
+    for_all={"boundary": at_least(0), **SIZES},
+    origin="SlidingWindowManager.find_longest_cache_hit",
+    killed_by="window_hit_one_block_short",
+)
+def window_hit_is_enough(boundary: Num, window: Num, block_size: Num) -> Claim:
+    """`boundary` is the hit in blocks."""
+    need = counts.window_blocks_for_hit(window, block_size)
+    first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
+    enough = max_(boundary - need, 0) * block_size <= first_token
+    fewer = (boundary - need + 1) * block_size > first_token
+    return Claim(both(enough, any_of(fewer, need == 0, need > boundary)))
+
+
+@obligation(
+    "the blocks P offers of a window hold all tokens that D's next token attends to",
+    for_all={"computed": at_least(1), **SIZES},
+    origin="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
+    killed_by="window_offer_one_block_short",
+)
+def window_offer_is_enough(computed: Num, window: Num, block_size: Num) -> Claim:
+    """This also holds if the computed tokens end inside a block."""
+    blocks = counts.blocks_for_tokens(computed, block_size)
+    first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
+    needed = counts.tokens_skipped_by_window(computed, window)
+    return Claim(first_block * block_size <= needed)
+
+
+@obligation(
+    "in a load both sides keep all tokens that D's first computed token attends to",
+    for_all={
+        "position": at_least(0),
+        "prompt": at_least(1),
+        "backoff": between(0, 1),
+        **SIZES,
+    },
+    origin="kvproof, vLLM 0.32.0",
+    killed_by="window_of_loaded_tokens",
+)
+def window_of_a_load_is_enough(
+    position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
+) -> Claim:
+    """D always computes the last prompt token, to sample from it; if D has loaded that token too,
+    its window begins one token earlier than the loaded tokens suggest."""
+    loaded = counts.tokens_loaded_by_decode(prompt, backoff)
+    needed = counts.needed_from_load(loaded, prompt)
+    skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
+    resumed = counts.resumed_at(loaded, prompt)
+    attended = both(resumed - window < position, position <= resumed)
+    return Claim(counts.full_blocks(position, block_size) >= skipped, given=attended)
+
+
+@obligation(
+    "the block of the last computed token, which holds the running state, is never freed",
+    for_all={"computed": at_least(1), "block_size": at_least(1)},
+    origin="MambaManager.get_num_skipped_tokens",
+    killed_by="running_state_freed",
+)
+def running_state_is_kept(computed: Num, block_size: Num) -> Claim:
+    """All blocks before it are freed: one state is enough."""
+    skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
+    blocks = counts.blocks_for_tokens(computed, block_size)
+    return Claim(all_of(skipped < blocks, skipped == blocks - 1))

@@ -1,0 +1,107 @@
+"""The comparison of two vLLMs by a connector, with the real kit: base and head have stores of the
+tests as the connector that vLLM ships, one of them with a planted mistake."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+
+import msgspec
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvproof.connectors.episode import Subject, play
+from kvproof.connectors.plan import Plan
+from kvproof.connectors.shipped import SHIPPED, Shipped
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Play, Plays, Workload
+from kvproof.gate.search import connector_plans
+from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.shorter import shorter
+from tests import fake_sides
+from tests.connectors.mistakes import RULE_OF
+from tests.fake_sides import FakeSide
+
+pytestmark = pytest.mark.live
+
+ONE_AT_A_TIME = Lock()
+DRAWN = [Plays(f"plans, part {part}", "ours", part, 12) for part in range(6)]
+
+
+class KitSide(FakeSide):
+    """A side with this class as the connector that vLLM ships."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(self._played)
+        self.shipped = Shipped(Subject(kind), ("ours",))
+        self.place: int | None = None
+
+    def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
+        self.place = place
+        return super().drive(runs, place=place, **more)
+
+    def _played(self, workload: Workload) -> Result:
+        assert isinstance(workload, Play | Plays)
+        with ONE_AT_A_TIME:
+            SHIPPED["ours"] = self.shipped
+            return connector_plans.driven(workload, self.place)
+
+
+@pytest.fixture(autouse=True)
+def _ours() -> Iterator[None]:
+    yield
+    SHIPPED.pop("ours", None)
+
+
+def both(base: str, head: str) -> "Iterator[Comparison]":
+    with fake_sides.compared(KitSide(base), KitSide(head)) as found:
+        for workload in DRAWN:
+            found.drive([workload])
+            found.confirm([workload.name])
+            if found.introduced:
+                break
+        yield found
+
+
+MISTAKES = {
+    "LayersAreSwapped": "Store",
+    "NegativeMatch": "Store",
+    "LoadNeverEnds": "LaterStore",
+    "LoadIsReportedTwice": "LaterStore",
+}
+"""Mistakes, and the store in which each is planted."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
+    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvproof.gate.search.shorter.RUNS_MAX", 8)
+    wrong, rule = f"tests.connectors.mistakes:{mistake}", RULE_OF[mistake]
+    right = f"tests.connectors.store:{MISTAKES[mistake]}"
+    for found in both(right, wrong):
+        assert rule in {one.found.signature.check for one in found.introduced}
+        assert not list(found.of_base())
+        one = next(one for one in found.introduced if one.found.signature.check == rule)
+        short = shorter(found, one, float("inf")).found
+        assert short.length <= one.found.length
+        assert short.plan is not None
+        path, words, command = connector_plans.written(short.plan, rule, tmp_path)
+        assert command[:2] == ("connector", wrong)
+        assert len(words) > short.length
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        assert rule in {each.invariant for each in play(Subject(wrong), plan).findings}
+    for found in both(wrong, right):
+        assert not found.introduced
+        told = {(kind, one.found.signature.check) for kind, one in found.of_base()}
+        assert ("mended", rule) in told
+
+
+def test_what_both_break_is_still_there() -> None:
+    wrong = "tests.connectors.mistakes:LayersAreSwapped"
+    for found in both(wrong, wrong):
+        assert not found.introduced
+        assert not list(found.of_base())
+        assert {one.signature.check for _, one in found.still_there()} >= {
+            RULE_OF["LayersAreSwapped"]
+        }

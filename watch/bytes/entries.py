@@ -1,0 +1,237 @@
+"""The blocks whose bytes are watched, and the comparisons that wait for the device."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kvproof.invariants.of_bytes import CACHED, LOADED, NULL
+from kvproof.watch.bytes.computed import Computed, Load
+from kvproof.watch.bytes.layers import Layers
+from kvproof.watch.bytes.sums import Sums
+
+AUDITED = 1024
+"""So many blocks are read at a time in an audit."""
+
+
+class Entry:
+    """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
+    writes its bytes was given to the device; `sum` is theirs, None where it is not known yet. A
+    cached block ends a prefix of so many `tokens`, and has a `key`. This engine has computed it,
+    or it is part of a `load`; of a load that has `failed` nothing is known."""
+
+    __slots__ = ("block", "check", "failed", "filled", "group", "key", "load", "sum", "tokens")
+
+    def __init__(
+        self,
+        block: int,
+        group: int,
+        check: str,
+        tokens: int = 0,
+        *,
+        key: Any = None,
+        filled: bool = False,
+    ) -> None:
+        self.block = block
+        self.group = group
+        self.check = check
+        self.tokens = tokens
+        self.key = key
+        self.filled = filled
+        self.failed = False
+        self.load: Load | None = None
+        self.sum: int | None = None
+
+
+class Row(NamedTuple):
+    """One block to read. `when` says what happens to it now, if its sum must be the same still."""
+
+    entry: Entry
+    when: str = ""
+
+
+class Reading(NamedTuple):
+    """Rows that were read together. `then` is called when their sums are known."""
+
+    rows: list[Row]
+    sums: Sums
+    then: Callable[[], None]
+
+
+class Entries:
+    """The watched blocks of one engine. `judged` is called for each comparison, `changed` with each
+    entry whose bytes are others than they were, and `loaded` with each load of which all is
+    known."""
+
+    def __init__(
+        self,
+        layers: Layers,
+        judged: Callable[[str], None],
+        changed: Callable[[Entry, str], None],
+        loaded: Callable[[Load], None],
+        *,
+        null: bool,
+    ) -> None:
+        self.layers = layers
+        self.judged = judged
+        self.changed = changed
+        self.loaded = loaded
+        self.computed = Computed(layers.num_blocks)
+        self.cached: dict[int, Entry] = {}
+        self.filling: list[Entry] = []
+        self.left: list[Entry] = []
+        self.held: dict[str, list[Entry]] = {}
+        self.loads: list[tuple[str, bool]] = []
+        self.awaited: list[Load] = []
+        groups = range(len(layers.names)) if null else ()
+        self.null = {group: Entry(0, group, NULL, filled=True) for group in groups}
+        self._waiting: deque[Reading] = deque()
+
+    # The prefix cache.
+
+    def enters(self, block: int, group: int, tokens: int, key: Any) -> None:
+        """A block enters the prefix cache. The next step may be the one that fills it."""
+        if block not in self.cached:
+            self.cached[block] = Entry(block, group, CACHED, tokens, key=key)
+            self.filling.append(self.cached[block])
+
+    def written(self, block: int) -> None:
+        """The next step computes the tokens of a cached block again."""
+        entry = self.cached.get(block)
+        if entry is not None and entry.filled:
+            entry.filled = entry.failed = False
+            self.filling.append(entry)
+
+    def leaves(self, block: int) -> None:
+        """A block leaves the prefix cache."""
+        entry = self.cached.pop(block, None)
+        if entry is not None:
+            self.left.append(entry)
+
+    def reset(self) -> None:
+        """The prefix cache is empty now."""
+        self._miss(self.filling)
+        self.cached.clear()
+        self.filling.clear()
+        self.left.clear()
+
+    def settle(self) -> None:
+        """All steps so far were given to the device: what they fill can be read."""
+        entries = [each for each in self.filling if self.cached.get(each.block) is each]
+        self._miss(each for each in self.filling if self.cached.get(each.block) is not each)
+        self.filling.clear()
+        self.left.clear()
+        for entry in entries:
+            entry.filled = True
+        self.read([Row(entry) for entry in entries])
+
+    def _miss(self, entries: Iterable[Entry]) -> None:
+        """These blocks are gone before they were read."""
+        for entry in entries:
+            self.computed.miss(entry.key)
+
+    def scheduled(self, hits: Iterable[tuple[int, str]]) -> None:
+        """A step was scheduled, and not given to the device yet. `hits` are blocks with the
+        requests that hit them."""
+        rows = [Row(entry, "it is evicted") for entry in self.left if entry.filled]
+        for block, name in hits:
+            entry = self.cached.get(block)
+            if entry is not None and entry.filled:
+                rows.append(Row(entry, f"{name} hits it"))
+        self.left.clear()
+        self.read(rows)
+
+    def audit(self) -> None:
+        """Compare all blocks in the prefix cache."""
+        entries = [each for each in self.cached.values() if each.filled]
+        for begin in range(0, len(entries), AUDITED):
+            self.read([Row(each, "all are read") for each in entries[begin : begin + AUDITED]])
+            self.compare(wait=True)
+
+    # Loads.
+
+    def loads_blocks(self, load: Load) -> None:
+        """A connector has filled these blocks, or does it in the step that begins now."""
+        for block in list(load.blocks):
+            entry = self.cached.get(block)
+            if entry is None or entry.filled:
+                load.whole = False
+            else:
+                entry.load = load
+                load.left += 1
+        if load.left and load.step is not None:
+            self.awaited.append(load)
+
+    def step_ends(self, step: Any, failed: Iterable[int]) -> None:
+        """The output of a step is there, with the blocks whose loads have failed."""
+        failed = set(failed)
+        for block in failed:
+            if block in self.cached:
+                self.cached[block].failed = True
+        ended = [each for each in self.awaited if each.step is step]
+        self.awaited = [each for each in self.awaited if each.step is not step]
+        for load in ended:
+            load.step = None
+            load.whole = load.whole and failed.isdisjoint(load.blocks)
+            load.wrong = [each for each in load.wrong if each.block not in failed]
+            self._ended(load)
+
+    def _filled(self, entry: Entry, found: int) -> None:
+        """The bytes of a block in the prefix cache were read for the first time."""
+        load, entry.load = entry.load, None
+        if load is None:
+            if not entry.failed:
+                self.computed.learn(entry.key, found)
+            return
+        load.left -= 1
+        known = () if entry.failed else self.computed.of(entry.key)
+        if not known:
+            load.whole = False
+        else:
+            self.judged(LOADED)
+            if found not in known:
+                load.wrong.append(entry)
+
+    def _ended(self, load: Load) -> None:
+        if load.ended:
+            self.loaded(load)
+
+    # Transfers.
+
+    def free(self, name: str) -> None:
+        """What a finished request held is freed."""
+        self.read([Row(entry, f"{name} frees it") for entry in self.held.pop(name)])
+
+    # Reading.
+
+    def read(self, rows: list[Row], then: Callable[[], None] = lambda: None) -> None:
+        """Read blocks as they are behind all that the device was given."""
+        by_group: dict[int, list[Row]] = {}
+        for row in rows:
+            by_group.setdefault(row.entry.group, []).append(row)
+        for group, some in by_group.items():
+            if group in self.null:
+                some.append(Row(self.null[group], "it is read again"))
+            blocks = [row.entry.block for row in some]
+            self._waiting.append(Reading(some, Sums(self.layers.of(group), blocks), then))
+
+    def compare(self, *, wait: bool) -> None:
+        """Compare what was read in the meantime, or all of it."""
+        while self._waiting and (wait or self._waiting[0].sums.ready()):
+            reading = self._waiting.popleft()
+            sums = reading.sums.result()
+            wrong: list[tuple[Entry, str]] = []
+            loads: list[Load] = []
+            for (entry, when), found in zip(reading.rows, sums, strict=True):
+                if when and entry.sum is not None:
+                    self.judged(entry.check)
+                    if entry.sum != found:
+                        wrong.append((entry, when))
+                elif entry.key is not None:
+                    loads += [entry.load] if entry.load is not None else []
+                    self._filled(entry, found)
+                entry.sum = found
+            for entry, when in wrong:
+                self.changed(entry, when)
+            for load in dict.fromkeys(loads):
+                self._ended(load)
+            reading.then()

@@ -1,0 +1,49 @@
+"""The bytes of blocks that go from one engine to another, as the record of each side has them."""
+
+from typing import NamedTuple
+
+from kvproof.invariants.of_bytes import TRANSFERRED
+from kvproof.watch.bytes.entries import Entry
+from kvproof.watch.slices import Watched
+
+
+class BlockSums(NamedTuple):
+    """The sums of blocks of one request in one group, from column `at` of its block table on, empty
+    for the null block. The blocks hold `tokens` tokens of the request, counted from its first. They
+    are `sent`, or were just loaded. Sums of another `form` cannot be compared."""
+
+    request: str
+    sent: bool
+    group: int
+    at: int
+    tokens: int
+    form: str
+    sums: tuple[str, ...]
+
+
+class Moved:
+    """The blocks of a request in one group that hold its tokens from `first` to `tokens`."""
+
+    def __init__(
+        self, watched: Watched, group: int, size: int, first: int, tokens: int, *, sent: bool
+    ) -> None:
+        self.request = watched.live.request_id
+        self.group = group
+        self.at = first // size
+        self.tokens = tokens
+        self.sent = sent
+        self._columns = [
+            None if block.is_null else Entry(block.block_id, group, TRANSFERRED, filled=True)
+            for block in watched.tables[group][self.at : -(-tokens // size)]
+        ]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The blocks without the null block."""
+        return [entry for entry in self._columns if entry is not None]
+
+    def sums(self, form: str) -> BlockSums:
+        """Their sums, when all are known."""
+        words = (f"{entry.sum or 0:016x}" if entry else "" for entry in self._columns)
+        found = (self.request, self.sent, self.group, self.at, self.tokens, form)
+        return BlockSums(*found, tuple(words))

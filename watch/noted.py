@@ -1,0 +1,182 @@
+"""What was noted of a watched engine: its requests and their tables, and what the event touches."""
+
+from collections import Counter
+from itertools import chain
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+
+from kvproof.live import adapt
+from kvproof.model.state import Engine, Request
+from kvproof.model.step import Allocation
+from kvproof.watch.contents import Contents
+from kvproof.watch.flights import Flights
+from kvproof.watch.happening import Happening
+from kvproof.watch.history import History
+from kvproof.watch.shape import Shape
+from kvproof.watch.slices import Named, Slices, Watched
+from kvproof.watch.tokens import tokens_of
+from kvproof.watch.worker import Begun
+
+
+class Noted:
+    """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
+    the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
+    `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
+    `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
+    requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
+    on. `unjudged` counts what was not judged because it is not known, and `trusted` what is taken
+    to be right."""
+
+    def __init__(self, scheduler: Any, shape: Shape) -> None:
+        self.scheduler = scheduler
+        self.shape = shape
+        self.cluster = shape.cluster
+        self.cfg = shape.engine
+        self.managers = shape.managers
+        self.contents = Contents(self.cfg, self.cfg.num_blocks)
+        self.slices = Slices(scheduler, shape, self.contents)
+        self.history = History(from_start=_is_new(scheduler))
+        self.requests: dict[str, Watched] = {}
+        self.touched: dict[str, None] = {}
+        self.blocks: set[int] = set()
+        self.mapped_now: set[int] = set()
+        self.inserted: dict[tuple[Any, int], Any] = {}
+        self.named: dict[tuple[Any, int], Named] = {}
+        self.nameless = 0
+        self.admitted: list[Watched] = []
+        self.begun: list[Begun] = []
+        self.allocations: list[Allocation] = []
+        self.current: Any = None
+        self.event = Happening()
+        self.flights = Flights(scheduler, shape.steps_most)
+        self.unjudged: Counter[str] = Counter()
+        self.trusted: Counter[str] = Counter()
+        self.gone: dict[str, Watched] = {}
+        self._parts: dict[str, Request] = {}
+        self._touched: Engine | None = None
+        for live in scheduler.requests.values():
+            self.meet(live)
+            self.refresh(live.request_id)
+
+    def clear(self) -> None:
+        """An event is over."""
+        self.event = Happening()
+        self.nameless, self._touched = 0, None
+        for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
+            each.clear()
+        for some in (self.inserted, self.named, self.admitted, self.begun, self.allocations):
+            some.clear()
+
+    def trust(self, loads: int) -> None:
+        """So many more loads of the connector are taken to be right."""
+        self.trusted[f"of {type(self.scheduler.connector).__name__}"] += loads
+
+    def meet(self, live: Any) -> None:
+        """A request arrives."""
+        self.requests[live.request_id] = Watched(live, tokens_of(live), len(self.managers))
+
+    def touched_requests(self) -> list[Watched]:
+        """The requests that the event touches."""
+        return [self.requests[name] for name in self.touched if name in self.requests]
+
+    def request(self, watched: Watched) -> Request:
+        """A request as the invariants see it."""
+        name = watched.live.request_id
+        if name not in self._parts:
+            self._parts[name] = self.slices.request(watched)
+        return self._parts[name]
+
+    def touched_part(self) -> Engine:
+        """The part of the engine that is the requests that the event touches."""
+        if self._touched is None:
+            self._touched = self.slices.of_requests(
+                tuple(map(self.request, self.touched_requests()))
+            )
+        return self._touched
+
+    def refresh_all(self) -> None:
+        """Read what the event touches again. A request that has ended holds nothing any more."""
+        known = self.scheduler.requests
+        if len(known) != len(self.requests):
+            self.touched.update((name, None) for name in self.requests if name not in known)
+        self.name_inserted()
+        for name in self.touched:
+            self.refresh(name)
+
+    def refresh(self, name: str) -> None:
+        """Read the tokens, the counters and the block tables of a request again."""
+        watched = self.requests.get(name)
+        if watched is None:
+            return
+        watched.know()
+        watched.computed = watched.live.num_computed_tokens
+        watched.counters = [each.num_cached_block.get(name, 0) for each in self.managers]
+        known = name in self.scheduler.requests
+        held = [list(each.req_to_blocks.get(name, ()) if known else ()) for each in self.managers]
+        holders = self.slices.holders
+        for group, (old, new) in enumerate(zip(watched.tables, held, strict=True)):
+            self.history.table(name, group, old, new)
+            same = len(old) if new[: len(old)] == old else 0  # most tables only grow
+            if same < len(old):
+                self.event.tables.setdefault(name, watched.tables)
+                left = [block.block_id for block in old if not block.is_null]
+                holders.remove(left, name)
+                self.blocks.update(left)
+                for number in left:
+                    self.contents.leave(number)
+            got = [block.block_id for block in new[same:] if not block.is_null]
+            holders.add(got, name)
+            self.blocks.update(got)
+        watched.tables = held
+        if not any(held):
+            watched.hit, watched.external, watched.loads = 0, 0, ()
+        if not known:
+            self.gone[name] = self.requests.pop(name)
+
+    def name_inserted(self) -> None:
+        """Find out what the keys stand for that came into the hash map: the tokens of the request
+        whose blocks are cached, mostly up to the end of its next block."""
+        groups, unit = self.cfg.groups, self.cfg.hash_block_size
+        ahead = self.cfg.hash_lookahead_tokens
+        for (key, number), live in self.inserted.items():
+            watched = None if live is None else self.requests.get(live.request_id)
+            end, index, value = 0, get_group_id(key), get_block_hash(key)
+            if watched is not None:
+                size = groups[index].block_size
+                hashes = adapt.hashes_for(live.block_hashes, unit, size)
+                at = watched.named.get(index, 0)
+                if at < len(hashes) and hashes[at] == value:
+                    watched.named[index] = at + 1
+                    end = (at + 1) * size
+                else:
+                    end = self._end(watched, index, value)
+            if watched is None or not end:
+                self.nameless += 1
+                continue
+            if end % size:
+                self.slices.ends[key] = end + ahead
+            self.named[key, number] = Named(number, index, watched, end + ahead)
+        self.inserted.clear()
+
+    def _end(self, watched: Watched, index: int, value: Any) -> int:
+        """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
+        hashes. 0 if the request has no such hash."""
+        unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
+        for size in dict.fromkeys((own, unit)):
+            hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)
+            likely = min(watched.named.get(index, 0), len(hashes)) if size == own else 0
+            for at in chain(range(likely, len(hashes)), range(likely)):
+                if hashes[at] == value:
+                    if size == own:
+                        watched.named[index] = at + 1
+                    return (at + 1) * size
+        return 0
+
+
+def _is_new(scheduler: Any) -> bool:
+    """Whether nothing has happened to an engine: it has no request, and each block is free (but the
+    null block) and was never cached."""
+    pool = scheduler.kv_cache_manager.block_pool
+    unused = pool.get_num_free_blocks() == len(pool.blocks) - 1
+    return unused and not scheduler.requests and not len(pool.cached_block_hash_to_block)

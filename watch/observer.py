@@ -1,0 +1,244 @@
+"""An observer of one scheduler: it notes what each event touches, and lets that be judged.
+
+Nothing of vLLM is changed: its methods are called as they are, and their results are returned.
+"""
+
+from typing import Any
+
+from kvproof.live import adapt
+from kvproof.watch.audit import IDLE_BLOCKS, Rounds
+from kvproof.watch.between import Between
+from kvproof.watch.calls import Calls, Noting
+from kvproof.watch.groups import Unknown
+from kvproof.watch.happening import Happening
+from kvproof.watch.hooks import After, Before, Hook, Hooks
+from kvproof.watch.judge import Judge
+from kvproof.watch.noted import Noted
+from kvproof.watch.parts.writes import note_writes
+from kvproof.watch.shape import shape
+from kvproof.watch.tokens import tokens_of
+from kvproof.watch.worker import Worker
+
+STEPS = ("schedule", "update_from_output")
+"""The methods in which an exception ends the engine."""
+
+NOT_EVERYWHERE = (
+    "pop_blocks_for_free",
+    "_update_request_as_session",
+    "_handle_invalid_blocks",
+    "_connector_finished",
+)
+"""Methods that older releases do not have, nor what they do."""
+
+
+class Observer:
+    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known.
+
+    In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
+    exception. Then its engine is not judged any further."""
+
+    CALLS: type[Calls] = Calls
+
+    def __init__(
+        self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
+    ) -> None:
+        self.scheduler = scheduler
+        self.judge = judge
+        self.noted = Noted(scheduler, shape(scheduler, name))
+        self.cfg = self.noted.cfg
+        self.slices = self.noted.slices
+        self.contents = self.noted.contents
+        self.history = self.noted.history
+        self.worker = Worker(self.slices, self.contents)
+        self.between = Between(scheduler, tested=tested)
+        self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
+        self.calls = self.CALLS(self.noted, self.worker)
+        self.parts = judge.parts(self.noted)
+        self.rounds = Rounds(self.cfg.num_blocks)
+        self.hooks.off = True  # a part of the hooks would judge a part of what happens
+        self._attach()
+        self.hooks.off = False
+
+    def _attach(self) -> None:
+        scheduler, manager = self.scheduler, self.scheduler.kv_cache_manager
+        pool = manager.block_pool
+        events: list[tuple[Any, str, Hook]] = [
+            (scheduler, "add_request", self._arrives),
+            (scheduler, "schedule", self._schedules),
+            (scheduler, "update_from_output", self._completes),
+            (scheduler, "finish_requests", self._anything),
+            (scheduler, "reset_prefix_cache", self._anything),
+            (manager, "evict_blocks", self._anything),
+            (manager, "reset_prefix_cache", self._anything),
+            (manager, "take_events", self.calls.reports),
+        ]
+        parts: list[tuple[Any, str, Hook]] = [
+            (scheduler, "_preempt_request", self.calls.preempts),
+            (scheduler, "_update_request_as_session", self._goes_on),
+            (scheduler, "_update_waiting_for_remote_kv", self.calls.loaded),
+            (scheduler, "_handle_invalid_blocks", self.calls.invalid),
+            (scheduler, "_connector_finished", self.calls.ends),
+            (manager, "free", self.calls.concerns),
+            (manager, "pop_blocks_for_free", self.calls.concerns),
+            (pool, "get_new_blocks", self.calls.takes),
+            (pool, "free_blocks", self.calls.gives_back),
+            (pool, "touch", self.calls.touches),
+        ]
+        calls, coordinator = self.calls, manager.coordinator
+        short: list[tuple[Any, str, Before | None, After]] = [
+            (manager, "allocate_slots", calls.will_allocate, calls.has_allocated),
+            (manager, "cache_blocks", calls.will_cache, calls.has_cached),
+            (coordinator, "get_num_blocks_to_allocate", None, calls.predicted),
+        ]
+        needed = [(owner, name) for owner, name, _ in (*events, *parts)]
+        needed += [(owner, name) for owner, name, *_ in short]
+        for owner, name in needed:
+            if not hasattr(owner, name) and name not in NOT_EVERYWHERE:
+                raise Unknown(f"it has no {type(owner).__name__}.{name}")
+        for owner, name, hook in (*events, *parts):
+            if hasattr(owner, name):
+                self.hooks.add(owner, name, hook, event=(owner, name, hook) in events)
+        for owner, name, before, after in short:
+            self.hooks.add_short(owner, name, before, after)
+        self._watch_map()
+
+    def _watch_map(self) -> None:
+        """Watch the hash map. A reset of the cache makes another one, which is empty."""
+        self.hooks.forget(self.calls.map)
+        self.calls.map = self.slices.pool.cached_block_hash_to_block
+        calls = self.calls
+        self.hooks.add_short(calls.map, "insert", calls.will_map, calls.has_mapped)
+        self.hooks.add_short(calls.map, "pop", calls.will_map, calls.has_unmapped)
+        self.noted.event.lost = 0
+        self.noted.blocks.update(self.slices.mapped)
+        self.slices.mapped.clear()
+        self.slices.ends.clear()
+
+    # Events.
+
+    def _begins(self) -> None:
+        """An event begins: nothing may have changed since the last one."""
+        if why := self.between.changed():
+            self.hooks.stop(why)
+
+    def _ended(self, what: str, error: Exception | None) -> None:
+        """An event is over: what it has touched is judged."""
+        self.noted.event.what = what
+        self.between.note()
+        if error is not None:
+            self.history.end(self.noted.event, error)
+            if what not in STEPS:  # what it did before that is no part of the next event
+                self.noted.refresh_all()
+            self.noted.event = Happening()
+            self._raised(what, error)
+            return
+        is_step = what == "schedule"
+        self.judge.steps += is_step
+        self._judge(what)
+        self.judge.judged(is_step, self._is_idle() and not self.scheduler.finished_req_ids)
+
+    def _is_idle(self) -> bool:
+        return not self.scheduler.requests and not self.noted.flights.steps
+
+    def _judge(self, what: str) -> None:
+        if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
+            self._watch_map()
+        if what != "schedule":  # then it was done before the step was carried out
+            self.noted.refresh_all()
+        self.history.end(self.noted.event)
+        self.slices.deferred = [
+            block.block_id
+            for _, blocks in adapt.deferred_frees(self.scheduler)[1]
+            for block in blocks
+        ]
+        idle = self._is_idle()
+        if what == "schedule" or idle:
+            self.noted.blocks.update(self.rounds.next(idle=idle))
+        try:
+            self.judge.look(self.noted, self.parts)
+        finally:
+            self.noted.clear()
+
+    def audit(self) -> None:
+        """Judge all blocks and all requests, unless an event is going on."""
+        if not self.hooks.depth:
+            self.hooks.guarded(self._audit)
+
+    def _audit(self) -> None:
+        self.slices.read_map()
+        self.noted.touched.update(dict.fromkeys(self.noted.requests))
+        for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
+            self.noted.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
+            self._judge("audit")
+
+    def _raised(self, what: str, error: Exception) -> None:
+        """An event has raised an exception, which ends an engine if it is a step. One that a test
+        does not expect fails the test by itself."""
+        if what in STEPS:
+            self.hooks.stop(f"{what} raised {type(error).__name__}")
+            if not self.between.tested:
+                self.judge.died(self.noted, what, error)
+
+    def _anything(self, *args: Any, **named: Any) -> Noting:
+        event = self._event(args, named)
+        result = yield None
+        if not self.hooks.depth:
+            event.result = result
+            for each in result if isinstance(result, list) else ():
+                self.noted.touched[getattr(each, "request_id", "")] = None
+
+    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
+        """The event that runs now. It begins with the outermost call."""
+        event = self.noted.event
+        if not event.begun:
+            pool = self.slices.pool
+            event.begun, event.args, event.named = True, args, named or {}
+            event.running = list(self.scheduler.running)
+            event.free = pool.get_num_free_blocks()
+            event.cached = len(pool.cached_block_hash_to_block)
+        return event
+
+    def _arrives(self, request: Any, *_: Any, **__: Any) -> Noting:
+        if request.num_computed_tokens:
+            self.hooks.stop("a request arrived with computed tokens")
+        submitted = request.num_prompt_tokens  # a connector may cut off the last one
+        yield None
+        if self.scheduler.requests.get(request.request_id) is request:
+            self.noted.meet(request)
+            self.noted.requests[request.request_id].submitted = submitted
+            self.history.arrives(request)
+        self.noted.touched[request.request_id] = None
+
+    def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
+        """The next part of a session replaces what was answered last."""
+        self.noted.name_inserted()
+        yield None
+        if session.request_id in self.noted.requests:
+            watched = self.noted.requests[session.request_id]
+            watched.tokens, watched.submitted = tokens_of(session), session.num_prompt_tokens
+
+    def _schedules(self, *args: Any, **named: Any) -> Noting:
+        event = self._event(args, named)
+        event.in_step = True
+        output = event.result = yield None
+        self.history.scheduled(output)
+        noted = self.noted
+        noted.flights.dispatched(output)
+        noted.refresh_all()
+        note_writes(noted, noted.touched_requests())
+        touched = noted.touched_requests()
+        noted.begun += self.worker.execute(output, noted.admitted, touched, noted.requests)
+
+    def _completes(self, *args: Any, **named: Any) -> Noting:
+        event = self._event(args, named)
+        scheduled = args[0] if args else named["scheduler_output"]
+        output = args[1] if len(args) > 1 else named["model_runner_output"]
+        self.noted.flights.arrived(scheduled)
+        self.history.accepts(scheduled, output)
+        event.result = yield None
+        self.history.completed(scheduled, output, event.result)
+        for watched in self.noted.touched_requests():
+            watched.know()
+            if any(watched.tables):
+                note_writes(self.noted, (watched,))
+                self.worker.write_up(watched)

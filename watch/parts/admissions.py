@@ -1,0 +1,157 @@
+"""Requests that look up the prefix cache and are admitted."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import make_block_hash_with_group_id
+
+from kvproof.live import adapt
+from kvproof.model.events import Admit, Schedule
+from kvproof.model.needs import Need
+from kvproof.model.state import NULL, Cached, Lists
+from kvproof.model.step import Admission, Effects
+from kvproof.watch.happening import Looked
+from kvproof.watch.parts.part import Part, Question
+from kvproof.watch.shown import Views
+
+TOKENS_MAX = 8192
+"""Prompts with more tokens after the hit that may be cached are not judged: all hits are tried."""
+
+TOO_LONG = f"hits with more than {TOKENS_MAX} tokens after them that may be cached"
+
+SERVED_MAX = 64
+"""The number of prompts that are known to be served, at most."""
+
+
+class Hits(Part):
+    """The hit of each admission, with the part of the cache that its tokens name."""
+
+    view = Views.HITS.value
+
+    def hidden(self) -> Mapping[Need, str]:
+        """A hit inside a block ends in a copy of it."""
+        inside = "its prefix hits end inside a block"
+        return {Need.HIT_BLOCKS: inside} if self.cfg.partial_block_hits else {}
+
+    def questions(self) -> Iterator[Question]:
+        """One admission after the other."""
+        for looked in self.seen.event.looked:
+            if not looks_up(self.cfg, looked):
+                continue
+            cut, end, cached = LookUp(self.seen, looked).result()
+            if end - cut > TOKENS_MAX:
+                self.seen.unjudged[TOO_LONG] += 1
+                continue
+            admission = admission_of(self.cfg.name, looked, cut, end, cached)
+            choice = Admit(
+                admission.request, admission.hit, looked.external, hit=self._hit(looked, cut)
+            )
+            yield self.question(
+                event=Schedule(self.cfg.name, (choice,)), effects=Effects(admissions=(admission,))
+            )
+
+    def _hit(self, looked: Looked, cut: int) -> Lists:
+        """The blocks of a hit after the first `cut` tokens, null where the request took one."""
+        taken = self.seen.event.taken.get(looked.watched.live.request_id, ())
+        return tuple(
+            tuple(
+                NULL if block.block_id in taken else block.block_id
+                for block in table[cut // size : -(-looked.hit // size)]
+            )
+            for table, size in zip(looked.watched.tables, self.slices.sizes, strict=True)
+        )
+
+
+def looks_up(cfg: Any, looked: Looked) -> bool:
+    """Whether an admission looks up the cache."""
+    return cfg.prefix_caching and not getattr(
+        looked.watched.live, "skip_reading_prefix_cache", False
+    )
+
+
+def admission_of(
+    engine: str, looked: Looked, cut: int, end: int, cached: Cached, served: Any = ()
+) -> Admission:
+    """An admission without the first `cut` tokens."""
+    watched = looked.watched
+    return Admission(
+        engine,
+        watched.live.request_id,
+        watched.tokens.text(cut, end),
+        "local",
+        looked.hit - cut,
+        looked.external,
+        cached,
+        served,
+    )
+
+
+class LookUp:
+    """What a request finds in the cache at its admission.
+
+    Tokens at the beginning that are cached in each group of full attention, in the blocks that the
+    request got, and that no window of a longer hit has, are left out, and so are tokens behind the
+    first that such a group lacks."""
+
+    def __init__(self, seen: Any, looked: Looked) -> None:
+        self.cfg = seen.cfg
+        self.had: dict[Any, int | None] = seen.event.had(looked.since)
+        self.map = seen.slices.pool.cached_block_hash_to_block
+        self.unit = seen.slices.unit
+        self.looked = looked
+        self.known = looked.watched.live.num_tokens
+        self.whole = {
+            size: adapt.hashes_for(looked.watched.live.block_hashes, self.cfg.hash_block_size, size)
+            for size in {self.cfg.hash_block_size, *(g.block_size for g in self.cfg.groups)}
+        }
+
+    def result(self) -> tuple[int, int, Cached]:
+        """Where the part begins and ends, in tokens, and its cache."""
+        cut, end = self._bounds()
+        found: list[tuple[tuple[int, str], tuple[int, ...]]] = []
+        tokens, ahead = self.looked.watched.tokens, self.cfg.hash_lookahead_tokens
+        for index, group in enumerate(self.cfg.groups):
+            inside = self.cfg.hash_block_size if self.cfg.partial_block_hits else group.block_size
+            for size in {group.block_size, inside}:
+                for place in range(cut // size, min(end // size, len(self.whole[size]))):
+                    block = self._block(index, size, place)
+                    if block is not None:
+                        prefix = tokens.text(cut, (place + 1) * size + ahead)
+                        found.append(((index, prefix), (block,)))
+        return cut, end, tuple(found)
+
+    def _bounds(self) -> tuple[int, int]:
+        if self.cfg.partial_block_hits:
+            return 0, self.known
+        windows = max(group.window for group in self.cfg.groups)
+        cut, end = max(self.looked.hit - windows, 0), self.known
+        for index, group in enumerate(self.cfg.groups):
+            if group.kind == "full":
+                size = group.block_size
+                lacks = next(self._lacking(index, size), self.known // size)
+                cut = min(cut, lacks * size, self._other(index, size) * size)
+                end = min(end, ((lacks + 1) * size // self.unit + 2) * self.unit)
+        return cut // self.unit * self.unit, end
+
+    def _other(self, index: int, size: int) -> int:
+        """The first place of the hit where the request does not have the block that is cached, and
+        took none: the number of its places if there is none."""
+        table, hit = self.looked.watched.tables[index], self.looked.hit // size
+        for place, block in enumerate(table[:hit]):
+            if block.block_id != self._block(index, size, place) and not block.is_null:
+                return place
+        return hit
+
+    def _lacking(self, index: int, size: int) -> Iterator[int]:
+        """The places of blocks that are not cached."""
+        for place in range(len(self.whole[size])):
+            if self._block(index, size, place) is None:
+                yield place
+
+    def _block(self, index: int, size: int, place: int) -> int | None:
+        """The block that was cached at a place, None where there was none."""
+        key = make_block_hash_with_group_id(self.whole[size][place], index)
+        if key in self.had:
+            return self.had[key]
+        block = self.map.get_one_block(key)
+        return None if block is None else int(block.block_id)

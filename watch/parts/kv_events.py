@@ -1,0 +1,178 @@
+"""The KV events of an engine: what a listener believes to be cached."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, maybe_convert_block_hash
+
+from kvproof.live import adapt
+from kvproof.model.ghost_state import Ghost
+from kvproof.model.kv_events import Keys, Stored
+from kvproof.model.needs import Need
+from kvproof.model.state import Engine
+from kvproof.model.step import Effects
+from kvproof.watch.parts.part import Part, Question
+from kvproof.watch.shown import Views
+from kvproof.watch.slices import Watched
+
+UNSEEN = "KV events about blocks that were not seen cached"
+OTHER = "\uffff"
+"""A token that is not the request's."""
+
+Name = tuple[int, Any]
+"""A cache group, and a hash as events have it."""
+
+
+def name_of(key: Any) -> Name:
+    """The name that events have for a key of the hash map."""
+    return get_group_id(key), maybe_convert_block_hash(get_block_hash(key))
+
+
+class Listening(Part):
+    """A part that reads the events that are taken from the pool. Those of other memory, where a
+    connector stores blocks, are left out."""
+
+    def hidden(self) -> Mapping[Need, str]:
+        """Most engines report nothing."""
+        reports = getattr(self.scheduler, "enable_kv_cache_events", False)
+        return {} if reports else dict.fromkeys(self.view.shows, "it reports no KV events")
+
+    def reports(self) -> Iterator[Any]:
+        """The events that were taken, in order."""
+        for event in self.seen.event.reports or ():
+            if getattr(event, "medium", None) in (None, "GPU"):
+                yield event
+
+
+class Mirror(Listening):
+    """The keys that have changed since events were taken last, and what a listener believes."""
+
+    view = Views.MIRROR.value
+
+    def __init__(self, seen: Any) -> None:
+        super().__init__(seen)
+        self.keys: dict[Name, Any] = {}
+        self.believed: set[Name] = set()
+        for block in self.slices.mapped:
+            self.believed.update(map(name_of, self.slices.mapped.of(block)))
+
+    def questions(self) -> Iterator[Question]:
+        """Each time that events are taken: then none is left in the pool."""
+        self.keys.update((name_of(key), key) for key, _ in self.seen.event.keys)
+        if self.seen.event.reports is None:
+            return
+        for report in self.reports():
+            if isinstance(report, AllBlocksCleared):
+                self.believed.clear()
+            elif isinstance(report, BlockStored):
+                self.believed.update((report.group_idx, each) for each in report.block_hashes)
+            elif isinstance(report, BlockRemoved):
+                self.believed.difference_update(
+                    (report.group_idx, each) for each in report.block_hashes
+                )
+        known = self.slices.pool.cached_block_hash_to_block
+        cached = {name for name, key in self.keys.items() if known.get_one_block(key) is not None}
+        if self.keys:
+            engine = Engine(
+                self.cfg.name,
+                (),
+                (),
+                cached=tuple((each, (1,)) for each in _keys(cached)),
+                reports=(),
+                ghost=Ghost(mirror=_keys(self.believed.intersection(self.keys))),
+            )
+            yield self.question(engine)
+        self.believed.difference_update(self.keys)  # what is wrong is reported once
+        self.believed |= cached
+        self.keys.clear()
+
+
+def _keys(names: Iterable[Name]) -> Keys:
+    return tuple(sorted((group, _words(value)) for group, value in names))
+
+
+def _words(value: Any) -> str:
+    return value.hex()[:12] if isinstance(value, bytes) else f"{value:x}"
+
+
+class Carried(Listening):
+    """Each event of stored blocks, with the tokens of the request that has cached them, from its
+    parent on."""
+
+    view = Views.CARRIED.value
+
+    def __init__(self, seen: Any) -> None:
+        super().__init__(seen)
+        self.fresh: dict[Name, tuple[Watched, int]] = {}
+        self.believed: defaultdict[Any, set[int]] = defaultdict(set)
+
+    def questions(self) -> Iterator[Question]:
+        """One event after the other."""
+        self._learn()
+        for report in self.reports():
+            if isinstance(report, AllBlocksCleared):
+                self.believed.clear()
+            elif isinstance(report, BlockRemoved):
+                for value in report.block_hashes:
+                    self.believed[value].discard(report.group_idx)
+            elif isinstance(report, BlockStored):
+                yield from self._stored(report)
+                for value in report.block_hashes:
+                    self.believed[value].add(report.group_idx)
+        if self.seen.event.reports is not None:
+            self.fresh.clear()
+
+    def _learn(self) -> None:
+        """Note whose tokens the keys name that were put into the hash map."""
+        for (key, _), named in self.seen.named.items():
+            self.fresh[name_of(key)] = named.watched, named.end
+
+    def _stored(self, report: Any) -> Iterator[Question]:
+        group = report.group_idx
+        found = [self.fresh.get((group, value)) for value in report.block_hashes]
+        known = [each for each in found if each is not None]
+        if len(known) != len(found) or len({id(watched) for watched, _ in known}) > 1:
+            self.seen.unjudged[UNSEEN] += 1
+            return
+        if not known:
+            return
+        watched, ahead = known[0][0], self.cfg.hash_lookahead_tokens
+        begin = self._end_of(report.parent_block_hash, watched, group)
+        cut = max(begin - 1, 0) // self.slices.unit * self.slices.unit
+        parent = watched.tokens.text(cut, begin + ahead) if begin else ""
+        after = adapt.lookahead(report)
+        stored = Stored(
+            group,
+            parent,
+            _chars(watched, cut, begin, report.token_ids),
+            tuple(watched.tokens.text(cut, end) for _, end in known),
+            tuple(
+                _chars(watched, cut, end - ahead, ids)
+                for (_, end), ids in zip(known, after, strict=False)
+            ),
+        )
+        groups = self.believed.get(report.parent_block_hash, ()) if begin else ()
+        mirror = tuple((each, parent) for each in sorted(groups))
+        before = Engine(self.cfg.name, (), (), ghost=Ghost(mirror=mirror))
+        yield self.question(before=before, effects=Effects(reports=(stored,)))
+
+    def _end_of(self, value: Any, watched: Watched, group: int) -> int:
+        """The number of tokens that a hash of a request stands for; 0 where there is none."""
+        unit = self.cfg.hash_block_size
+        for size in (self.cfg.groups[group].block_size, unit) if value is not None else ():
+            whole = adapt.hashes_for(watched.live.block_hashes, unit, size)
+            for place in range(len(whole)):
+                if maybe_convert_block_hash(whole[place]) == value:
+                    return (place + 1) * size
+        return 0
+
+
+def _chars(watched: Watched, cut: int, begin: int, ids: Sequence[int]) -> str:
+    """Token ids as characters: those of the request where they are its tokens."""
+    text, own = watched.tokens.text(cut, begin + len(ids)), watched.live.all_token_ids
+    return "".join(
+        str(text)[at - cut] if at < len(own) and own[at] == token else OTHER
+        for at, token in enumerate(ids, begin)
+    )

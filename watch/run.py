@@ -1,0 +1,221 @@
+"""A run: the process that was started with `KVPROOF`, and the processes that it starts, such as
+engine cores. What each has judged is kept in a file as it goes, for a process may be killed at any
+time. The first one, the parent of all, prints what they have found.
+
+The files are in a folder of their own in that of the records. It is gone when all of it is printed.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from multiprocessing.util import Finalize
+from pathlib import Path
+
+import msgspec
+
+from kvproof.model.errors import UsageError
+from kvproof.model.files.decoding import decoded_json
+from kvproof.model.files.folders import folder_errors
+from kvproof.model.files.reading import read_bytes
+from kvproof.model.files.writing import keep
+from kvproof.watch import folder
+from kvproof.watch.summary import Plain
+
+VARIABLE = "KVPROOF_RUN"
+"""The folder of the run, for the processes that its parent starts. Nobody has to set it."""
+
+SAVE_S = 1.0
+"""Between two savings, in seconds, while the engine works."""
+
+DIGITS = 20
+"""Of the number of steps, which is the first line of a file and is written after each step."""
+
+GONE_S = 2.0
+"""So long the parent waits for a process that was just killed."""
+
+TOLD = "told"
+"""The name of the file that says that the parent has printed all."""
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process has judged, as it was saved last. `ended` means that it ended by itself."""
+
+    pid: int
+    name: str
+    ended: bool
+    numbers: Plain
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a run: what it has saved, the number of steps that it has judged, and whether it
+    still runs."""
+
+    saved: Saved
+    steps: int
+    runs: bool
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it may judge more."""
+        return self.runs and not self.saved.ended
+
+    @property
+    def numbers(self) -> Plain:
+        """The numbers, with all steps."""
+        watched = {**self.saved.numbers.get("watched", {}), "steps": self.steps}
+        return {**self.saved.numbers, "watched": watched}
+
+    @property
+    def lost(self) -> str:
+        """What is not known of this process, in a sentence. Empty if it has saved all: `vllm serve`
+        kills an idle engine core at its end."""
+        step = self.saved.numbers.get("watched", {}).get("steps", 0)
+        if self.saved.ended or (not self.runs and step == self.steps):
+            return ""
+        who = f"{self.saved.name} pid {self.saved.pid}"
+        if self.runs:
+            return f"{who} still runs, and is reported as it is at step {self.steps:,}"
+        return (
+            f"{who} was killed, or died; its last saved count is of step {step:,}, "
+            f"and what was counted in {self.steps - step:,} more is lost"
+        )
+
+
+class Run:
+    """The run of this process. `parent` says whether it is the first process of it, and `broken`
+    why nothing can be kept on disk."""
+
+    def __init__(self, *, forked: bool = False) -> None:
+        self.pid = os.getpid()
+        inherited = os.environ.get(VARIABLE)
+        started = multiprocessing.parent_process() is not None or forked
+        self.parent = inherited is None or not started
+        self.broken = ""
+        self._file: int | None = None
+        self._saved_s = 0.0
+        if self.parent:
+            self.folder = _new(self.pid)
+            try:
+                with folder_errors(self.folder):
+                    self.folder.mkdir(parents=True)
+            except UsageError as error:
+                self.broken = str(error)
+            os.environ[VARIABLE] = "" if self.broken else str(self.folder)
+        else:
+            self.folder = Path(inherited or "")
+            self.broken = "" if inherited else "its parent could not make a folder"
+
+    # What this process does.
+
+    def step(self, steps: int) -> None:
+        """So many steps were judged."""
+        if self._file is not None:
+            os.pwrite(self._file, _line(steps), 0)
+
+    def is_due(self, *, idle: bool) -> bool:
+        """Whether it is time to save: while the engine works, and always when it has become idle,
+        for often nothing comes for a long time."""
+        return not self.broken and (idle or time.monotonic() - self._saved_s > SAVE_S)
+
+    def save(self, numbers: Plain, *, ended: bool = False) -> None:
+        """Save what was judged so far. Raises UsageError where that is not possible, once."""
+        if self.broken:
+            return
+        name = multiprocessing.current_process().name
+        saved = Saved(pid=self.pid, name=name, ended=ended, numbers=numbers)
+        data = _line(numbers["watched"].get("steps", 0)) + msgspec.json.encode(saved)
+        try:
+            file = keep(self.folder / f"pid{self.pid}.json", data)
+        except UsageError as error:
+            self.broken = str(error)
+            raise
+        finally:
+            self._close()
+        self._file, self._saved_s = file, time.monotonic()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether this process prints what it has judged: it is the parent, or the parent has
+        printed already, or cannot print any more, or gets nothing."""
+        if self.parent or self.broken or (self.folder / TOLD).exists():
+            return True
+        return not _runs(int(self.folder.name.split("-")[1]))
+
+    # What the parent does.
+
+    def others(self) -> list[Part]:
+        """The other processes that have judged something. One that was just killed may need a
+        moment to be gone."""
+        until = time.monotonic() + GONE_S
+        found = self._others()
+        while any(part.at_work for part in found) and time.monotonic() < until:
+            time.sleep(0.02)
+            found = self._others()
+        return found
+
+    def _others(self) -> list[Part]:
+        return [part for part in parts(self.folder) if part.saved.pid != self.pid]
+
+    def told(self) -> None:
+        """All is printed. What still runs prints the rest by itself."""
+        self._close()
+        with contextlib.suppress(OSError):
+            (self.folder / TOLD).touch()
+        if not any(part.at_work for part in self._others()):
+            shutil.rmtree(self.folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                self.folder.parent.rmdir()  # where it has no record
+
+
+def parts(run: Path) -> Iterator[Part]:
+    """The processes of the run with this folder."""
+    for path in sorted(run.glob("pid*.json")):
+        try:
+            steps, _, data = read_bytes(path, "file").partition(b"\n")
+            saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
+        except UsageError:  # it was removed just now
+            continue
+        yield Part(saved=saved, steps=int(steps), runs=_runs(saved.pid))
+
+
+def runs() -> Iterator[Path]:
+    """The folders of runs that are there: they still go on, or their parent was killed."""
+    yield from sorted(folder.records().glob("run-*-*"))
+
+
+def _new(pid: int) -> Path:
+    return (folder.records() / f"run-{pid}-{time.time_ns() // 1000}").absolute()
+
+
+def _line(steps: int) -> bytes:
+    return b"%0*d\n" % (DIGITS, steps)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs."""
+    multiprocessing.active_children()  # those that have ended are gone after this
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def at_end(work: Callable[[], None], owner: object, *, last: bool) -> None:
+    """Do something when this process ends: as early as possible, or as the `last`, after all that
+    it has started has ended. `owner` lives as long."""
+    if multiprocessing.parent_process() is None:
+        weakref.finalize(owner, work)  # what vLLM has made later is finalized before
+    else:  # a forked process ends without that
+        Finalize(None, work, exitpriority=-1 if last else 100)

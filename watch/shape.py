@@ -1,0 +1,111 @@
+"""The configuration of a running scheduler, in the terms of the invariants.
+
+What kvproof may drive has limits, and so have the clusters of files: those of a running engine are
+not its business. So the options are set after the limits were checked."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import force_setattr
+
+from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.needs import Need
+from kvproof.watch.groups import Unknown, group, held_differently
+
+
+class Running(Cluster, frozen=True, dict=True):
+    """The cluster of a watched engine. Its jobs are the requests that the scheduler has."""
+
+    def job(self, name: str) -> Job:
+        """The job of a request: its priority, and whether it is a session."""
+        live = vars(self)["scheduler"].requests.get(name)
+        job = Job("request", ".")
+        force_setattr(job, "name", name)
+        force_setattr(job, "priority", getattr(live, "priority", 0))
+        force_setattr(job, "parts", (".",) if getattr(live, "resumable", False) else ())
+        return job
+
+
+class Shape(NamedTuple):
+    """The cluster of one watched engine, and the manager of each cache group. `steps_most` is the
+    most steps that may be in flight. `hidden` has the facts that this engine does not show, with
+    the reason."""
+
+    cluster: Cluster
+    managers: tuple[Any, ...]
+    steps_most: int
+    hidden: Mapping[Need, str]
+
+    @property
+    def engine(self) -> Engine:
+        """The engine's part of it."""
+        return self.cluster.engines[0]
+
+
+def shape(scheduler: Any, name: str) -> Shape:
+    """The shape of a scheduler. Raises Unknown."""
+    manager = scheduler.kv_cache_manager
+    managers = tuple(manager.coordinator.single_type_managers)
+    groups = scheduler.kv_cache_config.kv_cache_groups
+    if len(managers) != len(groups):
+        raise Unknown(f"it has {len(groups)} cache groups and {len(managers)} managers")
+    config = scheduler.vllm_config
+    engine = Engine(name, (Group("full", 1),))
+    options = {
+        "groups": tuple(map(group, groups, managers)),
+        "num_blocks": len(manager.block_pool.blocks),
+        "chunk_tokens": scheduler.max_num_scheduled_tokens,
+        "prefix_caching": bool(manager.enable_caching),
+        "retention": _retention(scheduler),
+        "store": scheduler.connector is not None,
+        "policy": config.scheduler_config.policy,
+        "max_requests": scheduler.max_num_running_reqs,
+        "steps_in_flight": 2 if _steps_most(scheduler) > 1 else 1,
+        "drafts": scheduler.num_spec_tokens,
+        "match_unit": _match_unit(scheduler, managers),
+        "hash_lookahead_tokens": getattr(config, "num_hash_lookahead_tokens", 0),
+        "long_prefill_tokens": config.scheduler_config.long_prefill_token_threshold,
+        "watermark_blocks": getattr(manager, "watermark_blocks", 0),
+    }
+    recomputes = getattr(scheduler, "recompute_kv_load_failures", True)
+    cluster = Running(name, (engine,))
+    failing = {"failures": 1, "load_failure": "recompute" if recomputes else "fail"}
+    for one, values in ((engine, options), (cluster, failing)):
+        for field, value in values.items():
+            force_setattr(one, field, value)
+        vars(one).clear()  # what was computed of the options before
+    vars(cluster)["scheduler"] = scheduler
+    # a driver chooses it otherwise for groups of sizes of which none divides the others
+    hashed = getattr(scheduler, "hash_block_size", None) or engine.hash_block_size
+    vars(engine)["hash_block_size"] = hashed
+    _check_hits(engine, manager.coordinator)
+    return Shape(cluster, managers, _steps_most(scheduler), held_differently(groups))
+
+
+def _steps_most(scheduler: Any) -> int:
+    """How many steps may be dispatched before the output of the first has arrived. The kind of
+    scheduler counts too: a test may build one that its config would not choose."""
+    config = scheduler.vllm_config
+    kinds = {each.__name__ for each in type(scheduler).__mro__}
+    overlaps = config.scheduler_config.async_scheduling or "AsyncScheduler" in kinds
+    return max(int(getattr(config, "max_concurrent_batches", 1)), 2 if overlaps else 1)
+
+
+def _retention(scheduler: Any) -> int | None:
+    """The retention interval, in tokens."""
+    name = "prefix_cache_retention_interval"
+    resolved = getattr(scheduler.kv_cache_config, name, None)
+    return getattr(scheduler.kv_cache_manager.coordinator, "retention_interval", resolved)
+
+
+def _match_unit(scheduler: Any, managers: tuple[Any, ...]) -> int:
+    """Tokens between two hashes, if they are nearer than all block sizes."""
+    unit = getattr(scheduler, "hash_block_size", None) or 0
+    return unit if unit and unit < min(each.block_size for each in managers) else 0
+
+
+def _check_hits(engine: Engine, coordinator: Any) -> None:
+    """Raise Unknown where hits end at other places than the invariants expect."""
+    inside = bool(getattr(coordinator, "enable_partial_hash_hits", False))
+    if engine.prefix_caching and inside != engine.partial_block_hits:
+        raise Unknown(f"its prefix hits {'end' if inside else 'do not end'} inside a block")

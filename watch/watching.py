@@ -1,0 +1,288 @@
+"""All watched schedulers of this process, and what was found of them."""
+
+import functools
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakSet
+
+from kvproof.invariants.registry import severity_of
+from kvproof.model.errors import UsageError
+from kvproof.model.finding import Finding
+from kvproof.model.severity import FAIL_ON
+from kvproof.watch.dumps import Dumps
+from kvproof.watch.fits import gap
+from kvproof.watch.groups import Unknown
+from kvproof.watch.history import History
+from kvproof.watch.hooks import MISTAKES
+from kvproof.watch.judge import Judge, Violation
+from kvproof.watch.observer import Observer
+from kvproof.watch.record import last_words
+from kvproof.watch.run import Run, at_end
+from kvproof.watch.shown import NOT_JUDGED
+from kvproof.watch.summary import Summary
+
+SHOWN_MAX = 3
+"""How often a finding of one check is printed; the rest is counted."""
+
+SHOWN = 8
+"""The number of events that are shown with a finding."""
+
+
+class Watching:
+    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`, that
+    are as grave as `FAIL_ON` or graver: what costs a user less is counted and printed, and stops
+    no server and no test.
+    `tested` means that they are those of a test suite."""
+
+    KEPT = 1000
+
+    def __init__(self, mode: str, say: Callable[[str], None]) -> None:
+        self.mode = mode
+        self.say = say
+        self.dumps = Dumps(say)
+        self.judges: list[Judge] = []
+        self.observers: WeakSet[Observer] = WeakSet()
+        self.counts: Counter[str] = Counter()
+        self.found: list[tuple[str, str]] = []
+        self.unknown: Counter[str] = Counter()
+        self.gaps: dict[type, str] = {}
+        self._process = os.getpid()
+        self._asked = False
+        self.run: Run | None = None
+        self.steps = 0
+        self._said: set[str] = set()
+        self.tested = False
+        self.observer = Observer
+
+    def watch_bytes(self) -> None:
+        """Judge the bytes of blocks, too."""
+        from kvproof.watch.bytes.observer import ByteObserver
+
+        self.observer = ByteObserver
+
+    def install(self) -> None:
+        """Watch each scheduler that is built from now on."""
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.engine.core import EngineCore
+
+        built, shuts_down = Scheduler.__init__, EngineCore.shutdown
+        watching = self
+
+        @functools.wraps(built)
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            built(self, *args, **kwargs)
+            try:
+                watching.attach(self)
+            except MISTAKES as error:
+                watching.does_not_fit(error)
+
+        @functools.wraps(shuts_down)
+        def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+            watching.last_word()  # it may take longer than the waiting process allows
+            return shuts_down(self, *args, **kwargs)
+
+        Scheduler.__init__, EngineCore.shutdown = init, shutdown
+        self.dumps.listen()
+        self._joins()
+
+    def _joins(self, *, forked: bool = False) -> None:
+        """This process belongs to a run."""
+        self.run = Run(forked=forked)
+        if self.run.broken and self.run.parent:
+            self.say(f"what is judged cannot be kept: {self.run.broken}")
+        at_end(self._end, self, last=self.run.parent)
+
+    def _is_forked(self) -> None:
+        """This is another process than the one that was switched on. What that one has judged, that
+        one prints."""
+        self._process, self._asked = os.getpid(), False
+        self.judges, self.found = [], []
+        self.observers, self.dumps = WeakSet(), Dumps(self.say)
+        self.counts, self.unknown = Counter(), Counter()
+        if self.run is not None:
+            self._joins(forked=True)
+
+    def attach(self, scheduler: Any) -> None:
+        """Watch a scheduler. What cannot be watched runs as without kvproof."""
+        if self._process != os.getpid():
+            self._is_forked()
+        judge = Judge(self.report, self.say, self._judged)
+        try:
+            self._check(scheduler, type(scheduler))
+            observer = self.observer(scheduler, judge, tested=self.tested)
+        except Unknown as unknown:
+            self._not_watched(str(unknown))
+        else:
+            self.judges.append(judge)
+            self.observers.add(observer)
+            self.dumps.add(observer.noted, judge)
+            if self.run is not None and not self.tested:
+                self.say(self._begins(judge))
+        self._save()
+
+    def _begins(self, judge: Judge) -> str:
+        """The line that says that an engine is watched, and what is not judged on it."""
+        reasons: dict[str, list[str]] = {}
+        for name, why in judge.skipped.items():
+            reasons.setdefault(why, []).append(name)
+        left_out = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
+        left_out.append(f"and {len(NOT_JUDGED)} that no watcher judges")
+        who = f"engine {len(self.judges)} of {multiprocessing.current_process().name}"
+        return (
+            f"watching {who}, pid {os.getpid()}, {self.mode}. "
+            f"Not judged on it: {'; '.join(left_out)}"
+        )
+
+    def _judged(self, is_step: bool, idle: bool) -> None:
+        """An event of an engine was judged. Between the beginning of a step and its end nothing is
+        saved: all of a step is counted then, or nothing."""
+        if self.run is None:
+            return
+        if is_step:
+            self.steps += 1
+            self.run.step(self.steps)
+        elif self.run.is_due(idle=idle):
+            self._save()
+
+    def _save(self, *, ended: bool = False) -> None:
+        """Keep what was judged so far."""
+        if self.run is None:
+            return
+        own = self._own()
+        self.steps = own.watched["steps"]
+        try:
+            self.run.save(own.plain(), ended=ended)
+        except UsageError as error:
+            self.say(f"what is judged is not kept on disk any more: {error}")
+
+    def does_not_fit(self, error: BaseException) -> None:
+        """A mistake of kvproof, where it should watch a scheduler."""
+        self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
+
+    def _end(self) -> None:
+        """The process ends. The summary is printed by the parent of the run, where nobody has asked
+        for it."""
+        if self._process != os.getpid() or self.run is None:
+            return
+        if not (self.run.parent or self.judges or self.unknown):  # such as a worker
+            return
+        asked, told = self._asked, self.dumps.lines()
+        self.last_word()
+        try:
+            if asked:
+                for line in self.dumps.lines():
+                    if line not in told:
+                        self.say(line)
+            elif self.run.tells:
+                for line in self.summary():
+                    self.say(line)
+            if self.run.parent:
+                self.run.told()
+        except MISTAKES as error:
+            self._failed(error)
+
+    def last_word(self) -> None:
+        """Keep all that is known of this process: it ends."""
+        try:
+            self.dumps.at_exit()
+            self._save(ended=True)
+        except MISTAKES as error:
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        why = f"{type(error).__name__}: {error}"
+        self.say(f"UNKNOWN: kvproof made a mistake at the end ({why})")
+
+    def _check(self, scheduler: Any, kind: type) -> None:
+        """Raise Unknown where this vLLM lacks something that is needed to watch it."""
+        if kind not in self.gaps:
+            self.gaps[kind] = gap(scheduler)
+        if self.gaps[kind]:
+            raise Unknown(self.gaps[kind])
+
+    def _not_watched(self, why: str) -> None:
+        if not self.unknown[why]:
+            self.say(f"an engine is not watched: {why}")
+        self.unknown[why] += 1
+
+    def audit(self) -> None:
+        """Judge all requests and all blocks of each engine now, also those that no event touches.
+        To be called between the steps, by the thread that runs them."""
+        for observer in list(self.observers):
+            observer.audit()
+
+    def report(self, finding: Finding, history: History) -> None:
+        """A check does not hold."""
+        self.counts[finding.invariant] += 1
+        kept = self.dumps.violation(finding, history)
+        said = f"{words(finding)}; {kept}"
+        text = "\n".join((said, *(f"    {line}" for line in _last_words(history))))
+        severity = severity_of(finding)
+        grave = severity is None or severity <= FAIL_ON
+        if grave and len(self.found) < self.KEPT:
+            self.found.append((finding.invariant, text))
+        times = self.counts[finding.invariant]
+        if times == 1:
+            self._save()
+        shown_max = 1 if self.mode == "record" else SHOWN_MAX
+        if not self.tested and times <= shown_max and said not in self._said:
+            self._said.add(said)
+            self.say(said if self.mode == "record" else text)
+        if grave and self.mode == "raise":
+            raise Violation(said)
+
+    def take(self) -> list[tuple[str, str]]:
+        """The findings since the last call: the invariant of each, and the report."""
+        taken, self.found = self.found, []
+        return taken
+
+    def gathered(self) -> Summary:
+        """What was judged and found on all engines, also on those of the processes that this one
+        has started."""
+        self._asked = True
+        found = self._own()
+        for part in self.run.others() if self.run is not None and self.run.parent else ():
+            found.add(part.numbers)
+            found.lost.update([part.lost] if part.lost else ())
+        return found
+
+    def _own(self) -> Summary:
+        """What was judged and found on the engines of this process."""
+        found = Summary()
+        found.watched.update(
+            engines=len(self.judges), steps=sum(judge.steps for judge in self.judges)
+        )
+        found.records.update(self.dumps.lines())
+        found.found.update(self.counts)
+        found.not_watched.update(self.unknown)
+        for judge in self.judges:
+            found.asked.update(judge.asked)
+            found.unjudged.update(judge.unjudged)
+            found.trusted.update(judge.trusted)
+            found.by_hand.update([judge.by_hand] if judge.by_hand else ())
+            found.mistakes.update(judge.why_off)
+            found.no_bytes.update([judge.no_bytes] if judge.no_bytes else ())
+            found.skipped.update(f"{name}, because {why}" for name, why in judge.skipped.items())
+        return found
+
+    def summary(self) -> Iterator[str]:
+        """What was judged, what was found, and what was not judged and why."""
+        yield from self.gathered().lines()
+
+
+def _last_words(history: History) -> tuple[str, ...]:
+    """The last events. A mistake here hides no finding."""
+    try:
+        return tuple(last_words(history, SHOWN))
+    except MISTAKES as error:
+        return (f"no events: kvproof made a mistake ({type(error).__name__}: {error})",)
+
+
+def words(finding: Finding) -> str:
+    """A finding in a line."""
+    severity = severity_of(finding)
+    grave = f" ({severity.words})" if severity is not None else ""
+    return f"VIOLATED {finding.invariant}{grave}: {finding.sentence}"

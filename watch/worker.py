@@ -1,0 +1,128 @@
+"""What the worker of a watched engine reads and writes, as the scheduler's outputs say it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kvproof.live import adapt
+from kvproof.model.step import Read
+from kvproof.watch.contents import Contents
+from kvproof.watch.slices import Slices, Watched
+
+Tables = Sequence[Sequence[int]]
+"""Block ids, by group."""
+
+
+class Begun(NamedTuple):
+    """A request for which the worker gets whole block tables in a step: a new one, one whose load
+    is over, or one that was preempted. `computed` is the number of its tokens that are computed
+    before the step, and `reads` what it reads of them and does not find."""
+
+    watched: Watched
+    tables: Tables
+    computed: int
+    reads: list[Read]
+
+
+class Worker:
+    """Notes in `contents` what blocks hold. A request is written up when its blocks change or are
+    cached: before, nobody else can read what it writes."""
+
+    def __init__(self, slices: Slices, contents: Contents) -> None:
+        self.slices = slices
+        self.cfg = slices.cfg
+        self.contents = contents
+        self.states = not self.cfg.drafts and not all(g.attention for g in self.cfg.groups)
+
+    def execute(
+        self,
+        output: Any,
+        admitted: Iterable[Watched],
+        touched: Iterable[Watched],
+        requests: Mapping[str, Watched],
+    ) -> list[Begun]:
+        """One step. Returns the requests that begin in it. Copies and loads come first; a state is
+        read before the step writes, attention after it."""
+        for source, target in adapt.block_copies(output, self.cfg.partial_block_hits):
+            self.contents.copy(source, target)
+        scheduled = output.num_scheduled_tokens
+        for watched in admitted:
+            if watched.external and watched.live.request_id in scheduled:
+                self.load(watched, watched.hit + watched.external)
+        begun, reads = [], self.slices.reads
+        for name, tables in _whole_tables(output):
+            if name in requests:
+                watched = requests[name]
+                computed = watched.live.num_computed_tokens - scheduled[name]
+                found = list(reads(watched, tables, computed, attention=False))
+                begun.append(Begun(watched, tables, computed, found))
+        for watched in touched:
+            name = watched.live.request_id
+            if name in scheduled:
+                if self.states:
+                    self._passed(watched, watched.live.num_computed_tokens - scheduled[name])
+                self.write_up(watched)
+        for each in begun:
+            each.reads.extend(reads(each.watched, each.tables, each.computed, attention=True))
+        return begun
+
+    def load(self, watched: Watched, end: int) -> None:
+        """A connector has filled the blocks that were taken for it, up to `end` tokens. In a group
+        whose own hit is shorter than that of the request, some of them lie before the hit."""
+        for index, ids in enumerate(watched.loads):
+            columns = (c for c, b in enumerate(watched.tables[index]) if b.block_id in ids)
+            first = next(columns, None)
+            if self.cfg.groups[index].attention and first is not None:
+                start = first * self.cfg.groups[index].block_size
+                self._fill(watched, index, start, min(watched.hit, end))
+        self._write(watched, watched.hit, end)
+
+    def write_up(self, watched: Watched) -> None:
+        """Note what a request has written since the last time."""
+        end = watched.live.num_computed_tokens
+        if end < watched.written:  # drafts were rejected, or a load has failed
+            for group, table in zip(self.cfg.groups, watched.tables, strict=True):
+                for block in table[end // group.block_size :] if group.attention else ():
+                    self.contents.undo(block.block_id, end)
+            watched.written = end
+        elif end > watched.written:
+            self._write(watched, watched.written, end)
+
+    def _passed(self, watched: Watched, begin: int) -> None:
+        """Note the state from which a step goes on. The steps before it took no block, so they are
+        not noted: the last of them has left its state in the block of its last token."""
+        if begin > watched.written:
+            self._write(watched, watched.written, begin)
+
+    def _write(self, watched: Watched, start: int, end: int) -> None:
+        """Note the tokens from `start` on. The KV of a token that is not known yet is noted when it
+        is known: nobody can read it before."""
+        contents, tokens = self.contents, watched.tokens
+        known = watched.written = min(end, len(tokens))
+        for index, group in enumerate(self.cfg.groups):
+            size, table = group.block_size, watched.tables[index]
+            if not group.attention:
+                column = (end - 1) // size
+                if column < len(table) and not self.cfg.drafts:
+                    contents.state(table[column].block_id, index, tokens, end)
+                continue
+            self._fill(watched, index, start, known)
+
+    def _fill(self, watched: Watched, index: int, start: int, end: int) -> None:
+        """Note the KV of the tokens from `start` to `end` of an attention group."""
+        size, table = self.cfg.groups[index].block_size, watched.tables[index]
+        for column in range(start // size, min(-(-end // size), len(table))):
+            block, first = table[column], column * size
+            if not block.is_null:
+                last = min(end, first + size)
+                self.contents.write(block.block_id, index, watched.tokens, max(start, first), last)
+
+
+def _whole_tables(output: Any) -> Iterator[tuple[str, Tables]]:
+    """The requests for which the worker gets whole block tables, which are in the output."""
+    for new in output.scheduled_new_reqs:
+        yield new.req_id, new.block_ids
+    cached = output.scheduled_cached_reqs
+    if cached.resumed_req_ids:
+        for name, tables in zip(cached.req_ids, cached.new_block_ids, strict=True):
+            if name in cached.resumed_req_ids:
+                yield name, tables
