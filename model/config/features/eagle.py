@@ -40,7 +40,8 @@ FEATURE = Feature(
             of=Engine,
             beside=("pd", "mamba"),
             because="where vLLM looks up hits with the token that P truncates, which kvproof does "
-            "not cover yet",
+            "not model",
+            live=True,
         ),
     ),
     limits=(
