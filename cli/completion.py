@@ -86,12 +86,12 @@ def _names() -> dict[str, list[str]]:
     from kvproof.cli.release_surveys import SURVEYED
     from kvproof.invariants.registry import CHECKS
     from kvproof.model.faults.registry import FAULTS
-    from kvproof.model.presets import CLUSTERS
+    from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
     from kvproof.model.severity import Severity
     from kvproof.proofs.prove import everything
 
     return {
-        "config": sorted(CLUSTERS),
+        "config": sorted([*CLUSTERS, *LIVE_CLUSTERS]),
         "fault": sorted(FAULTS),
         "invariant": sorted(CHECKS),
         "obligation": sorted(everything()),

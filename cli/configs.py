@@ -6,11 +6,12 @@ import json
 from kvproof.cli.finish import finish
 from kvproof.model.config import Cluster
 from kvproof.model.config.config_json import without_defaults
-from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.output.lists import ConfigRow, Configs, ShownConfig
 from kvproof.reports.screen import say
 
+LIVE = "on live vLLM only"
 KEY = """
 A group is its kind and the number of tokens in a block; "window 2 (of 3)" has blocks of 2 tokens
 and a window of 3, and "eagle" has layers of a drafter. Use kvproof configs --show NAME for the JSON
@@ -31,16 +32,17 @@ def run(args: argparse.Namespace) -> int:
     """Print the list, or one cluster."""
     if args.show is not None:
         return _show(cluster_named(args.show), args)
-    files = [CLUSTERS.file(name) for name in CLUSTERS]
+    files = [each.file(name) for each in (CLUSTERS, LIVE_CLUSTERS) for name in each]
     rows = tuple(
         ConfigRow(name=f.name, about=f.about, distinct_states=f.distinct_states or 0) for f in files
     )
 
     def text() -> None:
         for row in rows:
-            say(f"{row.name} ({row.distinct_states:,} distinct states)")
+            states = f"{row.distinct_states:,} distinct states" if row.distinct_states else LIVE
+            say(f"{row.name} ({states})")
             say(f"    {row.about}")
-            for line in cluster_lines(CLUSTERS[row.name]):
+            for line in cluster_lines(cluster_named(row.name)):
                 say(f"    {line}")
         say()
         say(" ".join(KEY.split()), hang=1)

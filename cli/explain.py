@@ -20,7 +20,7 @@ from kvproof.live.deviations.traces import FOLDER
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.output.lists import Explained, Explanation
 from kvproof.reports.screen import say
@@ -207,14 +207,15 @@ def _finding(name: str) -> Explanation:
 
 
 def _preset(name: str) -> Explanation:
-    file = CLUSTERS.file(name)
+    file = (CLUSTERS if name in CLUSTERS else LIVE_CLUSTERS).file(name)
+    machine = "explore" if name in CLUSTERS else "sample --machine live"
     states = f"{file.distinct_states:,} distinct states." if file.distinct_states else ""
     return Explanation(
         kind="a preset, a small cluster",
         name=name,
         sentence=file.about,
-        scenario=tuple(filter(None, (*cluster_lines(CLUSTERS[name]), states))),
-        see=(f"kvproof explore --config {name}", f"kvproof configs --show {name}"),
+        scenario=tuple(filter(None, (*cluster_lines(file.cluster), states))),
+        see=(f"kvproof {machine} --config {name}", f"kvproof configs --show {name}"),
     )
 
 
@@ -229,7 +230,7 @@ KINDS: tuple[Kind, ...] = (
     (lambda: SEVERITIES, _bytes),
     (_findings, _finding),
     (lambda: FAULTS, _fault),
-    (lambda: CLUSTERS, _preset),
+    (lambda: [*CLUSTERS, *LIVE_CLUSTERS], _preset),
 )
 """The names of each kind, and what explains one."""
 

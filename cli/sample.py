@@ -141,7 +141,7 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     with planted(*setup.faults), progress("sampling: {} of {} episodes") as show:
         try:
             search = (
-                partial(sample_many, drawn(args.seed))
+                partial(sample_many, drawn(args.seed, live=machine.name == "live"))
                 if setup.wide
                 else partial(sample, setup.cluster)
             )

@@ -19,7 +19,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     for admission in step.effects.admissions:
         engine = cluster.engine(admission.engine)
         keys = {key for key, blocks in admission.cached if blocks}
-        for index, prefix in missing(engine, keys, admission.tokens, admission.hit):
+        tokens = admission.tokens + admission.dropped
+        for index, prefix in missing(engine, keys, tokens, admission.hit):
             if admission.external and engine.groups[index].kind != "full":
                 continue
             yield because(

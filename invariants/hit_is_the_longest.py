@@ -18,10 +18,10 @@ def longest(cluster: Cluster, admission: Admission) -> int:
     inside a block needs a copy of that block, so an engine of this size must have room for the
     copy."""
     cfg = cluster.engine(admission.engine)
-    tokens = admission.tokens
+    tokens = admission.tokens + admission.dropped
     keys = {key for key, blocks in admission.cached if blocks}
-    for hit in range(len(tokens) - 1, 0, -1):
-        if not may_end_at(cfg, hit) or any(missing(cfg, keys, tokens, hit)):
+    for hit in range(len(admission.tokens) - 1, 0, -1):
+        if not may_end_at(cfg, hit, admission.external > 0) or any(missing(cfg, keys, tokens, hit)):
             continue
         if not cfg.partial_block_hits or has_room(cfg, hit, len(tokens)):
             return hit

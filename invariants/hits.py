@@ -14,35 +14,44 @@ from kvproof.model.config import Engine, Group
 from kvproof.model.state import Key
 
 
-def may_end_at(engine: Engine, hit: int) -> bool:
-    """Whether a hit of this length is possible in all groups: a block of each group ends there, or
-    a hash exists there if hits may end inside a block."""
-    if engine.partial_block_hits:
+def may_end_at(engine: Engine, hit: int, loads: bool = False) -> bool:
+    """Whether a hit of this length is owed in all groups: a block of each group ends there, or a
+    hash exists there if hits may end inside a block. A request that `loads` what follows may load
+    the begun block too, so that no block is copied."""
+    if engine.partial_block_hits and not loads:
         return hit % engine.hash_unit == 0
     return all(hit % g.block_size == 0 for g in engine.groups if g.attention or g.aligned)
 
 
-def alike_after_hit(engine: Engine) -> int:
+def alike_after_hit(engine: Engine, ended: bool = False) -> int:
     """Number of tokens after a hit that must match too: one block if a drafter has layers, or the
-    tokens after a block that its hash covers."""
-    return engine.hash_lookahead_tokens or max(
-        (g.block_size for g in engine.groups if g.eagle), default=0
-    )
+    tokens after a block that its hash covers. Where the earlier prompt `ended` and hits may end
+    inside a block, its last prefix with a hash is cached, and the tokens between two hashes are
+    enough."""
+    block = max((g.block_size for g in engine.groups if g.eagle), default=0)
+    if ended and engine.partial_block_hits:
+        block = min(block, engine.hash_unit)
+    return engine.hash_lookahead_tokens or block
 
 
-def longest(engine: Engine, known: int, alike: int) -> int:
-    """The longest possible hit of a request of `known` tokens, of which the first `alike` tokens
-    were computed before. At least one token is left to compute."""
-    top = min(known - 1, alike - alike_after_hit(engine))
-    return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit)), 0)
+def longest(engine: Engine, known: int, alike: int, loads: bool = False) -> int:
+    """The longest hit that a request of `known` tokens is owed, of which the first `alike` tokens
+    were computed before, all of them by a prompt that ended there. At least one token is left to
+    compute. `loads` is as in `may_end_at`."""
+    top = min(known - 1, alike - alike_after_hit(engine, ended=alike == known))
+    return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit, loads)), 0)
 
 
 def positions(engine: Engine, group: Group, hit: int) -> Iterator[int]:
     """The positions of the blocks that must be cached for a hit."""
     size = group.block_size
-    yield from range(first_token_read(group, hit) // size, blocks_begun(hit, size))
-    if hit and group.eagle and not engine.hash_lookahead_tokens:
-        yield hit // size
+    after = 1 if hit and _reads_next(engine, group) else 0
+    yield from range(first_token_read(group, hit) // size, blocks_begun(hit + after, size))
+
+
+def _reads_next(engine: Engine, group: Group) -> bool:
+    """Whether the token after a hit must match too, and no hash covers it."""
+    return group.eagle and not engine.hash_lookahead_tokens
 
 
 def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) -> list[str]:
@@ -50,17 +59,19 @@ def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) 
     be cached.
 
     If the hit does not end inside the block, the whole block must be cached. If it does, only the
-    slots before the end of the hit are needed. An attention block of a longer prefix has these
-    slots too, and may be used if one token is left to compute. A Mamba state belongs to one prefix
-    only.
+    slots before the end of the hit are needed, and with a drafter's layers the slot after it. An
+    attention block of a longer prefix has these slots too, and may be used if one token is left to
+    compute. A Mamba state belongs to one prefix only.
     """
     begin = position * group.block_size
     end = begin + group.block_size
-    if not begin < hit < end:
+    ahead = 1 if engine.partial_block_hits and _reads_next(engine, group) else 0
+    if not begin < hit + ahead < end:
         return [tokens[: end + engine.hash_lookahead_tokens]]
     if not group.attention:
         return [tokens[:hit]]
-    return [tokens[:last] for last in range(min(end, len(tokens) - 1), hit - 1, -1)]
+    last_known = len(tokens) - 1 + ahead
+    return [tokens[:last] for last in range(min(end, last_known), hit + ahead - 1, -1)]
 
 
 def missing(engine: Engine, keys: set[Key], tokens: str, hit: int) -> Iterator[tuple[int, str]]:

@@ -26,27 +26,30 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     """Tokens that this admission must find in the local cache."""
     cfg = cluster.engine(admission.engine)
     known = len(admission.tokens)
-    limit = longest(cfg, known, known)
+    loads = admission.external > 0
+    limit = longest(cfg, known, known, loads)
     everywhere = all(g.kind == "full" for g in cfg.groups)
     if cluster.sessions and cfg.retention is not None and not everywhere:
         return 0  # a session caches only the states at which its first part alone would resume
     if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
         return 0  # P has not computed the earlier turn that it loaded
+    if cfg.store and cfg.partial_block_hits:
+        return 0  # a prompt that the store loaded left no state at its end in the cache
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
         if transfer is None or transfer.phase != Phase.OFFERED:
             return 0  # D computed no states of the loaded tokens, and has only the end of a window
-        if any(g.kind == "window" for g in cfg.groups) or not admission.external:
+        if any(g.kind == "window" for g in cfg.groups) or not loads:
             return 0
         everywhere = True  # P sends the state, after at least one token of D's cache
-        limit = min(limit, longest(cfg, transfer.tokens, known))
+        limit = min(limit, longest(cfg, transfer.tokens, known, loads))
     best = 0
     for served in admission.served:
         common = in_common(served.prompt, admission.tokens)
         if everywhere:
-            kept = min(longest(cfg, known, common), limit)
+            kept = min(longest(cfg, known, common, loads), limit)
         elif common == len(served.prompt):
-            kept = longest(cfg, common, common)
+            kept = longest(cfg, common, common, loads)
         else:
             kept = served.shared if common >= served.shared + alike_after_hit(cfg) else 0
         roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)

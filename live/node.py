@@ -140,6 +140,7 @@ class Node:
             admitted.hit,
             admitted.external,
             admitted.cached,
+            dropped="" if live.output_token_ids else known.prompt[live.num_prompt_tokens :],
         )
 
     def nothing_scheduled(self) -> None:

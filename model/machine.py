@@ -7,6 +7,7 @@ both alike.
 from typing import Protocol
 
 from kvproof.model.config import Cluster, Job
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.events import Event
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
@@ -47,6 +48,7 @@ class ModelMachine:
     name = "model"
 
     def __init__(self, cluster: Cluster) -> None:
+        refuse_unmodelled(cluster)
         self.cluster = cluster
         self.state = model.initial(cluster)
 

@@ -26,7 +26,8 @@ class Read(NamedTuple):
 
 class Admission(NamedTuple):
     """The scheduler admitted a request: `hit` and `external` are in tokens, `cached` is the cache
-    at the look-up. `served` is ghost state: the prompts served before the look-up (see `ghost`)."""
+    at the look-up. `served` is ghost state: the prompts served before the look-up (see `ghost`).
+    `dropped` are the last tokens of the prompt that were looked up, and then left to D."""
 
     engine: str
     request: str
@@ -36,6 +37,7 @@ class Admission(NamedTuple):
     external: int
     cached: Cached
     served: tuple[Served, ...] = ()
+    dropped: str = ""
 
 
 class Allocation(NamedTuple):

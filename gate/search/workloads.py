@@ -6,7 +6,7 @@ from itertools import count
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
 from kvproof.live.deviations import traces
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
@@ -47,7 +47,7 @@ def of_faults() -> list[Follow]:
 
 def of_presets(seed: int, part: int = 0) -> list[Episodes]:
     """Random episodes of every preset. Each `part` has others."""
-    return [_episodes(name, name, seed, part) for name in CLUSTERS]
+    return [_episodes(name, name, seed, part) for name in (*CLUSTERS, *LIVE_CLUSTERS)]
 
 
 def of_random_clusters(seed: int) -> Iterator[Episodes]:

@@ -99,11 +99,14 @@ def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
 
 
 def covered(cluster: Cluster, found: Admission, tokens: int) -> bool:
-    """Whether full attention has cached all full blocks of the first `tokens` tokens of an admitted
-    prompt."""
+    """Whether full attention alone can serve all full blocks of the first `tokens` tokens of an
+    admitted prompt. Where a hit drops the last block of a match, one more is needed."""
+    cfg, prompt = cluster.engine(found.engine), found.tokens + found.dropped
     keys = {key for key, blocks in found.cached if blocks}
-    for index, group in enumerate(cluster.engine(found.engine).groups):
-        ends = range(group.block_size, tokens + 1, group.block_size)
-        if group.kind == "full" and any((index, found.tokens[:e]) not in keys for e in ends):
+    for index, group in enumerate(cfg.groups):
+        reach = tokens + (group.block_size if cfg.drops_match(group) else 0)
+        ends = range(group.block_size, reach + 1, group.block_size)
+        lacks = any(e > len(prompt) or (index, prompt[:e]) not in keys for e in ends)
+        if group.kind == "full" and lacks:
             return False
     return True

@@ -11,7 +11,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """A load has a cached state before its end, and the prediction is one block too high."""
     cfg = cluster.engine(about.engine)
     admitted, taken = admission(step, about), allocation(step, about)
-    if admitted is None or taken is None or not admitted.external or not cfg.connected:
+    if admitted is None or taken is None or not admitted.external or not cfg.has_connector:
         return False
     end = admitted.hit + admitted.external
     states = [i for i, group in enumerate(cfg.groups) if group.aligned]

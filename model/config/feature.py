@@ -37,7 +37,7 @@ class Exclusion(Generic[Part]):
     The exclusion applies where the same engine or cluster (`of`) uses all of `beside`, and `where`,
     if given, holds. `only` describes `where` in README. `because` is a clause for the refusal.
     `instead` is what to use; if it is not given, the refusal proposes to leave out one of the
-    features.
+    features. With `live`, live vLLM is driven with these features, and only the model refuses them.
     """
 
     of: type[Part]
@@ -46,16 +46,19 @@ class Exclusion(Generic[Part]):
     only: str = ""
     because: str = NOT_MODELLED
     instead: str = ""
+    live: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit(Generic[Part]):
     """A condition of a feature on numbers, groups or jobs. `check` returns the refusal where the
-    condition does not hold. `words` describes in README what is refused; it may be empty."""
+    condition does not hold. `words` describes in README what is refused; it may be empty. `live` is
+    as in `Exclusion`."""
 
     of: type[Part]
     check: Callable[[Part], Refusal | None]
     words: str = ""
+    live: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Named clusters: for each part of the machine, the smallest cluster that uses it.
 
 Each preset is a JSON file in `clusters/`, in the format of `--config FILE`, with its purpose and
-its number of distinct states. A new preset is a new file there.
+its number of distinct states. A new preset is a new file there. Those in `live_clusters/` combine
+features that the model cannot run together.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from kvproof.model.presets import random_clusters
 from kvproof.model.presets.room import check_room
 
 FOLDER = Path(__file__).parent / "clusters"
+LIVE_FOLDER = Path(__file__).parent / "live_clusters"
 
 SIZE_MAX_MIB = 4
 """The largest cluster file."""
@@ -54,19 +56,22 @@ class Presets(Mapping[str, Cluster]):
 
 
 CLUSTERS = Presets(FOLDER)
-"""The presets by name."""
+"""The presets by name that the model can run, and live vLLM too."""
+LIVE_CLUSTERS = Presets(LIVE_FOLDER)
+"""The presets by name that only live vLLM is driven with."""
 
 
 def cluster_named(name: str) -> Cluster:
     """A preset by name, random:SEED, or the cluster in a file: any other path that exists, or that
     looks like one. Raises UsageError where there is no such cluster."""
-    if name in CLUSTERS:
-        return CLUSTERS[name]
+    for presets in (CLUSTERS, LIVE_CLUSTERS):
+        if name in presets:
+            return presets[name]
     if name.startswith(random_clusters.PREFIX):
         return random_clusters.from_name(name)
     if name and _is_path(name):
         return _read(Path(name)).cluster
-    near = nearest(name, CLUSTERS)
+    near = nearest(name, [*CLUSTERS, *LIVE_CLUSTERS])
     raise UsageError(
         f"There is no cluster and no file named '{printable(name[:80])}'. Use {near or 'a name'}"
         f"{', or another name' if near else ''} that kvproof configs lists."

@@ -94,7 +94,9 @@ def _chosen(random: Random, pair: bool) -> frozenset[str]:
 def _combine(features: frozenset[str]) -> bool:
     """Whether no exclusion without a condition forbids these features, and whether there is a P/D
     pair where a feature needs one."""
-    apart = any(e.where is None and together <= features for together, e in exclusions())
+    apart = any(
+        e.where is None and not e.live and together <= features for together, e in exclusions()
+    )
     wanted = {need for f in features for need in (*FEATURES[f].needs, *FEATURES[f].idle_without)}
     return not apart and ("pd" in features or "pd" not in wanted)
 

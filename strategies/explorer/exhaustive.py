@@ -15,6 +15,7 @@ import networkx as nx
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.events import Event, bare, describe
 from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
@@ -107,6 +108,7 @@ def search(
 ) -> Explored:
     """Explore until all states are explored, an invariant breaks, or `states_max` states are known.
     `on_step` is called with every step, before the invariants are checked."""
+    refuse_unmodelled(cluster)
     reached = Explored([model.initial(cluster)], [None], [0])
     known = {reached.states[0]: 0}
     queue = deque([0])

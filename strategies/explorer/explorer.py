@@ -20,6 +20,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
 from kvproof.strategies.conformance.filled import filled
@@ -102,6 +103,7 @@ def explored(
     symmetric: bool = False,
 ) -> tuple[Outcome, SearchGraph]:
     """As `explore`, but also returns the search graph."""
+    refuse_unmodelled(cluster)
     with checkpoint.believed(kept.path) if kept and kept.resume else nullcontext():
         return _explored(cluster, invariants, limits, progress, kept, symmetric)
 

@@ -8,8 +8,9 @@ from random import Random
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import modelled
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_most
@@ -22,16 +23,17 @@ SEEDS = 1_000_003
 """Two searches with different seeds have no random cluster in common, unless they are very long."""
 
 
-def drawn(seed: int) -> Iterator[Cluster]:
+def drawn(seed: int, live: bool = False) -> Iterator[Cluster]:
     """Clusters without end: presets in an order that the seed shuffles, and random clusters between
-    them."""
-    presets = list(CLUSTERS)
+    them. With `live`, those that only live vLLM is driven with are among them."""
+    presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
     Random(seed).shuffle(presets)
-    numbers = count(seed * SEEDS)
+    names = (f"random:{number}" for number in count(seed * SEEDS))
+    random = (c for c in map(cluster_named, names) if live or modelled(c))
     while True:
         for name in presets:
             yield cluster_named(name)
-            yield cluster_named(f"random:{next(numbers)}")
+            yield next(random)
 
 
 def sample_many(

@@ -11,7 +11,7 @@ def _narrow_full(engine: Engine) -> Refusal | None:
         return Refusal(
             f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
             "wider than others: vLLM then caches a different last block of a prompt, which kvproof "
-            "does not cover yet",
+            "does not model",
             "the smallest block_size for that group, or eagle false",
         )
     return None
@@ -40,9 +40,14 @@ FEATURE = Feature(
             of=Engine,
             beside=("pd", "mamba"),
             because="where vLLM looks up hits with the token that P truncates, which kvproof does "
-            "not cover yet",
+            "not model",
+            live=True,
         ),
     ),
-    limits=(Limit(of=Engine, check=_narrow_full, words="full groups of wider blocks than others"),),
+    limits=(
+        Limit(
+            of=Engine, check=_narrow_full, words="full groups of wider blocks than others", live=True
+        ),
+    ),
     draw=draw_eagle,
 )

@@ -42,9 +42,10 @@ FEATURE = Feature(
     off="one block_size for all groups and match_unit 0",
     needs=("mamba",),
     exclusions=(
-        Exclusion(of=Engine, beside=("pd",)),
-        Exclusion(of=Engine, beside=("store",)),
-        Exclusion(of=Engine, beside=("drafts",)),
+        Exclusion(of=Engine, beside=("pd",), live=True),
+        Exclusion(of=Engine, beside=("store",), live=True),
+        Exclusion(of=Engine, beside=("drafts",), live=True),
+        Exclusion(of=Engine, beside=("pd", "eagle")),
         Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hit"),
     ),
     limits=(

@@ -10,7 +10,7 @@ import kvproof.model.config.features as room
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import Engine
 from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
-from kvproof.model.errors import NotValid
+from kvproof.model.errors import NotValid, UsageError
 
 
 def found() -> Iterator[Feature[Any]]:
@@ -50,18 +50,44 @@ def refuse(part: Engine | Cluster) -> None:
         raise NotValid(str(refusal))
 
 
+def modelled(cluster: Cluster) -> bool:
+    """Whether the model can run a cluster; live vLLM can be driven with all of them."""
+    return next(_unmodelled(cluster), None) is None
+
+
+def refuse_unmodelled(cluster: Cluster) -> None:
+    """Raise UsageError where only live vLLM can be driven with a cluster."""
+    for refusal in _unmodelled(cluster):
+        raise UsageError(f"{refusal.wrong}. Use {refusal.instead}, or --machine live.")
+
+
+def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
+    for part in (*cluster.engines, cluster):
+        used = used_by(part)
+        for feature in FEATURES.values():
+            if feature.id in used:
+                yield from _combined(part, feature, used, live=True)
+            yield from _beyond(part, feature, live=True)
+
+
 def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
     used = used_by(part)
     for feature in FEATURES.values():
         if feature.id in used:
             yield from _lacking(part, feature, used)
             yield from _combined(part, feature, used)
-        for limit in feature.limits:
-            refusal = limit.check(part) if isinstance(part, limit.of) else None
-            if refusal is not None:
-                yield refusal
+        yield from _beyond(part, feature)
     if isinstance(part, Cluster):
         yield from _asked_by_jobs(part, used)
+
+
+def _beyond(
+    part: Engine | Cluster, feature: Feature[Any], live: bool = False
+) -> Iterator[Refusal]:
+    for limit in (each for each in feature.limits if each.live == live):
+        refusal = limit.check(part) if isinstance(part, limit.of) else None
+        if refusal is not None:
+            yield refusal
 
 
 def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
@@ -71,8 +97,10 @@ def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> I
             yield Refusal(wrong, f"{need.on}, or {feature.off}")
 
 
-def _combined(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
-    for exclusion in feature.exclusions:
+def _combined(
+    part: Engine | Cluster, feature: Feature[Any], used: set[str], live: bool = False
+) -> Iterator[Refusal]:
+    for exclusion in (e for e in feature.exclusions if e.live == live):
         if not isinstance(part, exclusion.of) or not used.issuperset(exclusion.beside):
             continue
         if exclusion.where is None or exclusion.where(part):

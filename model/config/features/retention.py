@@ -38,7 +38,6 @@ FEATURE = Feature(
     off="retention null",
     exclusions=(
         Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to keep"),
-        Exclusion(of=Engine, beside=("store",)),
         Exclusion(
             of=Engine,
             beside=("partial_block_hits", "windows"),
