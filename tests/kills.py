@@ -22,7 +22,7 @@ from tests import made_trees, signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
-END_S = 300.0
+END_S = 900.0
 """A process that has not ended by then, in seconds, hangs: an idle machine needs less than one."""
 
 UNWANTED = ("Traceback", "Exception ignored", "KeyboardInterrupt")
@@ -183,7 +183,7 @@ def resumed(folder: Path, kind: Kind) -> dict[str, Any]:
     """The result of the command, continued from its checkpoint where it left one."""
     more = ["--resume"] if (folder / CHECKPOINT).exists() else []
     process = started(folder, *kind.command, *more, "--json")
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=END_S)
     assert process.returncode in (0, 3), err
     record: dict[str, Any] = json.loads(out)
     return record

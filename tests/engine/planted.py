@@ -10,7 +10,7 @@ from tests.engine.mistakes import MISTAKES, kinds
 from tests.engine.ordinary import BLOCKS, POOL
 from tests.engine.process import OPTIONS, Answer, Process
 
-LIMIT_S = 300.0
+LIMIT_S = 900.0
 CLEAN = ""
 """The name of the mistake of an engine that has none."""
 

@@ -81,7 +81,7 @@ class Process:
         mode: str | None = None,
         several: bool = False,
         environment: Mapping[str, str] | None = None,
-        limit_s: float = 300,
+        limit_s: float = 900,
     ) -> None:
         inherited = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
         paths = [str(ROOT / "src"), str(ROOT), inherited.get("PYTHONPATH", "")]

@@ -21,7 +21,9 @@ def test_the_work_is_hard(runs: Runs) -> None:
     assert "kvproof" not in process.log
 
 
-@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
+@pytest.mark.parametrize(
+    "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("record", "warn")), "raise"]
+)
 def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
     served, process = runs.of(mode)
     is_content(process)
@@ -29,6 +31,7 @@ def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
         is_unchanged(name, plain, served[name])
 
 
+@pytest.mark.slow
 def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> None:
     """As in a server: the process that serves has no scheduler."""
     until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]

@@ -1,13 +1,16 @@
-"""P and D as two real engines on the CPU, with real NIXL, under the sanitizer."""
+"""P and D as two real engines on the CPU, with real NIXL, under the sanitizer, bytes included."""
 
 import importlib.util
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kvproof.invariants.of_bytes import TRANSFERRED
 from tests.engine.comparisons import is_content
-from tests.engine.pair import decode, free_port, pair, prefill, prompts, transfer
-from tests.engine.process import OPTIONS
+from tests.engine.pair import HANGS_S, decode, free_port, pair, prefill, prompts, transfer
+from tests.engine.process import OPTIONS, Process
 from tests.engine.workloads import add, tokens
 
 pytestmark = [
@@ -17,8 +20,11 @@ pytestmark = [
 ]
 
 
-def test_decode_answers_as_an_engine_that_is_alone(tmp_path: Path) -> None:
-    given = prompts()
+def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
+    as_json: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVPROOF_BYTES", "1")
+    given, files = prompts(), []
     with pair(tmp_path, "raise") as (p, d):
         small = {"num_gpu_blocks_override": 13}
         p.send(["engine", "full", OPTIONS | {"kv_transfer_config": transfer("kv_producer")}])
@@ -28,28 +34,32 @@ def test_decode_answers_as_an_engine_that_is_alone(tmp_path: Path) -> None:
         for side in (p, d):
             built = side.receive()
             assert built.error is None, built.error
-        alone = decode(d, given, {}, ["run"], ["reset"])
-        assert alone.error is None, alone.error
-        before = d.take(["preempted"]).results[0]
 
         loads = prefill(p, given)
         remote = decode(d, given, loads, ["run"], ["preempted"], ["loaded"])
         assert remote.error is None, remote.error
-        for name in given:
-            assert remote.outputs[name].tokens == alone.outputs[name].tokens
-        assert remote.results[-3] > before
+        assert remote.results[-3] > 0
         assert remote.results[-2] == sum(map(len, given.values()))
+        freed(p)
+        for side in (p, d):
+            [[line]] = side.take(["call", "tests.engine.memory:record"]).results
+            files.append(str(tmp_path / line.removeprefix("record: ")))
 
         # P frees what D has read. What D aborts before it reads is freed, too.
         more = {"e": tokens(25, 120), "f": tokens(26, 80)}
         loads = prefill(p, more)
         aborted = decode(d, more, loads, ["abort", "e"])
         assert aborted.error is None, aborted.error
-        freed = p.take(add("tick", tokens(27, 5), 4), ["run"], ["reset"])
-        assert freed.error is None, freed.error
+        freed(p)
+        assert p.take(["reset"]).error is None
+
+        d.take(["reset"])
+        alone = decode(d, given, {}, ["run"], ["reset"])
+        assert alone.error is None, alone.error
+        for name in given:
+            assert remote.outputs[name].tokens == alone.outputs[name].tokens
 
         # Nobody listens where D is to load from: it computes the prompt.
-        d.take(["reset"])
         nobody = {"remote_engine_id": "nobody", "remote_port": free_port()}
         lost = {"a": prefill(p, {"a": given["a"]})["a"] | nobody}
         computed = decode(d, {"a": given["a"]}, lost)
@@ -58,4 +68,23 @@ def test_decode_answers_as_an_engine_that_is_alone(tmp_path: Path) -> None:
     for side in (p, d):
         is_content(side)
     assert p.judged["offer_has_tokens"]
+    assert p.judged[TRANSFERRED] > 0  # until they were freed
     assert d.judged["nothing_reused_under_transfer"]
+    code, output = as_json("join", *files)
+    assert (code, output["findings"]) == (0, []), output
+    assert output["requests"] == len(given)
+    assert output["judged"][TRANSFERRED] >= len(given)
+
+
+def freed(p: Process) -> None:
+    """Take steps of P until it has freed what D has read, which D's notification tells it."""
+    ends, number = time.monotonic() + HANGS_S, 0
+    while True:
+        number += 1
+        tick = add(f"tick{number}", tokens(27, 5), 4)
+        taken = p.take(tick, ["run"], ["call", "tests.engine.memory:held"])
+        assert taken.error is None, taken.error
+        if taken.results[-1] == 0:
+            return
+        assert time.monotonic() < ends, "P never freed what D has read"
+        time.sleep(0.1 * number)  # P's record has room for no more than some hundred steps

@@ -108,28 +108,27 @@ RARE: dict[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of engine. `overlapping` is whether it can schedule asynchronously: then it runs once
-    with it and once without."""
+    """A kind of engine. `ways` is whether it schedules asynchronously: there is one engine each."""
 
     model: str
     options: dict[str, Any]
-    overlapping: bool = True
+    ways: tuple[bool, ...] = (True,)
     work: Sequence[list[Any]] = tuple(ORDINARY)
 
 
 KINDS = {
-    "full": Kind("full", {"num_gpu_blocks_override": 13}),
+    "full": Kind("full", {"num_gpu_blocks_override": 13}, ways=(True, False)),
     "window": Kind("window", {"num_gpu_blocks_override": 19, "scheduling_policy": "priority"}),
     "mamba": Kind("mamba", {"num_gpu_blocks_override": 24, "mamba_cache_mode": "align"}),
     "store": Kind(
         "full",
         {"num_gpu_blocks_override": 13, "watermark": 0.1, "kv_transfer_config": STORE},
-        overlapping=False,
+        ways=(False,),
         work=tuple(LOADING),  # this connector loses the prompts that take several steps
     ),
     # The last: once numba is there, a further engine in the process does not start (0.32.0).
     "drafts": Kind(
-        "full", {"num_gpu_blocks_override": 13, "speculative_config": DRAFTS}, overlapping=False
+        "full", {"num_gpu_blocks_override": 13, "speculative_config": DRAFTS}, ways=(False,)
     ),
 }
 
@@ -154,7 +153,7 @@ def serve(
             chosen = options | kind.options
             if "kv_transfer_config" in chosen:
                 chosen["kv_transfer_config"] = store
-            for asynchronous in (True, False) if kind.overlapping else (False,):
+            for asynchronous in kind.ways:
                 build = ["engine", kind.model, chosen | {"async_scheduling": asynchronous}]
                 built = process.take(build)
                 assert built.error is None, built.error

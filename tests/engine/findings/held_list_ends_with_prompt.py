@@ -41,5 +41,4 @@ SHOWN = Shown(
     look,
     {"P": ("full", {}), "D": ("full", {})},
     transfer=HELD,
-    slow=False,
 )
