@@ -47,7 +47,7 @@ def run(
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
 
 
@@ -88,7 +88,7 @@ def test_a_server_keeps_its_environment_and_its_log() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
+@pytest.mark.parametrize("mode", ["record", pytest.param("warn", marks=pytest.mark.slow), "raise"])
 def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
     ran = run(RUN.format(mistake=True) + "test_answers()", mode, folder=tmp_path / "records")
     assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
@@ -120,6 +120,7 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_a_forked_engine_process_is_told_by_its_parent() -> None:
     """As the engine core of a server: the process that serves has no scheduler."""
     forked = """
@@ -134,7 +135,10 @@ process.join()
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("mistake", "option"), [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize(
+    ("mistake", "option"),
+    [(True, True), pytest.param(True, False, marks=pytest.mark.slow), (False, True)],
+)
 def test_pytest_fails_the_test_that_counts_wrongly(
     tmp_path: Path, *, mistake: bool, option: bool
 ) -> None:
@@ -146,7 +150,7 @@ def test_pytest_fails_the_test_that_counts_wrongly(
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     red = mistake and option
     assert ran.returncode == int(red), ran.stdout + ran.stderr
@@ -155,6 +159,7 @@ def test_pytest_fails_the_test_that_counts_wrongly(
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
     """With pytest-xdist: each worker gives its numbers to the process that started it."""
     pytest.importorskip("xdist")
@@ -167,7 +172,7 @@ def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=900,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
