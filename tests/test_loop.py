@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
 from kvproof.live.loop.contract.rules import RULES, broken
 from kvproof.live.loop.plan import Plan, drawn, lines
 from kvproof.live.loop.seen import Played
-from kvproof.gate.difference.workload import Loop, Loops
 from tests.mistakes_of_loops import MISTAKES
 
 

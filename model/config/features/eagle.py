@@ -46,7 +46,10 @@ FEATURE = Feature(
     ),
     limits=(
         Limit(
-            of=Engine, check=_narrow_full, words="full groups of wider blocks than others", live=True
+            of=Engine,
+            check=_narrow_full,
+            words="full groups of wider blocks than others",
+            live=True,
         ),
     ),
     draw=draw_eagle,

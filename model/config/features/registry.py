@@ -62,7 +62,8 @@ def refuse_unmodelled(cluster: Cluster) -> None:
 
 
 def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
-    for part in (*cluster.engines, cluster):
+    parts: tuple[Engine | Cluster, ...] = (*cluster.engines, cluster)
+    for part in parts:
         used = used_by(part)
         for feature in FEATURES.values():
             if feature.id in used:
@@ -81,9 +82,7 @@ def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
         yield from _asked_by_jobs(part, used)
 
 
-def _beyond(
-    part: Engine | Cluster, feature: Feature[Any], live: bool = False
-) -> Iterator[Refusal]:
+def _beyond(part: Engine | Cluster, feature: Feature[Any], live: bool = False) -> Iterator[Refusal]:
     for limit in (each for each in feature.limits if each.live == live):
         refusal = limit.check(part) if isinstance(part, limit.of) else None
         if refusal is not None:
