@@ -105,7 +105,7 @@ def started(*argv: str, shell: str = "", cwd: Path) -> "subprocess.CompletedProc
         text=True,
         cwd=cwd,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 

@@ -31,7 +31,7 @@ def look():
     from kvproof.cli import gate_side
     from kvproof.gate.difference.protocol import Seen
     print("vLLM prints at import")
-    side_program.REQUEST_S = 10.0
+    gate_side.REQUEST_S = float(os.environ["REQUEST_S"])
     return Seen("", ())
 
 def answer(request):
@@ -51,7 +51,7 @@ def answer(request):
         raise RuntimeError
     elif name == "hangs":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(60)
+        time.sleep(600)
     elif name == "half":
         os.write(sys._getframe(1).f_locals["writes"], b'{"type":"Driven","res')
         os._exit(9)
@@ -74,15 +74,23 @@ sys.modules[made.__name__] = made
 """A `sitecustomize` that takes the place of what a side does for a request."""
 
 
-def environment_of(folder: Path) -> dict[str, str]:
+def environment_of(folder: Path, request_s: float = 600) -> dict[str, str]:
     (folder / "sitecustomize.py").write_text(REQUESTS, encoding="utf-8")
     usual = environment()
-    return usual | {"PYTHONPATH": os.pathsep.join((str(folder), usual["PYTHONPATH"]))}
+    path = os.pathsep.join((str(folder), usual["PYTHONPATH"]))
+    return usual | {"PYTHONPATH": path, "REQUEST_S": str(request_s)}
 
 
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     with started("head", environment_of(tmp_path_factory.mktemp("side"))) as one:
+        yield one
+
+
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Side]:
+    """A side that waits for a request no longer than a second."""
+    with started("head", environment_of(tmp_path, 1)) as one:
         yield one
 
 
@@ -104,13 +112,19 @@ def test_what_is_printed_is_not_taken_for_an_answer(side: Side) -> None:
         ("exits", "it ends with 7"),
         ("raises", "it ends with 1"),
         ("half", "it ends with 9"),
-        ("hangs", "it takes more than 10 s"),
     ],
 )
 def test_a_workload_that_ends_its_process_is_a_reason(side: Side, name: str, reason: str) -> None:
     lost, after = side.drive([workload(name), workload("quiet")])
     assert (lost.name, lost.reason, lost.whole) == (name, reason, False)
     assert after.whole
+
+
+def test_a_workload_that_hangs_is_a_reason_and_its_process_ends(impatient: Side) -> None:
+    [lost] = impatient.drive([workload("hangs")])
+    assert (lost.reason, lost.whole) == ("it takes more than 1 s", False)
+    assert children(impatient._process.pid) == []
+    assert impatient.look() == Seen("", ())
 
 
 def test_each_workload_begins_in_the_same_state(side: Side) -> None:
@@ -128,7 +142,7 @@ def test_a_trace_that_ends_its_process_is_not_recorded(side: Side) -> None:
 
 
 def test_no_process_of_a_workload_is_left(side: Side) -> None:
-    side.drive([workload("hangs"), workload("dies")])
+    side.drive([workload("dies"), workload("quiet")])
     assert children(side._process.pid) == []
 
 
@@ -225,8 +239,6 @@ with started("head", dict(os.environ)) as side:
 
 def test_no_workload_outlives_a_killed_kvproof(tmp_path: Path) -> None:
     env = environment_of(tmp_path)
-    text = REQUESTS.replace("REQUEST_S = 10.0", "REQUEST_S = 600.0")
-    (tmp_path / "sitecustomize.py").write_text(text, encoding="utf-8")
     parent = subprocess.Popen([sys.executable, "-c", DRIVES], cwd=tmp_path, env=env)
     [side] = until(1, parent.pid)
     [fork] = until(1, side)

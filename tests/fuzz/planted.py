@@ -22,7 +22,7 @@ def _raise() -> None:
 
 WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "raises": ("a traceback: KeyError: 'name'", _raise),
-    "hangs": ("it hangs", lambda: time.sleep(60)),
+    "hangs": ("it hangs", lambda: time.sleep(600)),
     "dies": ("exit code -9", lambda: os.kill(os.getpid(), 9)),
     "exits": ("exit code 70", lambda: sys.exit(70)),
     "believes": ("exit code 0 for an input that is not valid", lambda: None),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.engine.findings.shown import PREFILL, Engine, Engines, Output, Seen, Shown
+from tests.engine.pair import HANGS_S
 from tests.engine.workloads import tokens
 
 PROMPT = tokens(7, 150)
@@ -14,14 +15,15 @@ HELD = {"kv_connector_extra_config": {"bidirectional_kv_xfer": True}}
 def answered(p: Engine, d: Engine, sent: list[int]) -> Output:
     """D's answer of 40 tokens. P then has nothing of it in its cache."""
     loads = p.ask(sent, 1, transfer=PREFILL).transfer
-    answer = d.ask(sent, 40, transfer=loads, limit_s=60)
-    for _ in range(50):  # until D's notification is there
-        p.ask(tokens(1, 20), 1)
-        if p.reset():
-            p.fill(150, 8)
-            return answer
+    answer = d.ask(sent, 40, transfer=loads)
+    ends = time.monotonic() + HANGS_S
+    p.ask(tokens(1, 20), 1)
+    while not p.reset():  # D's notification is not there yet
+        assert time.monotonic() < ends, "P still holds the blocks that D has loaded."
         time.sleep(0.1)
-    raise AssertionError("P still holds the blocks that D has loaded.")
+        p.ask(tokens(1, 20), 1)
+    p.fill(150, 8)
+    return answer
 
 
 def look(engines: Engines) -> Iterator[Seen]:

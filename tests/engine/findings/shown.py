@@ -27,6 +27,9 @@ PREFILL = {"do_remote_decode": True, "do_remote_prefill": False}
 
 NOT_SERVED = "not served"
 
+SERVED_S = 120.0
+"""A request that has no answer by then has none. An idle machine answers in a second."""
+
 
 class Engine:
     """One engine of a run."""
@@ -52,7 +55,7 @@ class Engine:
         answer: int = 6,
         *,
         transfer: dict[str, Any] | None = None,
-        limit_s: float = 20,
+        limit_s: float = SERVED_S,
         **options: Any,
     ) -> Output:
         """The answer to a prompt: no tokens, and the reason, if there is none in time or the engine
@@ -76,7 +79,7 @@ class Engine:
         self.take(["add", name, prompt, options | {"max_tokens": answer}])
         return name
 
-    def answer(self, name: str, limit_s: float = 20) -> Output:
+    def answer(self, name: str, limit_s: float = SERVED_S) -> Output:
         """Take steps until a request is answered; see `ask`."""
         ends = time.monotonic() + limit_s
         reason = None
