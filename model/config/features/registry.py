@@ -62,7 +62,8 @@ def refuse_unmodelled(cluster: Cluster) -> None:
 
 
 def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
-    for part in (*cluster.engines, cluster):
+    parts: tuple[Engine | Cluster, ...] = (*cluster.engines, cluster)
+    for part in parts:
         used = used_by(part)
         for feature in FEATURES.values():
             if feature.id in used:
