@@ -8,7 +8,7 @@ from kvproof.model.config.random_settings import RandomSettings
 
 def _narrow_full(engine: Engine) -> Refusal | None:
     wide = (g for g in engine.groups if g.kind == "full" and g.block_size > engine.hash_unit)
-    if any(g.eagle for g in wide) and not engine.partial_block_hits:
+    if any(g.eagle for g in wide):
         return Refusal(
             f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
             "wider than others: vLLM then caches a different last block of a prompt, which kvproof "
@@ -49,7 +49,7 @@ FEATURE = Feature(
         Limit(
             of=Engine,
             check=_narrow_full,
-            words="full groups of wider blocks than others, but for hits inside a block",
+            words="full groups of wider blocks than others",
         ),
     ),
     draw=draw_eagle,
