@@ -11,7 +11,10 @@ from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import random_cluster
+from kvproof.strategies.explorer.explorer import explore
 from tests.reference.features import table
 
 FULL = Group("full", 2)
@@ -39,7 +42,8 @@ def test_a_feature_is_called_as_its_file() -> None:
 
 
 def test_each_is_told_beside_the_other() -> None:
-    rows = {line.split(" | ")[0]: line.split(" | ")[-1] for line in table().splitlines()}
+    lines = (line.split(" | ") for line in table().splitlines() if " | " in line)
+    rows = {line[0]: line[3] for line in lines}
     store, pair = (rows[f"| {FEATURES[name].words}"] for name in ("store", "pd"))
     assert "P/D" in store
     assert "a store" in pair
@@ -89,7 +93,19 @@ def test_a_new_feature_is_one_file(odd_limits: str) -> None:
         "Engine E combines odd limits and a store, which kvproof does not model. "
         "Use max_requests 2, or store false."
     )
-    assert "| a limit of three requests | `max_requests` |  | a store |" in table()
+    assert "| a limit of three requests | `max_requests` |  | a store |  |" in table()
     clusters = [c for c in map(random_cluster, range(200)) if odd_limits in used_by(c)]
     assert clusters
     assert not any("store" in used_by(c) for c in clusters)
+
+
+def test_what_only_live_vllm_is_driven_with_is_refused_by_the_model() -> None:
+    assert not any(map(registry.modelled, LIVE_CLUSTERS.values()))
+    assert all(map(registry.modelled, CLUSTERS.values()))
+    for run in ModelMachine, explore:
+        with pytest.raises(UsageError) as refused:
+            run(LIVE_CLUSTERS["partial-store"])
+        assert str(refused.value) == (
+            "Engine E combines hits inside a block and a store, which kvproof does not model. Use "
+            "one block_size for all groups and match_unit 0, or store false, or --machine live."
+        )

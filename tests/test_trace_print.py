@@ -241,7 +241,7 @@ def test_vllm_has_these_functions() -> None:
 
 MODULES = (
     *("v1.core.kv_cache_coordinator", "v1.core.single_type_kv_cache_manager"),
-    *("v1.core.block_pool", "v1.core.sched.async_scheduler"),
+    *("v1.core.block_pool", "v1.core.sched.async_scheduler", "v1.request"),
     *(
         f"distributed.kv_transfer.kv_connector.v1.nixl.{name}"
         for name in (

@@ -1,5 +1,5 @@
-"""vLLM 0.32.0, NixlConnector, a model with full attention, sliding windows and Mamba, and Mamba blocks
-that are wider than the others. Hits may then end inside a Mamba block.
+"""vLLM 0.32.0, NixlConnector, a model with full attention, sliding windows and Mamba, and Mamba
+blocks that are wider than the others. Hits may then end inside a Mamba block.
 
 D has loaded a prompt: all its blocks of full attention, and the end of its window. A second prompt
 has a prefix of it, which full attention hits and the window does not. The load brings more tokens

@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from kvproof.gate.difference.course import NOT_TAKEN, Course
+from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.loop.contract import rules as of_loops
 from kvproof.live.loop.plan import Plan as LoopPlan
@@ -24,10 +28,6 @@ from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
-from kvproof.gate.difference.course import NOT_TAKEN, Course
-from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 
 APART = 1 << 20
 """Two workloads whose seeds differ have no plan in common."""

@@ -20,7 +20,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, Changes, Function
-from kvproof.gate.source.parts import CONNECTED, EMPTY, LOOP, STARTED
+from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.trees import Tree, environment
@@ -171,7 +171,7 @@ class _Judge:
                 if seen.failure:
                     return f"{name} cannot be driven: {seen.failure}"
             self.search.connectors = on_head.connectors
-            if all(each.part in EMPTY for each in self.changes.accounting):
+            if all(ONLY_IN.get(each.part) == "" for each in self.changes.accounting):
                 self.search.until = min(self.until, self.started + EMPTY_S)
             if not self.search.reaches():
                 return not_driven(self.changes.accounting) + self._drifted()
@@ -251,9 +251,7 @@ class _Judge:
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
         called = touched(reached(self.comparison), self.changed)
-        left = [
-            each for each in self.changes.accounting if each.key not in called or each.part in EMPTY
-        ]
+        left = [each for each in self.changes.accounting if each.key not in self._driving(each)]
         if not called or any(each.part != USED for each in left):
             return not_driven(left) + self._drifted()
         if lost := only_on_base(self.comparison):
@@ -262,6 +260,13 @@ class _Judge:
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         return ""
+
+    def _driving(self, function: Function) -> Collection[str]:
+        """The changed functions that runs called in which such a function has something to do."""
+        subject = ONLY_IN.get(function.part)
+        if subject == "":
+            return ()
+        return touched(reached(self.comparison, subject), self.changed)
 
     def _drifted(self) -> str:
         """Which connector the kit cannot drive on a side, and why not."""
@@ -282,7 +287,7 @@ def not_driven(functions: Sequence[Function]) -> str:
     parts = Counter(each.part for each in functions if each.part != USED)
     named = (parts or Counter({USED: len(functions)})).items()
     told = (
-        f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (part in EMPTY)})"
+        f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (ONLY_IN.get(part) == '')})"
         for part, number in named
     )
     return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"

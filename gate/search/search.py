@@ -24,7 +24,7 @@ from itertools import count, islice
 from kvproof.gate.difference.plan import ordered, touched
 from kvproof.gate.difference.protocol import Connector
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Follow, Workload
+from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.model import interruption
@@ -266,11 +266,22 @@ class Search:
         )
 
 
-def reached(comparison: Comparison) -> set[str]:
+def reached(comparison: Comparison, subject: str | None = None) -> set[str]:
     """All functions that some workload reached, on either side: a function that head has no more is
-    reached on base."""
-    sides = comparison.on_base, comparison.on_head
-    return {name for side in sides for result in side.values() for name in result.reached}
+    reached on base. With the name of a connector, those that its plans reached."""
+    driven = comparison.workloads.items()
+    names = {
+        name
+        for name, each in driven
+        if subject is None or (isinstance(each, Plays) and each.connector == subject)
+    }
+    return {
+        function
+        for side in (comparison.on_base, comparison.on_head)
+        for name, result in side.items()
+        if name in names
+        for function in result.reached
+    }
 
 
 def only_on_base(comparison: Comparison) -> list[Result]:

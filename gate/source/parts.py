@@ -48,9 +48,9 @@ CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
 STARTED = frozenset({SIZING, LOOP})
 """The parts that a start-up reaches, and the events of a cluster do not."""
 
-EMPTY = frozenset({ENCODER, EC_CONNECTORS})
-"""The parts that runs call, and that have nothing in any of them: no request has an input of an
-encoder. So a call drives nothing there."""
+ONLY_IN = {ENCODER: "images", EC_CONNECTORS: ""}
+"""Parts that any run calls, and that have nothing to do without images. So a call counts only in
+plans of this subject of the connector kit; where there is none, nothing drives the part."""
 
 PARTS = (
     Part(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),

@@ -164,7 +164,7 @@ class Engine:
 
 
 def refuses_early() -> bool:
-    """Whether the front of this release tells the engine which requests it has refused."""
+    """Whether the front of this release passes to the engine the requests that it has refused."""
     return bool(adapt.accepted(EngineCoreRequest, abort_immediately=True))
 
 

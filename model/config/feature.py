@@ -52,13 +52,11 @@ class Exclusion(Generic[Part]):
 @dataclass(frozen=True, kw_only=True)
 class Limit(Generic[Part]):
     """A condition of a feature on numbers, groups or jobs. `check` returns the refusal where the
-    condition does not hold. `words` describes in README what is refused; it may be empty. `live` is
-    as in `Exclusion`."""
+    condition does not hold. `words` describes in README what is refused; it may be empty."""
 
     of: type[Part]
     check: Callable[[Part], Refusal | None]
     words: str = ""
-    live: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ OF_FAULT: dict[str, str] = {
     "end_of_prompt_cached_in_wider_block": "FullAttentionManager.cache_blocks",
     "end_trim_across_ratios": _PAIRED,
     "evicted_key_stays": "BlockPool._maybe_evict_cached_block",
-    "extra_keys_left_out": "generate_block_hash_extra_keys",
+    "extra_keys_left_out": "Request.update_block_hashes",
     "failed_load_holds_the_queue": "Scheduler.schedule",
     "failed_load_stays_cached": "Scheduler._handle_invalid_blocks",
     "failed_load_waits_on": "Scheduler._handle_failed_recving",

@@ -77,7 +77,7 @@ def _options(engine: Engine) -> Iterator[str]:
     """What is not as usual."""
     yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
     if engine.physical_per_logical > 1:
-        yield f"transfers number kernel blocks, {engine.physical_per_logical} a block"
+        yield f"a transfer counts kernel blocks, {engine.physical_per_logical} in each block"
     if engine.steps_in_flight > 1:
         yield f"{engine.steps_in_flight} steps in flight"
     if engine.drafts:

@@ -7,7 +7,8 @@ from kvproof.model.config.random_settings import RandomSettings
 
 
 def _narrow_full(engine: Engine) -> Refusal | None:
-    if any(g.eagle and g.kind == "full" and g.block_size > engine.hash_unit for g in engine.groups):
+    wide = (g for g in engine.groups if g.kind == "full" and g.block_size > engine.hash_unit)
+    if any(g.eagle for g in wide):
         return Refusal(
             f"A drafter has layers in a full group of engine {engine.name} whose blocks are "
             "wider than others: vLLM then caches a different last block of a prompt, which kvproof "
@@ -46,7 +47,9 @@ FEATURE = Feature(
     ),
     limits=(
         Limit(
-            of=Engine, check=_narrow_full, words="full groups of wider blocks than others", live=True
+            of=Engine,
+            check=_narrow_full,
+            words="full groups of wider blocks than others",
         ),
     ),
     draw=draw_eagle,

@@ -62,12 +62,12 @@ def refuse_unmodelled(cluster: Cluster) -> None:
 
 
 def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
-    for part in (*cluster.engines, cluster):
+    parts: tuple[Engine | Cluster, ...] = (*cluster.engines, cluster)
+    for part in parts:
         used = used_by(part)
         for feature in FEATURES.values():
             if feature.id in used:
                 yield from _combined(part, feature, used, live=True)
-            yield from _beyond(part, feature, live=True)
 
 
 def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
@@ -76,18 +76,12 @@ def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
         if feature.id in used:
             yield from _lacking(part, feature, used)
             yield from _combined(part, feature, used)
-        yield from _beyond(part, feature)
+        for limit in feature.limits:
+            refusal = limit.check(part) if isinstance(part, limit.of) else None
+            if refusal is not None:
+                yield refusal
     if isinstance(part, Cluster):
         yield from _asked_by_jobs(part, used)
-
-
-def _beyond(
-    part: Engine | Cluster, feature: Feature[Any], live: bool = False
-) -> Iterator[Refusal]:
-    for limit in (each for each in feature.limits if each.live == live):
-        refusal = limit.check(part) if isinstance(part, limit.of) else None
-        if refusal is not None:
-            yield refusal
 
 
 def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
