@@ -31,7 +31,7 @@ def recipe(name: str) -> Any:
     # Only `make test` installs it; the stateful tests run without.
     import yaml
 
-    return yaml.safe_load((ROOT / "gate" / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "gate" / "recipes" / name).read_text(encoding="utf-8"))
 
 
 def git(folder: Path, *command: str) -> str:
