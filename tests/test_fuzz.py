@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does i
 
 ROOT = Path(__file__).parent.parent
 
-SMALL_CASES = 64
+SMALL_CASES = 32
 
 PLANTED = """
 import json
@@ -61,6 +61,7 @@ def test_a_small_run_holds() -> None:
     assert f"{SMALL_CASES} cases, 0 failing" in ran.stdout
 
 
+@pytest.mark.slow
 def test_a_case_is_the_same_again() -> None:
     first, again = (started("-m", "tests.fuzz", "--case", "77") for _ in range(2))
     assert first.returncode == again.returncode == 0, first.stdout

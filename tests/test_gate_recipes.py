@@ -31,7 +31,7 @@ def recipe(name: str) -> Any:
     # Only `make test` installs it; the stateful tests run without.
     import yaml
 
-    return yaml.safe_load((ROOT / "gate" / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "gate" / "recipes" / name).read_text(encoding="utf-8"))
 
 
 def git(folder: Path, *command: str) -> str:
@@ -271,7 +271,7 @@ def test_a_buildkite_step_without_a_result_keeps_its_exit_code(tmp_path: Path) -
 def test_buildkite_is_neutral_with_the_two_lines() -> None:
     import yaml
 
-    text = (ROOT / "gate" / "buildkite-step.yml").read_text(encoding="utf-8")
+    text = (ROOT / "gate" / "recipes" / "buildkite-step.yml").read_text(encoding="utf-8")
     assert "soft_fail" not in yaml.safe_load(text)["steps"][0]
     for line in ("soft_fail:", "  - exit_status: 3"):
         assert f"    # {line}\n" in text
@@ -288,12 +288,12 @@ def test_the_folder_of_traces_is_the_one_they_are_written_to() -> None:
     from kvproof.cli.parser import TRACES
 
     for name in RECIPES:
-        assert str(TRACES) in (ROOT / "gate" / name).read_text(encoding="utf-8")
+        assert str(TRACES) in (ROOT / "gate" / "recipes" / name).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_calls_the_gate_and_nothing_else_of_kvproof(name: str) -> None:
-    text = (ROOT / "gate" / name).read_text(encoding="utf-8")
+    text = (ROOT / "gate" / "recipes" / name).read_text(encoding="utf-8")
     lines = [line.strip() for line in text.splitlines() if line.strip().startswith("kvproof ")]
     assert [line.split()[1] for line in lines] == ["gate"]
     assert "pytest" not in text

@@ -47,7 +47,7 @@ def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
     from kvproof.live.functions.function import compare
     from kvproof.live.functions.registry import function_named
 
-    known = [FAULTS[name] for name in KNOWN] if faults is None else faults
+    known = [FAULTS[name] for name in KNOWN if name in FAULTS] if faults is None else faults
     return compare(function_named(name), known)
 
 

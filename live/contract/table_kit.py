@@ -45,6 +45,11 @@ ENTRIES = entries(
         "the layers that a connector sees",
     ),
     ("vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend", "the layers' backend"),
+    ("vllm.model_executor.layers.mamba.abstract:MambaBase", "the layers with states"),
+    *(
+        (f"vllm.multimodal.inputs:{name}", "an image in a prompt")
+        for name in ("MultiModalFeatureSpec", "PlaceholderRange")
+    ),
     (f"{CONFIG}:VllmConfig.compilation_config", "where the layers are listed"),
     (f"{CONFIG}:CompilationConfig.static_forward_context", "where the layers are listed"),
     (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engine.injuries import printed_once
 from tests.engine.ordinary import BLOCKS, POOL
-from tests.engine.planted import CLEAN, Bench, rows, tokens
+from tests.engine.planted import rows, tokens
 from tests.engine.process import OPTIONS, Process
 
 pytestmark = [pytest.mark.live, pytest.mark.engine]
@@ -36,10 +36,9 @@ def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
 
 
 def test_a_mistake_in_kvproof_changes_no_answer(models: Path) -> None:
-    with Bench(models, "full", {}, None) as bench:
-        clean = tokens(bench.run(CLEAN))
     engine = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
     with Process(models, mode="record") as process:
+        clean = tokens(process.take(engine, ["call", "tests.engine.ordinary:work"]))
         for place, call in INJURIES:
             injury = ["call", "tests.engine.injuries:injure", place, call]
             answer = process.take(injury, engine, ["call", "tests.engine.ordinary:work"])
