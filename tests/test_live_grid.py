@@ -20,7 +20,7 @@ from tests.watching import Counting, is_later, is_undriven, known_faults, watche
 
 pytestmark = [pytest.mark.stateful, pytest.mark.live]
 
-RANDOM_CLUSTERS = 60
+RANDOM_CLUSTERS = 40
 SHARE = 12
 """Many clusters, and few episodes of each: clusters differ more than episodes."""
 

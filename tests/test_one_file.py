@@ -125,6 +125,7 @@ def test_the_new_checks_are_asked_by_every_machine_that_shows_what_they_need(tre
 
 
 @pytest.mark.live
+@pytest.mark.slow
 def test_the_sanitizer_asks_the_new_checks(tree: Path) -> None:
     (tree / "tests" / "test_new.py").write_text(WATCHED, encoding="utf-8")
     done = run(tree, "pytest", "-q", "tests/test_new.py")
