@@ -5,7 +5,8 @@ right, and prefixes are computed again (vllm#42656).
 
 The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
 from outside: such a block may lose its key in the middle of the queue. The order in one event is
-that of full attention; a window needs no earlier blocks.
+that of full attention, since a window needs no earlier blocks, and of engines whose hits end at the
+end of a block: else the end of a prompt may be in two blocks, and one of them is enough.
 """
 
 from collections.abc import Iterator
@@ -77,6 +78,8 @@ def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Beca
 
 def _prefix_goes_first(cfg: Config, before: Engine, after: Engine) -> Iterator[Because]:
     """Of two blocks of a prefix that are freed now, the earlier one is taken first."""
+    if cfg.partial_block_hits:
+        return
     was_free = set(before.free)
     full = {index for index, group in enumerate(cfg.groups) if group.kind == "full"}
     freed = [

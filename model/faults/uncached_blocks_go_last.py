@@ -27,5 +27,5 @@ FAULT = Fault(
     replaces={"reference.blocks.pool:release": joining_the_tail},
     breaks=("uncached_blocks_are_reused_at_once", "unneeded_blocks_are_reused_first"),
     cluster="window",
-    trace_events=3,
+    trace_events=5,
 )
