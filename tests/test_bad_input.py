@@ -131,7 +131,6 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
         (cluster(retention=-2), "or null"),
         (cluster(retention=3), "Use a multiple of 2, or 0"),
         (cluster(retention=4), "only full attention"),
-        (cluster(retention=0, store=True), "sparse retention and a store"),
         ({"engines": []}, "$.engines: expected `array` of length >= 1"),
         (
             {"engines": [3]},

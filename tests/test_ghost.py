@@ -128,8 +128,10 @@ def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 
 def users(does: Callable[[ast.AST], bool]) -> set[str]:
-    """Files of the model and of the adapter in which some piece of syntax does something."""
-    files = [path for room in ("model", "live") for path in sorted((ROOT / room).rglob("*.py"))]
+    """Files of the model, the adapter and the watcher in which some piece of syntax does something."""
+    files = [
+        path for room in ("model", "live", "watch") for path in sorted((ROOT / room).rglob("*.py"))
+    ]
     trees = {path: ast.walk(ast.parse(path.read_text())) for path in files}
     return {str(path.relative_to(ROOT)) for path, tree in trees.items() if any(map(does, tree))}
 
