@@ -128,7 +128,7 @@ def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 
 def users(does: Callable[[ast.AST], bool]) -> set[str]:
-    """Files of the model, the adapter and the watcher in which some piece of syntax does something."""
+    """Files of the model, the adapter and the watcher in which some syntax does something."""
     files = [
         path for room in ("model", "live", "watch") for path in sorted((ROOT / room).rglob("*.py"))
     ]
