@@ -120,7 +120,6 @@ def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
     [
         ((Group("full", 2),), {"drafts": 9}, "0 to 4"),
         ((EAGLE,), {}, "EAGLE without drafts"),
-        ((EAGLE, Group("mamba", 2)), {"drafts": 1, "role": "decode"}, "P truncates"),
         ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two block boundaries"),
     ],
 )

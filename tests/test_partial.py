@@ -117,9 +117,6 @@ def test_copies_and_chunks_in_numbers() -> None:
             r"narrower blocks than 4.* Use block_size 4",
         ),
         (lambda: Engine("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
-        (lambda: engine(drafts=1), r"and drafts,.* Use one block_size .*, or drafts 0"),
-        (lambda: engine(store=True), r"and a store,.* Use one block_size .*, or store false"),
-        (lambda: engine(role="decode"), r"and P/D,.* Use one block_size .*, or role both"),
         (lambda: engine(retention=2), r"retention 2 .* Use a multiple of 4, or 0"),
         (
             lambda: Engine("E", (FULL, Group("window", 2, 3), STATE), match_unit=2, retention=0),

@@ -17,8 +17,6 @@ BUSY_MAX = 200
 """Moments without an answer, after the end of the plan, after which the loop is taken to go on for
 ever."""
 
-REFUSED, GONE = "refused", "gone"
-
 
 class Client:
     """All clients of an engine, and what they know."""

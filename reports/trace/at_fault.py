@@ -38,6 +38,7 @@ OF_FAULT: dict[str, str] = {
     "end_of_prompt_cached_in_wider_block": "FullAttentionManager.cache_blocks",
     "end_trim_across_ratios": _PAIRED,
     "evicted_key_stays": "BlockPool._maybe_evict_cached_block",
+    "begun_block_given_up_by_window": "KVCacheManager.truncate_computed_blocks",
     "extra_keys_left_out": "Request.update_block_hashes",
     "failed_load_holds_the_queue": "Scheduler.schedule",
     "failed_load_stays_cached": "Scheduler._handle_invalid_blocks",

@@ -34,7 +34,7 @@ FILE_MIB = 256
 """The largest file that a child may write, in MiB."""
 
 NO_SOUND_IMPORT = (
-    *("kvproof.live", "kvproof.connectors", "kvproof.testing"),
+    *("kvproof.live", "kvproof.connectors", "kvproof.testing", "kvproof.watch", "kvproof.gate"),
     "kvproof.reports.heat_picture",
 )
 """Modules that are not imported before a run: they import vLLM, torch or matplotlib."""
