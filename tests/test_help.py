@@ -13,7 +13,7 @@ from kvproof.cli.help_text import COMMANDS as GROUPED
 from kvproof.cli.help_text import EXAMPLES, GROUPS, START
 from kvproof.cli.main import COMMANDS, main, parser
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 
 ROOT = Path(__file__).parent.parent
 COMPLETE = """
@@ -120,7 +120,7 @@ def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["explore", "--fault", ""], set(FAULTS)),
         (["explore", "--config", "pd-pre"], {"pd-preempting"}),
         (["explore", "--config", "own"], {"own.json"}),
-        (["explore", "--config", ""], {*CLUSTERS, "own.json", "traces"}),
+        (["explore", "--config", ""], {*CLUSTERS, *LIVE_CLUSTERS, "own.json", "traces"}),
         (["sample", "--invariant", "pool_a"], {"pool_adds_up"}),
         (["sample", "--machine", ""], {"model", "live"}),
         (["gate", "--fail-on", "h"], {"hang"}),
