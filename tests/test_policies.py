@@ -30,7 +30,7 @@ def driven(name: str) -> tuple[Outcome, Counter[str]]:
         return watched(cluster, policy=policy)
 
     cluster = (dict(CLUSTERS) | ROOMY)[name]
-    # Another order of reuse is permitted. That it loses performance is told by other invariants.
+    # Another order of reuse is permitted; two invariants report that it loses performance.
     asked = [each for each in CHECKS.values() if Need.REUSE_ORDER not in each.needs]
     return sample(cluster, make, asked, examples=EXAMPLES, steps=30, shrink=False), policy
 

@@ -66,7 +66,9 @@ def _of_engine(found: Break, head: Course) -> str:
         when = "at the start" if isinstance(found.plan, Start) else "in the loop"
         return f"head dies {when} ({_first_line(head.dead)})"
     if found.signature.check not in head.judged:
-        return "head does not start this engine with any memory"
+        if isinstance(found.plan, Start):
+            return "head does not start this engine with any memory"
+        return "the rule has nothing to judge on head"
     return ""
 
 
