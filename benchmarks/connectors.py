@@ -53,6 +53,20 @@ LOOKED_AT = {
     "OffloadingConnector with files, `reset_forgets`": "Wanted by vLLM: the comment of "
     "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
     "although the call answers that the cache was reset.",
+    "No connector, with images, `every_request_ends`": "0.32.0, mended in 0.33.0. With a drafter, an "
+    "image keeps its room until one token after it is computed, and the next image needs room one "
+    "token before it. Two images with one token between them, in an encoder cache that the first "
+    "fills, wait for each other for ever: the request runs and no step computes anything. 0.33.0 "
+    "frees the first image one token earlier, and ends the same plan.",
+    "ExampleConnector, also in MultiConnector, `promised_tokens_are_loaded`": "The name of a file "
+    "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
+    "or adapter.",
+    "OffloadingConnector with files, `every_request_ends`": "0.33.0, not settled. After a reset of "
+    "the connector's cache under load, the look-up of one block answers HIT_PENDING for ever, and "
+    "the request waits. 0.32.0 ends the same plan. Whether vLLM or the kit's stand-in for threads "
+    "loses the end of the promotion is not known.",
+    "SimpleCPUOffload with much room, `stored_prefix_is_offered`": "Not looked at. It loses "
+    "performance at most.",
     "MultiConnector, `reset_forgets`": "`reset_cache` answers True also if a child has not "
     "implemented it (None), so ExampleConnector keeps its files.",
 }
