@@ -142,10 +142,12 @@ def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[s
 
 
 def _course(kind: Kind, seen: list[Any]) -> Course:
+    """How a plan was taken. An engine that was refused, and a loop that never waited, show nothing
+    of the rules."""
     dead = next((each.died.words for each in seen if each.died), "")
-    refused = not seen or (kind is START and seen[0].refused)
+    shows = bool(seen) and not (seen[0].refused if kind is START else not seen[0].waits)
     rules = of_starts.RULES if kind is START else of_loops.RULES
-    return Course(dead=dead, ended=not dead, judged=() if refused else tuple(rules))
+    return Course(dead=dead, ended=not dead, judged=tuple(rules) if shows else ())
 
 
 def _feature(seen: Any, finding: Finding) -> str:
