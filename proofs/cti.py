@@ -89,7 +89,7 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
         actions=tuple(_bounded(a, min(highest, CHOICES_MAX)) for a in system.actions),
         invariants={claim: system.invariants[claim]},
     )
-    reached, _ = search(small, sizes, STATES_MAX)
+    reached = search(small, sizes, STATES_MAX)
     steps = tuple(f"{taken.action}{taken.choices or ''}" for taken in reached.trace)
     return steps if reached.broken else (), reached.states
 

@@ -6,7 +6,7 @@ Cost: every formula is evaluated once for each state; memory holds every distinc
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvproof.model.arithmetic.system import Action, Numbers, System
@@ -22,21 +22,15 @@ class Taken(NamedTuple):
 
 
 @dataclass
-class SearchGraph:
+class Searched:
     """What a search of a system has reached.
 
-    `states` is the number of distinct states and `generated` the number of steps; `depth` is the
-    number of steps to the farthest state. `fired` counts the steps of each action, and `new` those
-    that led to a new state. If an invariant broke, it is `broken`, `trace` is a shortest run to a
-    state that breaks it, and the search ended with that level. `cut`: some states were not
-    expanded.
+    `states` is the number of distinct states. If an invariant broke, it is `broken`, `trace` is a
+    shortest run to a state that breaks it, and the search ended with that level. `cut`: some states
+    were not expanded.
     """
 
     states: int = 1
-    generated: int = 0
-    depth: int = 0
-    fired: dict[str, int] = field(default_factory=dict)
-    new: dict[str, int] = field(default_factory=dict)
     broken: str = ""
     trace: tuple[Taken, ...] = ()
     cut: bool = False
@@ -87,18 +81,14 @@ Parents = dict[Numbers, tuple[Numbers, Taken] | None]
 """Each state that was reached, with the step that reached it first."""
 
 
-def search(
-    system: System, parameters: Numbers, states_max: int | None = None
-) -> tuple[SearchGraph, Parents]:
+def search(system: System, parameters: Numbers, states_max: int | None = None) -> Searched:
     """Explore until all states are expanded, an invariant breaks, or more than `states_max` states
-    are known at the end of a level. Returns the search graph, and the states in the order of
-    discovery."""
+    are known at the end of a level. Returns what was reached."""
     began = time.perf_counter()
     stepper = Stepper(system, parameters)
     level = [system.initial(parameters)]
     parents: Parents = {level[0]: None}
-    names = [action.name for action in system.actions]
-    reached = SearchGraph(fired=dict.fromkeys(names, 0), new=dict.fromkeys(names, 0))
+    reached = Searched()
     while True:
         broken = _broken(system, parameters, level)
         if broken is not None:
@@ -111,19 +101,15 @@ def search(
         following = []
         for state in level:
             for taken, after in stepper.steps(state):
-                reached.generated += 1
-                reached.fired[taken.action] += 1
                 if after not in parents:
                     parents[after] = (state, taken)
-                    reached.new[taken.action] += 1
                     following.append(after)
         if not following:
             break
         level = following
-        reached.depth += 1
     reached.states = len(parents)
     reached.seconds = time.perf_counter() - began
-    return reached, parents
+    return reached
 
 
 def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:

@@ -16,7 +16,7 @@ from kvproof.strategies.verdict import Verdict
 
 def main() -> None:
     """Search, and print the result."""
-    found, _ = search(KV_TRANSFER, Sizes(*map(int, sys.argv[1:])))
+    found = search(KV_TRANSFER, Sizes(*map(int, sys.argv[1:])))
     if found.verdict is not Verdict.EXHAUSTED:
         sys.exit(f"kvproof: {found}")
     print(json.dumps({"states": found.states, "seconds": found.seconds}))
