@@ -37,7 +37,10 @@ OF_NIXL = ("nixl", "remote", "bidirectional", "recovery")
 NOT_RUN = ("test_priority_scheduler_random", "test_kv_cache_utils", "simple_cpu", "_e2e")
 """Words in the names of tests that take minutes, or whose code no diff reaches."""
 
-ROOMS = ("model", "invariants", "strategies", "live", "reports", "cli")
+ROOMS = (
+    *("model", "invariants", "strategies", "live", "reports", "cli"),
+    *("gate", "proofs", "watch", "connectors"),
+)
 KVPROOF = ["git", "log", "-1", "--format=%h", "--", *ROOMS]
 """Prints the last commit that changes kvproof, as what was gated."""
 
