@@ -1,6 +1,8 @@
 """Generated reproducers: their text. They are run on trees in `test_reproducer_live.py`."""
 
 import ast
+import dataclasses
+import keyword
 import shutil
 import subprocess
 import sys
@@ -105,6 +107,21 @@ def test_the_statements_can_be_observed(name: str) -> None:
     text = observing(draft(name))
     compile(text, name, "exec")
     assert text.count("    look()\n") == len(draft(name).pieces)
+
+
+def test_engines_may_differ_in_any_setting() -> None:
+    """A setting of one engine is a parameter, so its name may be no keyword of Python."""
+    trace = trace_of("held_is_loaded_again")
+    prefill, decode = trace.cluster.engines
+    differs = replace(prefill, steps_in_flight=1 if prefill.overlaps else 2)
+    cluster = replace(trace.cluster, engines=(differs, decode))
+    made = drafted(dataclasses.replace(trace, cluster=cluster))
+    assert isinstance(made, Draft)
+    assert "overlaps=" in observing(made)
+    compile(observing(made), "differs", "exec")
+    for settings in made.settings.of_engine.values():
+        assert not any(map(keyword.iskeyword, map(str.lower, settings)))
+    assert not any(map(keyword.iskeyword, map(str.lower, made.settings.constants)))
 
 
 def test_what_cannot_be_written_has_a_reason() -> None:

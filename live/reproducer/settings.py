@@ -102,7 +102,7 @@ def _constants(cluster: Cluster, engine: Engine) -> Constants:
         "MAX_NUM_SEQS": engine.max_requests,
         "MAX_NUM_BATCHED_TOKENS": engine.chunk_tokens,
         "PREFIX_CACHING": engine.prefix_caching,
-        "ASYNC": engine.overlaps,
+        "OVERLAPS": engine.overlaps,
         "POLICY": engine.policy,
         "LOAD_FAILURE": cluster.load_failure,
         "KV_ROLE": options.kv_role(engine),

@@ -48,7 +48,7 @@ LOAD_FAILURE: Any = "fail"
 MAMBA_CACHE_MODE: Any = "align"
 ENGINE_ID = CONNECTOR = DRAFTER = KV_ROLE = ""
 SCHEDULER_OPTIONS: dict[str, object] = {}
-PREFIX_CACHING = NO_LOOKAHEAD = ASYNC = True
+PREFIX_CACHING = NO_LOOKAHEAD = OVERLAPS = True
 
 
 def supported(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def make_scheduler(folder: Path) -> Scheduler:
         device_config=DeviceConfig("cpu"),
     )
     # An engine sets these when it knows its model and its memory.
-    config.scheduler_config.async_scheduling = ASYNC
+    config.scheduler_config.async_scheduling = OVERLAPS
     config.scheduler_config.disable_hybrid_kv_cache_manager = False
     config.scheduler_config.max_num_batched_tokens = MAX_NUM_BATCHED_TOKENS
     config.scheduler_config.max_num_scheduled_tokens = MAX_NUM_BATCHED_TOKENS
