@@ -30,6 +30,7 @@ from kvproof.gate.difference.protocol import (
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search import requests
+from kvproof.gate.source.statements import Places
 from kvproof.live import children
 
 REQUEST_S = 60.0
@@ -45,12 +46,14 @@ def main() -> int:
     os.dup2(2, 1)  # vLLM may print
     seen = requests.look()
     gc.freeze()  # what is there now is shared with all forks
+    places: Places = {}
     for line in sys.stdin.buffer:
         request = msgspec.json.decode(line, type=Request)
         if isinstance(request, Look):
+            places = request.places
             _send(out, seen)
         else:
-            _send(out, _in_a_fork(request))
+            _send(out, _in_a_fork(request, places))
     return 0
 
 
@@ -59,14 +62,14 @@ def _send(out: BinaryIO, answer: Answer) -> None:
     out.flush()
 
 
-def _in_a_fork(request: Drive | Record) -> Answer:
+def _in_a_fork(request: Drive | Record, places: Places) -> Answer:
     """Carry a request out in a fork of this process. A fork that does not end in time, or ends
     without an answer, is a reason."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reads)
-        _child(request, writes)
+        _child(request, places, writes)
     os.close(writes)
     try:
         data, in_time = _read(reads)
@@ -92,13 +95,13 @@ def _failed(request: Drive | Record, why: str) -> Answer:
     return Driven(Result(request.workload.name, reason=why))
 
 
-def _child(request: Drive | Record, writes: int) -> None:
+def _child(request: Drive | Record, places: Places, writes: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with os.fdopen(writes, "wb") as out:
-            out.write(msgspec.json.encode(requests.answer(request)))
+            out.write(msgspec.json.encode(requests.answer(request, places)))
         code = 0
     finally:
         os._exit(code)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.model.errors import UsageError
+import coverage
 
 FILES = (
     "v1/core/sched/scheduler.py",
@@ -38,16 +38,8 @@ def lines_executed() -> Iterator[Callable[[], list[Lines]]]:
     """Records the lines executed in the body. Yields a function that returns them at the end of the
     body.
 
-    Begin before vLLM is imported; otherwise the lines of its definitions are not recorded. Raises
-    UsageError where the package coverage is missing.
+    Begin before vLLM is imported; otherwise the lines of its definitions are not recorded.
     """
-    try:
-        import coverage
-    except ImportError as error:
-        raise UsageError(
-            "Lines cannot be counted: the package coverage is missing. "
-            "Use pip install 'kvproof[lines]'."
-        ) from error
     tracer = coverage.Coverage(data_file=None, include=[f"*/vllm/{file}" for file in FILES])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -58,7 +50,7 @@ def lines_executed() -> Iterator[Callable[[], list[Lines]]]:
             tracer.stop()
 
 
-def _lines(tracer: "coverage.Coverage") -> list[Lines]:  # type: ignore[name-defined]  # noqa: F821
+def _lines(tracer: coverage.Coverage) -> list[Lines]:
     tracer.stop()
     found = []
     for file in sorted(tracer.get_data().measured_files()):

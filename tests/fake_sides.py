@@ -38,7 +38,7 @@ class FakeSide:
         self.watched: list[str] = []
         self.records: list[Record] = []
 
-    def look(self) -> Seen:
+    def look(self, _places: object) -> Seen:
         return self.seen
 
     def drive(

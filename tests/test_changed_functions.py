@@ -200,8 +200,8 @@ def test_what_may_do_something_else_is_changed(name: str, tmp_path: Path) -> Non
 
 
 def bare(function: Function) -> Function:
-    """A function without the part to which it belongs."""
-    return function._replace(part="", why="", called=False)
+    """A function without the part to which it belongs, and without its statements."""
+    return function._replace(part="", why="", called=False, statements=())
 
 
 def test_lines_are_those_of_head(tmp_path: Path) -> None:

@@ -1,16 +1,21 @@
-"""The functions that a run calls are recorded by the names that changed functions have."""
+"""What a run reaches, by the lines that it executes."""
 
-import importlib
+import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from kvproof.gate.source.changes import changed
-from kvproof.gate.source.reach import Called, called
+from kvproof.gate.source.changes import Changes, changed
+from kvproof.gate.source.reach import Reached, reached
 from kvproof.model.errors import UsageError
+from tests.packages import package
+
+FILE = "v1/core/block_pool.py"
+"""A file of the accounting."""
 
 SOURCE = """
 from functools import wraps
@@ -40,18 +45,12 @@ def numbers():
     yield 1
     yield 2
 
-def never():
-    return 1
-
 def fails():
     raise ValueError("no")
 
 table = {"a": lambda: 1}
 
 class Thing:
-    size = (lambda: 2)()
-    made = classmethod(lambda cls: 3)
-
     class Part:
         def work(self):
             return 1
@@ -60,169 +59,210 @@ class Thing:
     def weight(self):
         return [x for x in (1, 2)]
 
-    @staticmethod
-    def still():
-        return 1
-
-def body():
-    class Late:
-        x = 1
-    return Late
+def rare(x):
+    '''What it does.'''
+    total = 0
+    if x > 1:
+        total += 1
+    try:
+        total += int(x)
+    except ValueError:
+        total = -1
+    return total
 """
+
+Call = Callable[[ModuleType], Any]
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    folder = tmp_path / "reached_vllm"
-    (folder / "v1").mkdir(parents=True)
-    (folder / "__init__.py").write_text("")
-    (folder / "v1" / "__init__.py").write_text("")
-    (folder / "v1" / "thing.py").write_text(SOURCE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield folder
-    for name in [name for name in sys.modules if name.split(".")[0] == folder.name]:
-        del sys.modules[name]
+def tree(tmp_path: Path) -> Path:
+    """A package vllm with one file of the accounting."""
+    return package(tmp_path / "head", {FILE: SOURCE})
 
 
-def thing(package: Path) -> ModuleType:
-    return importlib.import_module(f"{package.name}.v1.thing")
+def module_of(folder: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("block_pool_of_test", folder / FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def names(found: Called) -> set[str]:
-    assert all(key.startswith("v1/thing.py:") for key in found.functions)
-    return {key.removeprefix("v1/thing.py:") for key in found.functions}
+def changes(tmp_path: Path, head: Path, *edits: tuple[str, str]) -> Changes:
+    """The changes of a head of which base is the same without some edits."""
+    text = SOURCE
+    for of_head, of_base in edits:
+        assert of_head in text
+        text = text.replace(of_head, of_base)
+    return changed(package(tmp_path / "base", {FILE: text}), head)
 
 
-def test_what_is_nested_belongs_to_its_function(package: Path) -> None:
-    module = thing(package)
-    calls = {
-        "plain": module.plain,
-        "outer": module.outer,
-        "numbers": lambda: next(module.numbers()),
-        "Thing.weight": lambda: module.Thing().weight,
-        "Thing.still": module.Thing.still,
-        "Thing.Part.work": lambda: module.Thing.Part().work(),
-        "<module>": module.table["a"],
-        "<class Thing>": module.Thing.made,
-        "body": module.body,
-    }
-    for name, call in calls.items():
-        with called(package) as found:
-            call()
-        assert names(found) == {name}
+def keys(changes: Changes, folder: Path, call: Call) -> Reached:
+    module = module_of(folder)
+    with reached(folder, changes.places[1]) as found:
+        call(module)
+    return found
 
 
-def test_both_sides_of_a_decorator_are_seen(package: Path) -> None:
-    module = thing(package)
-    with called(package) as found:
-        module.wrapped()
-    assert names(found) == {"wrapping", "wrapped"}
+def functions(found: Reached) -> set[str]:
+    names = (key.partition(":")[2] for key in found.keys)
+    return {name for name in names if name and not name.startswith("@")}
 
 
-def test_a_generator_counts_when_it_starts(package: Path) -> None:
-    module = thing(package)
-    with called(package) as found:
-        made = module.numbers()
-    assert names(found) == set()
-    with called(package) as found:
-        next(made)
-    assert names(found) == {"numbers"}
+CALLS: dict[str, Call] = {
+    "plain": lambda m: m.plain(),
+    "outer": lambda m: m.outer(),
+    "numbers": lambda m: next(m.numbers()),
+    "Thing.weight": lambda m: m.Thing().weight,
+    "Thing.Part.work": lambda m: m.Thing.Part().work(),
+    "wrapping, wrapped": lambda m: m.wrapped(),
+}
 
 
-def test_each_block_is_recorded_by_itself(package: Path) -> None:
-    module = thing(package)
-    for _ in range(3):
-        with called(package) as found:
-            module.plain()
-            module.plain()
-        assert names(found) == {"plain"}
-    module.never()
-    assert names(found) == {"plain"}
+@pytest.mark.parametrize("name", CALLS)
+def test_what_is_nested_belongs_to_its_function(tmp_path: Path, tree: Path, name: str) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    assert functions(keys(made, tree, CALLS[name])) == set(name.split(", "))
 
 
-def test_an_import_runs_the_bodies(package: Path) -> None:
-    with called(package) as found:
-        thing(package)
-    ran = {key for key in found.functions if key.startswith("v1/thing.py:")}
-    wanted = {"<module>", "<class Thing>", "<class Thing.Part>", "wrapping"}
-    assert ran == {f"v1/thing.py:{name}" for name in wanted}
+def test_what_only_runs_a_definition_reaches_nothing(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    with reached(tree, made.places[1]) as found:
+        module = module_of(tree)
+    assert functions(found) == {"wrapping"}
+    with reached(tree, made.places[1]) as found:
+        generator = module.numbers()
+    assert found.keys == set()
+    assert next(generator) == 1
 
 
-def test_only_the_package_is_recorded(package: Path, tmp_path: Path) -> None:
-    module = thing(package)
-    with called(tmp_path / "reached") as found:
-        module.plain()
-    assert found.functions == frozenset()
+def test_each_block_is_recorded_by_itself(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    for name in ("plain", "outer", "plain"):
+        assert functions(keys(made, tree, CALLS[name])) == {name}
 
 
-def test_a_link_to_the_package_is_the_package(package: Path, tmp_path: Path) -> None:
-    module = thing(package)
-    (tmp_path / "link").symlink_to(package)
-    with called(tmp_path / "link") as found:
-        module.plain()
-    assert names(found) == {"plain"}
-
-
-def test_an_exception_ends_the_recording(package: Path) -> None:
-    module = thing(package)
-    with pytest.raises(ValueError, match="no"), called(package) as found:
+def test_an_exception_ends_the_recording(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    module = module_of(tree)
+    with pytest.raises(ValueError, match="no"), reached(tree, made.places[1]) as found:
         module.fails()
     module.outer()
-    assert names(found) == {"fails"}
-    assert sys.getprofile() is None
+    assert functions(found) == {"fails"}
+    assert sys.gettrace() is None
 
 
-def test_the_names_are_those_of_changed_functions(package: Path, tmp_path: Path) -> None:
-    """A function that is called and that changed has one name."""
-    other = tmp_path / "other"
-    (other / "v1").mkdir(parents=True)
-    (other / "__init__.py").write_text("")
-    keys = {each.key for each in changed(other, package).others}
-    module = thing(package)
-    with called(package) as found:
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    head = package(tmp_path / "a[b]+{c}*?", {FILE: SOURCE})
+    made = changes(tmp_path, head, ("return total", "return -total"))
+    assert functions(keys(made, head, CALLS["plain"])) == {"plain"}
+
+
+def test_a_link_to_the_package_is_the_package(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    module = module_of(tree)
+    (tmp_path / "link").symlink_to(tree)
+    with reached(tmp_path / "link", made.places[1]) as found:
         module.plain()
-        module.outer()
-        module.wrapped()
-        module.body()
-        list(module.numbers())
-        module.table["a"]()
-        module.Thing.made()
-        module.Thing.Part().work()
-        assert module.Thing().weight
-    assert found.functions < keys
-    assert "v1/thing.py:never" in keys
+    assert functions(found) == {"plain"}
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="sys.monitoring has room for several")
-def test_another_profiler_is_not_replaced(package: Path) -> None:
-    def other(*_: object) -> None:
-        pass
-
-    sys.setprofile(other)
-    try:
-        with pytest.raises(UsageError, match=r"A profiler is at work.*Use a run"), called(package):
-            pass
-        assert sys.getprofile() is other
-    finally:
-        sys.setprofile(None)
+def test_a_function_is_reached_by_what_is_changed_in_it(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("total += 1", "total += 2"), ("total = -1", "total = -2"))
+    [function] = made.accounting
+    assert function.key == f"{FILE}:rare"
+    assert len(function.statements) == 2
+    for x, count in ((0, 0), (2, 1), ("x", 0)):
+        found = keys(made, tree, lambda m, x=x: m.rare(x) if x != "x" else None)  # type: ignore[misc]
+        assert (function.key in found.keys) is (x != "x")
+        assert len(found.keys & set(function.statements)) == count
+        assert function.ran(found.keys) is bool(count)
 
 
-def test_a_tracer_is_not_in_the_way(package: Path) -> None:
-    module = thing(package)
-    lines: list[int] = []
+def test_a_handler_of_exceptions_counts(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("except ValueError:", "except (ValueError, TypeError):"))
+    [function] = made.accounting
+    assert len(function.statements) == 1
+    assert not function.ran(keys(made, tree, lambda m: m.rare(1)).keys)
+    found = keys(made, tree, lambda m: m.rare(type("X", (int,), {"__int__": _no_int})()))
+    assert function.ran(found.keys)
 
-    def trace(frame: object, event: str, _: object) -> object:
-        if event == "line":
-            lines.append(frame.f_lineno)  # type: ignore[attr-defined]
+
+def _no_int(_: object) -> int:
+    raise ValueError
+
+
+def test_what_head_removes_counts_on_base(tmp_path: Path, tree: Path) -> None:
+    more = "    if x > 1:\n        total += 1\n        total += 7\n"
+    made = changes(tmp_path, tree, ("    if x > 1:\n        total += 1\n", more))
+    [function] = made.accounting
+    assert len(function.statements) == 1
+    assert not function.ran(keys(made, tree, lambda m: m.rare(2)).keys)
+    module = module_of(tmp_path / "base" / "vllm")
+    for x in (1, 2):
+        with reached(tmp_path / "base" / "vllm", made.places[0]) as found:
+            module.rare(x)
+        assert function.ran(found.keys) is (x == 2)
+
+
+def test_a_removed_function_is_reached_on_base(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("def rare", "def gone():\n    return 1\n\n\ndef rare"))
+    [function] = made.accounting
+    assert (function.kind, function.statements) == ("removed", ())
+    module = module_of(tmp_path / "base" / "vllm")
+    with reached(tmp_path / "base" / "vllm", made.places[0]) as found:
+        module.gone()
+    assert function.ran(found.keys)
+
+
+def test_a_new_function_counts_by_its_statements(tmp_path: Path, tree: Path) -> None:
+    text = SOURCE[SOURCE.index("def wrapping") : SOURCE.index("@wrapping")]
+    made = changes(tmp_path, tree, (text, ""))
+    [function] = made.accounting
+    assert function.kind == "new"
+    assert len(function.statements) == 3
+    assert not function.ran(keys(made, tree, CALLS["plain"]).keys)
+    with reached(tree, made.places[1]) as found:
+        module_of(tree).wrapped()
+    assert found.keys >= set(function.statements)
+
+
+def test_the_body_of_a_class_is_reached_by_any_function_of_its_file(
+    tmp_path: Path, tree: Path
+) -> None:
+    made = changes(tmp_path, tree, ("class Thing:\n", "class Thing:\n    size = 1\n"))
+    [function] = made.accounting
+    assert function.statements == ()
+    assert function.ran(keys(made, tree, CALLS["plain"]).keys)
+    assert not function.ran(keys(made, tree, lambda _: None).keys)
+
+
+def test_documentation_and_log_calls_are_no_statements(tmp_path: Path, tree: Path) -> None:
+    made = changes(
+        tmp_path,
+        tree,
+        ("'''What it does.'''", "'''What it did.'''"),
+        ("total = 0", "total = 3"),
+    )
+    [function] = made.accounting
+    assert len(function.statements) == 1
+
+
+def test_a_debugger_is_not_replaced(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+
+    def trace(*_: object) -> object:
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)  # type: ignore[arg-type]
     try:
-        with called(package) as found:
-            module.plain()
+        with (
+            pytest.raises(UsageError, match=r"A trace function is at work.*Use a run"),
+            reached(tree, made.places[1]),
+        ):
+            pass
         assert sys.gettrace() is trace
     finally:
         sys.settrace(before)
-    assert names(found) == {"plain"}
-    assert lines

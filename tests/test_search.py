@@ -13,6 +13,7 @@ from kvproof.gate.difference.workload import Plays, Starts, Workload
 from kvproof.gate.search import search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.search import Search
+from kvproof.gate.source.changes import Changes, Function
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -24,9 +25,15 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
 
 
+def changing(*keys: str, statements: tuple[str, ...] = ()) -> Changes:
+    """A head that changes these functions, each with these statements."""
+    made = (Function(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys)
+    return Changes(tuple(made), ())
+
+
 def searching(both: Comparison, **options: Any) -> Search:
     given: dict[str, Any] = {
-        "changed": [SOME],
+        "changes": changing(SOME),
         "until": time.monotonic() + 6000,
         "fails": lambda: bool(both.introduced),
         "show": lambda _text: None,
@@ -77,6 +84,21 @@ def test_calls_are_recorded_until_all_that_changed_was_called() -> None:
     first = next(n for n, name in enumerate(head.driven) if "hybrid" in name)
     assert first < len(head.watched) < first + search.SAMPLED_AT_ONCE + 1
     assert head.watched == head.driven[: len(head.watched)]
+
+
+def test_every_other_part_is_watched_until_each_changed_statement_ran() -> None:
+    statements = ("v1/core/block_pool.py:@7", "v1/core/block_pool.py:@9")
+    changes = changing(SOME, statements=statements)
+    head = FakeSide(
+        lambda each: result(each.name, reached=(SOME, *statements[: "random" in each.name]))
+    )
+    with compared(lambda each: result(each.name), head) as found:
+        searching(found, changes=changes, fails=some_presets()).run()
+    called = next(n for n, name in enumerate(head.driven) if "random" in name)
+    assert head.watched[:called] == head.driven[:called]  # until the function is reached
+    rest = {*head.driven[called + search.SAMPLED_AT_ONCE :]}
+    assert rest & {*head.watched}
+    assert rest - {*head.watched}
 
 
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
@@ -228,11 +250,11 @@ def test_a_connector_whose_code_is_changed_comes_first_and_may_be_enough() -> No
         return result(workload.name, reached=tuple(changed))
 
     with compared(does, does) as both:
-        made = searching(both, connected=True, changed=changed)
+        made = searching(both, connected=True, changes=changing(*changed))
         made.connectors = CONNECTORS
         assert made.reaches()
         assert both.names == ["plans for store"]
-        other = searching(both, connected=True, changed=[*changed, "v1/other.py:f"])
+        other = searching(both, connected=True, changes=changing(*changed, "v1/other.py:f"))
         other.connectors = CONNECTORS
         assert other.reaches()
         assert {*other.reaching} == {"store", "example", "offloading"}

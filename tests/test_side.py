@@ -34,7 +34,7 @@ def look():
     gate_side.REQUEST_S = float(os.environ["REQUEST_S"])
     return Seen("", ())
 
-def answer(request):
+def answer(request, places):
     if type(request).__name__ == "Record":
         os._exit(3)
     name = request.workload.name
@@ -99,7 +99,7 @@ def workload(name: str) -> Follow:
 
 
 def test_what_is_printed_is_not_taken_for_an_answer(side: Side) -> None:
-    assert side.look() == Seen("", ())
+    assert side.look({}) == Seen("", ())
     printed, after = side.drive([workload("prints"), workload("quiet")])
     assert (printed.name, printed.reason, printed.whole) == ("prints", "", True)
     assert (after.name, after.reason) == ("quiet", "")
@@ -124,7 +124,7 @@ def test_a_workload_that_hangs_is_a_reason_and_its_process_ends(impatient: Side)
     [lost] = impatient.drive([workload("hangs")])
     assert (lost.reason, lost.whole) == ("it takes more than 1 s", False)
     assert children(impatient._process.pid) == []
-    assert impatient.look() == Seen("", ())
+    assert impatient.look({}) == Seen("", ())
 
 
 def test_each_workload_begins_in_the_same_state(side: Side) -> None:
@@ -158,12 +158,12 @@ def test_a_side_that_cannot_start_says_why(tmp_path: Path) -> None:
     env = environment_of(tmp_path)
     (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(5)\n", encoding="utf-8")
     with started("head", env) as side, pytest.raises(Ended, match="the process ended with 5"):
-        side.look()
+        side.look({})
 
 
 def test_it_ends_with_its_block(tmp_path: Path) -> None:
     with started("head", environment_of(tmp_path)) as side:
-        side.look()
+        side.look({})
         pid = side._process.pid
         assert is_there(pid)
     assert not is_there(pid)
@@ -232,7 +232,7 @@ from kvproof.gate.difference.workload import Follow
 from tests.two_machines import FULL
 import os
 with started("head", dict(os.environ)) as side:
-    side.look()
+    side.look({})
     side.drive([Follow("hangs", FULL)])
 """
 

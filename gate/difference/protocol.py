@@ -14,11 +14,14 @@ class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_f
 
 
 class Look(_Message, frozen=True):
-    """What of this vLLM can be driven?"""
+    """What of this vLLM can be driven? `places` says what the requests to come reach with each line
+    of the changed files: by file and line, keys."""
+
+    places: dict[str, dict[int, tuple[str, ...]]] = {}
 
 
 class Drive(_Message, frozen=True):
-    """Drive a workload, in a fresh process. With `reach`, also record the functions called. With
+    """Drive a workload, in a fresh process. With `reach`, also say what it reaches. With
     `place`, the index of an event of a run, also say how this side takes it. Without `judge`, no
     check is asked: that is a quick look at the functions."""
 

@@ -94,10 +94,12 @@ def _functions(gate: Gate) -> Iterator[str]:
     if not gate.functions:
         return
     yield "### Changed functions\n"
-    yield f"| changed function | accounting or not, and why | called by, of {gate.watched:,} runs |"
+    runs = f"executed by, of {gate.watched:,} runs"
+    yield f"| changed function | accounting or not, and why | {runs} |"
     yield "|---|---|---|"
     for each in gate.functions[:NOT_RUN_MAX]:
-        function, what = words.plain(each.function), words.belongs(each)
+        function = words.plain(each.function)
+        what = "; ".join(filter(None, (words.belongs(each), words.executed(each))))
         yield f"| {escaped(function)} | {escaped(what)} | {words.driven(each)} |"
     if more := gate.functions[NOT_RUN_MAX:]:
         yield f"\nand {len(more):,} more"

@@ -96,12 +96,34 @@ def headline(gate: Gate) -> str:
 def _nothing(gate: Gate) -> str:
     """That nothing is introduced, with how far this was looked at."""
     number, left = len(gate.changed_functions), len(gate.changed_functions) - len(gate.reached)
-    if not left:
+    statements = sum(each.statements for each in gate.functions)
+    not_run = [each for each in gate.functions if each.not_executed]
+    rest = sum(len(each.not_executed) for each in not_run)
+    yet = []
+    if left:
+        yet.append(
+            f"{left:,} of the {counted(number, 'function')} that head changes {_was(left)} not "
+            "reached"
+        )
+    if rest:
+        yet.append(
+            f"{rest:,} of the {counted(statements, 'changed statement')} {_was(rest)} "
+            f"executed in no watched run ({named([*map(lines_left, not_run)], 2)})"
+        )
+    if not yet:
         return "Nothing introduced"
-    return (
-        f"Nothing introduced in what was driven, yet {left:,} of the {counted(number, 'function')} "
-        f"that head changes {_was(left)} not reached"
-    )
+    return f"Nothing introduced in what was driven, yet {', and '.join(yet)}"
+
+
+def lines_left(each: GateFunction) -> str:
+    """The lines of a changed function that no watched run executed: `v1/request.py:12, 14`."""
+    file = each.function.partition(":")[0]
+    return f"{file}:{named([line_of(line) for line in each.not_executed])}"
+
+
+def line_of(line: int) -> str:
+    """A line of head, or of base where head only removes it."""
+    return f"{line}" if line > 0 else f"{-line} of base"
 
 
 def not_true(finding: GateFinding) -> str:
@@ -267,8 +289,18 @@ def changed(gate: Gate) -> str:
 
 
 def driven(each: GateFunction) -> str:
-    """By how many runs a changed function was called; nothing was run for what is outside."""
+    """How many runs executed something changed in a function; nothing was run for what is
+    outside."""
     return "-" if each.part is None else f"{each.runs:,}"
+
+
+def executed(each: GateFunction) -> str:
+    """How many of the changed statements of a function were executed; empty where none is."""
+    if not each.statements:
+        return ""
+    done = f"{each.statements - len(each.not_executed):,} of {each.statements:,}"
+    left = f"; not {named([*map(line_of, each.not_executed)])}" if each.not_executed else ""
+    return f"changed statements executed: {done}{left}"
 
 
 def belongs(each: GateFunction) -> str:

@@ -165,16 +165,18 @@ def _about(gate: Gate) -> Iterator[Line]:
 
 
 def _functions(gate: Gate) -> Iterator[Line]:
-    """The table of what the pull request changes, in two lines each."""
+    """The table of what the pull request changes, in two or three lines each."""
     if not gate.functions:
         return
     yield from _title(
         "CHANGED FUNCTIONS: what each belongs to, and how many of "
-        f"{words.counted(gate.watched, 'watched run')} called it"
+        f"{words.counted(gate.watched, 'watched run')} executed what is changed in it"
     )
     for each in gate.functions[:FUNCTIONS_MAX]:
         yield Line(f"  {words.plain(each.function)}", hang=4)
         yield Line(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
+        if executed := words.executed(each):
+            yield Line(f"           {executed}", hang=11)
     if more := gate.functions[FUNCTIONS_MAX:]:
         yield Line(f"  ... and {len(more):,} more (--json lists all)")
 

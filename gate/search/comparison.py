@@ -30,6 +30,7 @@ from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
 from kvproof.gate.search.side import Side
+from kvproof.gate.source.statements import Places
 from kvproof.reports.output.gate import Class
 
 A = TypeVar("A")
@@ -93,15 +94,18 @@ class Comparison:
         first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
         return first.result(), second.result()
 
-    def look(self, *, beside: Callable[[], None]) -> tuple[Seen, Seen]:
+    def look(
+        self, places: tuple[Places, Places], *, beside: Callable[[], None]
+    ) -> tuple[Seen, Seen]:
         """What both sides can drive. They import their vLLMs now; `beside` is called meanwhile.
-        Raises Ended."""
-        seen = self._pool.submit(self.base.look), self._pool.submit(self.head.look)
+        `places` are those of base and head that `reach` is about. Raises Ended."""
+        both = zip((self.base, self.head), places, strict=True)
+        seen = [self._pool.submit(side.look, of_side) for side, of_side in both]
         beside()
         return seen[0].result(), seen[1].result()
 
     def drive(self, workloads: Sequence[Workload], *, reach: bool = True) -> None:
-        """Drive these workloads on both sides. `reach` records the functions that they call, which
+        """Drive these workloads on both sides. `reach` records what they reach, which
         makes them slower. Raises Ended."""
         base, head = self.at_once(
             lambda side: side.drive(workloads, reach=reach),

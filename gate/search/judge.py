@@ -9,7 +9,6 @@ from pathlib import Path
 
 from kvproof.gate.difference.compare import alike
 from kvproof.gate.difference.judged import Key
-from kvproof.gate.difference.plan import touched
 from kvproof.gate.difference.protocol import Record, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Plays
@@ -108,7 +107,6 @@ class _Judge:
         self.comparison = comparison
         self.begin = begin
         self.changes = changes
-        self.changed = [each.key for each in changes.accounting]
         self.until = begin + SEARCHED * args.budget
         self.end = begin + args.budget
         self.started = begin
@@ -116,7 +114,7 @@ class _Judge:
         sized = any(each.part in STARTED for each in changes.accounting)
         self.search = Search(
             comparison,
-            self.changed,
+            changes,
             self.until,
             self._fails,
             self._show,
@@ -164,7 +162,7 @@ class _Judge:
         """Search. Returns why head cannot be judged, or an empty text."""
         try:
             self._show("importing both vLLMs ...")
-            self.seen = self.comparison.look(beside=self.search.prepare)
+            self.seen = self.comparison.look(self.changes.places, beside=self.search.prepare)
             self.started = time.monotonic()
             on_base, on_head = self.seen
             for name, seen in (("head", on_head), ("base", on_base)):  # head is what can be mended
@@ -250,9 +248,9 @@ class _Judge:
             return too_short(self.args.budget, self.started - self.begin)
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
-        called = touched(reached(self.comparison), self.changed)
-        left = [each for each in self.changes.accounting if each.key not in self._driving(each)]
-        if not called or any(each.part != USED for each in left):
+        ours = self.changes.accounting
+        left = [each for each in ours if not each.ran(self._reached_in(each))]
+        if len(left) == len(ours) or any(each.part != USED for each in left):
             return not_driven(left) + self._drifted()
         if lost := only_on_base(self.comparison):
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
@@ -261,12 +259,10 @@ class _Judge:
             return "base could not be asked about what breaks on head"
         return ""
 
-    def _driving(self, function: Function) -> Collection[str]:
-        """The changed functions that runs called in which such a function has something to do."""
+    def _reached_in(self, function: Function) -> Collection[str]:
+        """What those runs reached in which such a function has something to do."""
         subject = ONLY_IN.get(function.part)
-        if subject == "":
-            return ()
-        return touched(reached(self.comparison, subject), self.changed)
+        return () if subject == "" else reached(self.comparison, subject)
 
     def _drifted(self) -> str:
         """Which connector the kit cannot drive on a side, and why not."""

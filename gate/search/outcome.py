@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,9 @@ from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.search import reached
 from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.statements import place_of
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
@@ -79,7 +81,7 @@ def output(
     lost = _lost(found.seen)
     verdict, reason = _verdict(findings, lost, found)
     functions = tuple(each.key for each in changes.accounting)
-    called = touched(_called(found.comparison), functions)
+    so_far = reached(found.comparison) if found.comparison else set()
     base, head = trees
     return Gate(
         exit_code=_exit_code(verdict, findings),
@@ -90,8 +92,8 @@ def output(
         base=_tree(base, found, 0) if base else None,
         head=_tree(head, found, 1),
         changed_functions=functions,
-        reached=tuple(key for key in functions if key in called),
-        functions=tuple(_functions(changes, found.comparison)),
+        reached=tuple(each.key for each in changes.accounting if each.ran(so_far)),
+        functions=tuple(_functions(changes, found.comparison, so_far)),
         watched=len(_watched(found.comparison)),
         ran=_ran(found.comparison),
         findings=findings,
@@ -127,39 +129,47 @@ def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
 
 
 def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
-    """The functions that each run called on either side, of the runs in which calls were
-    recorded."""
+    """What each run reached on either side, of the runs in which this was recorded."""
     names = comparison.names if comparison else ()
     sides = (comparison.on_base, comparison.on_head) if comparison else ()
-    called = (frozenset(f for side in sides for f in side[name].reached) for name in names)
-    return [each for each in called if each]
+    found = (frozenset(f for side in sides for f in side[name].reached) for name in names)
+    return [each for each in found if each]
 
 
-def _functions(changes: Changes, comparison: Comparison | None) -> Iterator[GateFunction]:
+def _functions(
+    changes: Changes, comparison: Comparison | None, so_far: Collection[str]
+) -> Iterator[GateFunction]:
     """The changed functions: first what is accounting and was not reached, last what is outside."""
-    keys = [each.key for each in changes.accounting]
-    runs = Counter(key for called in _watched(comparison) for key in touched(called, keys))
-    for each in sorted(changes.accounting, key=lambda one: min(runs[one.key], 1)):
-        yield GateFunction(function=each.key, part=each.part, why=each.why, runs=runs[each.key])
+    ours, watched = changes.accounting, _watched(comparison)
+    runs = Counter(each.key for called in watched for each in ours if each.ran(called))
+    for each in sorted(ours, key=lambda one: min(runs[one.key], 1)):
+        places = [place_of(key) for key in each.statements if key not in so_far]
+        yield GateFunction(
+            function=each.key,
+            part=each.part,
+            why=each.why,
+            runs=runs[each.key],
+            statements=len(each.statements),
+            not_executed=tuple(line for _, line in places),
+        )
     for each in changes.others:
         yield GateFunction(function=each.key, part=None, why=each.why)
 
 
 def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[GateFinding]:
-    places = {each.key: _place(each) for each in changes.accounting}
     for confirmed, written in found.introduced:
         grave = severity(confirmed.found) <= fail_on
-        yield _finding("introduced", confirmed, places, fails=grave, written=written)
+        yield _finding("introduced", confirmed, changes.accounting, fails=grave, written=written)
     for kind, confirmed in found.of_base:
-        yield _finding(kind, confirmed, places)
+        yield _finding(kind, confirmed, changes.accounting)
     for workload, still in found.comparison.still_there() if found.comparison else ():
-        yield _finding("still there", Confirmed(workload, still, frozenset()), {})
+        yield _finding("still there", Confirmed(workload, still, frozenset()), ())
 
 
 def _finding(
     kind: Class,
     confirmed: Confirmed,
-    places: dict[str, GatePlace],
+    changed: Sequence[Function],
     *,
     fails: bool = False,
     written: Written = NOTHING,
@@ -167,7 +177,9 @@ def _finding(
     found = confirmed.found
     name = found.signature.check
     check = CHECKS.get(name) or RULES.get(name) or around_scheduler.RULES.get(name)
-    reached = touched(confirmed.reached, places)
+    names = touched(confirmed.reached, [each.key for each in changed])
+    called = [each for each in changed if each.key in names]
+    executed = [each for each in called if each.ran(confirmed.reached)]
     return GateFinding(
         kind=kind,
         invariant=name,
@@ -183,7 +195,7 @@ def _finding(
         command=written.command,
         known=found.by or None,
         fails=fails,
-        places=tuple(place for key, place in places.items() if key in reached),
+        places=tuple(_place(each, confirmed.reached) for each in executed or called),
         trace=str(written.trace) if written.trace else None,
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),
@@ -199,8 +211,11 @@ def _in_words(found: Break) -> tuple[str, ...]:
     return tuple(describe(stimulus(event)) for event in found.events)
 
 
-def _place(function: Function) -> GatePlace:
-    line = function.hunks[0][0] if function.hunks else function.line
+def _place(function: Function, called: Collection[str]) -> GatePlace:
+    """Where the change of a function is that a run executes, or begins."""
+    executed = [place_of(key)[1] for key in function.statements if key in called]
+    first = function.hunks[0][0] if function.hunks else function.line
+    line = next((line for line in executed if line > 0), first)
     return GatePlace(file=PACKAGE + function.file, line=line, function=function.name)
 
 
@@ -227,11 +242,6 @@ def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
         return ()
     before = {each.feature for each in seen[0].missing}
     return tuple(_missing(each) for each in seen[1].missing if each.feature not in before)
-
-
-def _called(comparison: Comparison | None) -> set[str]:
-    results = comparison.on_head.values() if comparison else ()
-    return {name for result in results for name in result.reached}
 
 
 def _ran(comparison: Comparison | None) -> GateRan:

@@ -18,7 +18,8 @@ from kvproof.gate.difference.protocol import (
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Follow, Loop, Loops, Play, Plays, Start, Starts
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.source.reach import called
+from kvproof.gate.source.reach import reached
+from kvproof.gate.source.statements import Places
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed
@@ -68,18 +69,18 @@ def _make(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def answer(request: Drive | Record) -> Answer:
-    """Carry a request out."""
+def answer(request: Drive | Record, places: Places) -> Answer:
+    """Carry a request out. `places` are those that `reach` is about."""
     if isinstance(request, Drive):
-        return Driven(_with_reach(request) if request.reach else _driven(request))
+        return Driven(_with_reach(request, places) if request.reach else _driven(request))
     return _recorded(request)
 
 
-def _with_reach(request: Drive) -> Result:
-    """The result of a workload with the functions of vLLM that it called."""
-    with called(importable()) as found:
+def _with_reach(request: Drive, places: Places) -> Result:
+    """The result of a workload with what it reaches."""
+    with reached(importable(), places) as found:
         result = _driven(request)
-    return replace(result, reached=tuple(sorted(found.functions)))
+    return replace(result, reached=tuple(sorted(found.keys)))
 
 
 def _driven(request: Drive) -> Result:

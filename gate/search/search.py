@@ -18,7 +18,7 @@ two trees only; the time decides where it ends.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 
 from kvproof.gate.difference.plan import ordered, touched
@@ -27,6 +27,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
@@ -61,7 +62,7 @@ class Search:
     def __init__(
         self,
         comparison: Comparison,
-        changed: Collection[str],
+        changes: Changes,
         until: float,
         fails: Callable[[], bool],
         show: Show,
@@ -70,7 +71,9 @@ class Search:
         loop_only: bool = False,
     ) -> None:
         self.comparison = comparison
-        self.changed = changed
+        self.changes = changes
+        self.changed = [each.key for each in changes.accounting]
+        self.statements = [key for each in changes.accounting for key in each.statements]
         self.until = until
         self.fails = fails
         self.show = show
@@ -83,6 +86,7 @@ class Search:
         self.by_traces: bool | None = None
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
+        self._parts = count()
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -228,7 +232,7 @@ class Search:
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
-            self.comparison.drive(part, reach=self._unreached())
+            self.comparison.drive(part, reach=self._watches())
             pending += [workload.name for workload in part]
             if what != "traces" or time.monotonic() - begin > TRACES_S:
                 self.comparison.confirm(pending)
@@ -237,15 +241,20 @@ class Search:
             self.comparison.confirm(pending)
         return len(left)
 
-    def _unreached(self) -> bool:
-        """Whether some function that head changes was not called yet."""
-        return not touched(reached(self.comparison), self.changed) >= set(self.changed)
+    def _watches(self) -> bool:
+        """Whether the next part of the workloads is watched: while some changed function is not
+        reached yet, and every other part while some changed statement is not."""
+        turn = next(self._parts)
+        so_far = reached(self.comparison)
+        if not all(each.ran(so_far) for each in self.changes.accounting):
+            return True
+        return turn % 2 == 0 and not so_far.issuperset(self.statements)
 
     def _presets(self) -> tuple[list[str], list[str]]:
         """The names of the presets, those that reach what was changed first, and of these alone."""
         presets = [each.cluster.name for each in workloads.of_presets(self.comparison.seed)]
         reaches = {name: self._reached(name) for name in presets}
-        names = ordered(presets, reaches, self.changed)
+        names = ordered(presets, reaches, [*self.changed, *self.statements])
         return names, [name for name in names if touched(reaches[name], self.changed)]
 
     def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
@@ -255,7 +264,7 @@ class Search:
         return [found[name] for name in names]
 
     def _reached(self, cluster: str) -> frozenset[str]:
-        """The functions of vLLM that the traces on a cluster reach, on either side."""
+        """What the traces on a cluster reach, on either side."""
         return frozenset(
             function
             for trace in self.traces
@@ -267,8 +276,8 @@ class Search:
 
 
 def reached(comparison: Comparison, subject: str | None = None) -> set[str]:
-    """All functions that some workload reached, on either side: a function that head has no more is
-    reached on base. With the name of a connector, those that its plans reached."""
+    """All that some workload reached, on either side: what head has no more is reached on base.
+    With the name of a connector, what its plans reached."""
     driven = comparison.workloads.items()
     names = {
         name

@@ -23,6 +23,7 @@ from kvproof.gate.difference.protocol import (
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
+from kvproof.gate.source.statements import Places
 from kvproof.live import children
 from kvproof.model import interruption
 
@@ -50,9 +51,10 @@ class Side:
         self._process = process
         self._errors = errors
 
-    def look(self) -> Seen:
-        """What can be driven. Raises Ended."""
-        return self._asked(Look(), Seen)
+    def look(self, places: Places) -> Seen:
+        """What can be driven. `places` are those that `reach` is about from now on. Raises
+        Ended."""
+        return self._asked(Look({file: dict(of) for file, of in places.items()}), Seen)
 
     def drive(
         self,

@@ -1,17 +1,19 @@
 """What a head changes of a base: the functions of vLLM that may behave differently."""
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from kvproof.gate.difference.plan import touched
 from kvproof.gate.source import bodies
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
 from kvproof.gate.source.parts import CONNECTED, belongs, for_people, may_belong, unused
+from kvproof.gate.source.statements import Lines, Places, differing, key_of, places
 from kvproof.gate.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -37,6 +39,9 @@ class Function(NamedTuple):
     base where it was removed. `hunks` are the first and the last line of each of its changes in
     head; there is none where only an import changes what it means. Lines count from 1.
 
+    `statements` are the keys of the changed statements: a run reaches the function where it
+    executes one. There is none where only what a name means is changed.
+
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses."""
 
@@ -49,19 +54,28 @@ class Function(NamedTuple):
     part: str = ""
     why: str = ""
     called: bool = False
+    statements: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """The name that `reach` gives it: `v1/request.py:Request.num_tokens`."""
         return f"{self.file}:{self.name}"
 
+    def ran(self, reached: Collection[str]) -> bool:
+        """Whether runs that reach these keys reach the function."""
+        if self.statements:
+            return any(each in reached for each in self.statements)
+        return bool(touched(reached, [self.key]))
+
 
 class Changes(NamedTuple):
     """The changed functions: those that belong to the accounting on base or on head or are used by
-    it, with files that are no program any more, and others."""
+    it, with files that are no program any more, and others. `places` says what a run reaches with
+    each line of the files of the former, on base and on head."""
 
     accounting: tuple[Function, ...]
     others: tuple[Function, ...]
+    places: tuple[Places, Places] = ({}, {})
 
 
 def changed(base: Path, head: Path) -> Changes:
@@ -95,8 +109,34 @@ def changed(base: Path, head: Path) -> Changes:
         if not part or function.key in idle:
             part, why = "", NOT_NAMED if function.key in idle else OUTSIDE
         placed.append(function._replace(part=part, why=why, called=called))
-    accounting = tuple(each for each in placed if each.part)
-    return Changes(accounting, tuple(each for each in placed if not each.part))
+    accounting, by_line = _with_statements(before, after, [e for e in placed if e.part])
+    return Changes(accounting, tuple(each for each in placed if not each.part), by_line)
+
+
+def _with_statements(
+    base: Package, head: Package, functions: Sequence[Function]
+) -> tuple[tuple[Function, ...], tuple[Places, Places]]:
+    """Functions with their changed statements, and the places of their files on both sides."""
+    keys: dict[str, list[dict[str, Lines]]] = {each.file: [{}, {}] for each in functions}
+    found = []
+    for each in functions:
+        both = differing(_readable(base, each.file), _readable(head, each.file), each.name)
+        of_both = [
+            {key_of(each.file, sign * lines.start): lines for lines in side}
+            for sign, side in zip((-1, 1), both, strict=True)
+        ]
+        for known, new in zip(keys[each.file], of_both, strict=True):
+            known.update(new)
+        found.append(each._replace(statements=tuple(key for side in of_both for key in side)))
+    made: list[Places] = []
+    for side, package in enumerate((base, head)):
+        modules = {file: _readable(package, file) for file in keys}
+        made.append({f: places(f, m, keys[f][side]) for f, m in modules.items() if m is not None})
+    return tuple(found), (made[0], made[1])
+
+
+def _readable(package: Package, file: str) -> Module | None:
+    return package.module(file) if file in package.files else None
 
 
 def _has_part_of(ours: "_Ours", base: Package, head: Package, file: str) -> bool:

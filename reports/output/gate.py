@@ -49,13 +49,18 @@ class GatePlace(Part, frozen=True, kw_only=True):
 
 class GateFunction(Part, frozen=True, kw_only=True):
     """A function that the pull request changes. `part` is the part of the KV-cache accounting to
-    which it belongs, null for one that is proved to be outside, and `why` says why. `runs` is the
-    number of runs that called it, of those in which calls were recorded."""
+    which it belongs, null for one that is proved to be outside, and `why` says why. `statements` is
+    the number of its changed statements, and `not_executed` has the lines of those that no watched
+    run executed; a statement that head only removes has its line on base, as a negative number.
+    `runs` is the number of watched runs that executed one, or that called the function where none
+    is changed."""
 
     function: str
     part: str | None
     why: str
     runs: Annotated[int, Meta(ge=0)] = 0
+    statements: Annotated[int, Meta(ge=0)] = 0
+    not_executed: tuple[int, ...] = ()
 
 
 Ran = Literal["fails", "passes", "cannot run", "not run"]
@@ -132,8 +137,8 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     no function of the accounting: then nothing was run. `reason` says why the verdict is UNKNOWN or
     UNCHANGED. `changed_functions` are those of the accounting, `reached` those of them that some
     run executed. `functions` has all that is changed, and `watched` is the number of runs in which
-    calls were recorded. `not_run` has a line for each workload, feature or function that was not
-    judged. `allowed` are differences that are permitted. `seconds` is wall time."""
+    executed lines were recorded. `not_run` has a line for each workload, feature or function that
+    was not judged. `allowed` are differences that are permitted. `seconds` is wall time."""
 
     verdict: Literal[VerdictName, "UNCHANGED"]
     seed: int

@@ -1,0 +1,115 @@
+"""The changed statements of changed functions, and what a run reaches with each line of a file.
+
+A run reaches a changed function where it executes a changed statement of it, and of a function in
+which no statement is changed (only what a name means) where it calls it. What head only removes
+counts on base. A statement stands for its lines before the first statement within it. Log calls and
+what a type checker alone reads are none.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import SequenceMatcher
+
+from kvproof.gate.source import logs
+from kvproof.gate.source.units import Module, Unit
+
+Lines = range
+"""The lines of a statement, counted from 1."""
+
+Places = Mapping[str, Mapping[int, tuple[str, ...]]]
+"""By file and line, the keys of what a run reaches with the line: the file (`v1/request.py:`), the
+function (`v1/request.py:Request.append`), and a changed statement (`v1/request.py:@12`; with @-12
+it is one of base)."""
+
+NONE: tuple[Lines, ...] = ()
+
+
+def key_of(file: str, line: int) -> str:
+    """The key of a statement by its first line, which is negative on base."""
+    return f"{file}:@{line}"
+
+
+def place_of(key: str) -> tuple[str, int]:
+    """The file and the first line of a statement; the line is negative on base."""
+    file, _, line = key.rpartition(":@")
+    return file, int(line)
+
+
+def differing(
+    before: Module | None, after: Module | None, name: str
+) -> tuple[tuple[Lines, ...], ...]:
+    """The changed statements of a function, of base and of head. Those of base are the ones for
+    which head has nothing instead. None for a file that is missing or is no program."""
+    if after is None or name.startswith("<") or name not in after.units:
+        return NONE, NONE
+    new = after.units[name]
+    here = of(after, new)
+    if before is None or name not in before.units:
+        return NONE, here
+    old = before.units[name]
+    there = of(before, old)
+    removed: list[Lines] = []
+    added: list[Lines] = []
+    matcher = SequenceMatcher(None, before.text(old), after.text(new), autojunk=False)
+    for tag, first, end, first_new, end_new in matcher.get_opcodes():
+        if tag != "equal":
+            found = _within(here, range(new.line + first_new, new.line + end_new))
+            added += found
+            removed += () if found else _within(there, range(old.line + first, old.line + end))
+    return tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
+
+
+def _within(statements: Iterable[Lines], lines: Lines) -> list[Lines]:
+    return [e for e in statements if max(e.start, lines.start) < min(e.stop, lines.stop)]
+
+
+def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
+    """The statements of a function that can be executed, in order."""
+    found: set[Lines] = set()
+    for node in unit.nodes:
+        idle = logs.Idle(node, lambda: module.has_logger)
+        for part in ast.walk(node):
+            if part is node or (isinstance(part, ast.stmt) and idle(part)):
+                continue
+            lines = _lines(part)
+            if lines and not module.executable.isdisjoint(lines):
+                found.add(lines)
+    return tuple(sorted(found, key=lambda lines: (lines.start, lines.stop)))
+
+
+def _lines(node: ast.AST) -> Lines | None:
+    """The lines with which a statement, a handler of exceptions or a case begins."""
+    begins = node.pattern if isinstance(node, ast.match_case) else node
+    if not isinstance(begins, ast.pattern | ast.stmt | ast.ExceptHandler):
+        return None
+    first, last = begins.lineno, begins.end_lineno or begins.lineno
+    inner = getattr(node, "body", None) or getattr(node, "cases", None)
+    if inner:
+        begin = inner[0].pattern if isinstance(inner[0], ast.match_case) else inner[0]
+        last = max(first, begin.lineno - 1)
+    return range(first, last + 1)
+
+
+def places(
+    file: str, module: Module, statements: Mapping[str, Lines]
+) -> dict[int, tuple[str, ...]]:
+    """What a run reaches with each line of a file on one side. `statements` has the changed ones by
+    their keys."""
+    found: dict[int, set[str]] = {}
+    for line, name in _inside(module):
+        found.setdefault(line, set()).update((f"{file}:", f"{file}:{name}"))
+    for key, lines in statements.items():
+        for line in lines:
+            found.setdefault(line, set()).add(key)
+    return {line: tuple(sorted(keys)) for line, keys in found.items()}
+
+
+def _inside(module: Module) -> Iterator[tuple[int, str]]:
+    """The lines that are executed when a function is called, each with the function. A line on
+    which a definition begins is executed with the definition, so it is none."""
+    for unit in module.units.values():
+        for node in unit.nodes:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                last = node.end_lineno or node.lineno
+                first = max(node.body[0].lineno, node.lineno + 1) if last > node.lineno else last
+                yield from ((line, unit.name) for line in range(first, last + 1))
