@@ -16,9 +16,10 @@ from kvproof.model.subjects import Subject
 def longest(cluster: Cluster, admission: Admission) -> int:
     """The longest hit that every group can serve, found by trying all lengths. A hit that ends
     inside a block needs a copy of that block, so an engine of this size must have room for the
-    copy."""
+    copy; and a block that ends with the last token can serve it only under a shorter key, although
+    P knows the token that it dropped."""
     cfg = cluster.engine(admission.engine)
-    tokens = admission.tokens + admission.dropped
+    tokens = admission.tokens + ("" if cfg.partial_block_hits else admission.dropped)
     keys = {key for key, blocks in admission.cached if blocks}
     for hit in range(len(admission.tokens) - 1, 0, -1):
         if not may_end_at(cfg, hit, admission.external > 0) or any(missing(cfg, keys, tokens, hit)):

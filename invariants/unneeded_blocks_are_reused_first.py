@@ -24,14 +24,20 @@ from kvproof.model.subjects import Subject
 
 
 def _taken_early(before: Engine, after: Engine) -> Iterator[Because]:
-    """A cached block is taken, although one that nobody can hit is free all the time."""
-    left = [b for b in before.free if not before.blocks[b].keys and b in after.free]
+    """A cached block is taken, although one that nobody can hit is free all the time. It stands
+    behind the other: one before it was taken too, and is free again where its tokens left a window
+    within the step."""
     held = {b for request in after.requests for table in request.tables for b in table}
-    if not left:
-        return
-    for block in before.free:
+    for place, block in enumerate(before.free):
         keys = before.blocks[block].keys
-        if keys and block in held and not after.blocks[block].keys:
+        if not keys or block not in held or after.blocks[block].keys:
+            continue
+        left = [
+            b
+            for b in before.free[place + 1 :]
+            if b in after.free and not before.blocks[b].keys and not after.blocks[b].keys
+        ]
+        if left:
             yield because(
                 reason(
                     "evicts",

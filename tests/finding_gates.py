@@ -61,7 +61,7 @@ def about_gate(entry: dict[str, Any]) -> str:
         found = ", ".join(f"`{each}`" for each in gate["introduced"])
         return f"- Gate of the diff: RED, it introduces {found} ({ran})."
     if gate["exit_code"]:
-        return f"- Gate of the diff: {gate['verdict']}, {gate['reason']} ({ran})."
+        return f"- Gate of the diff: {gate['verdict']}, {gate['reason']}."
     mended = ", ".join(f"`{each}`" for each in gate["mended"])
     end = f" mended: {mended}" if mended else " it met no finding that the diff mends"
     return f"- Gate of the diff: introduces nothing in {ran};{end}."

@@ -10,14 +10,15 @@ from kvproof.model.step import Step
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """A load failed in this event while a later step of its request was in flight. Or a request
-    still has a placeholder from such a failure that no output will remove."""
+    still has a placeholder from such a failure that no output will remove: it is never scheduled
+    again, and others wait for its blocks."""
     if failed_load(step):
         return about.request == failed_load(step) and cluster.engine(about.engine).overlaps
     return step.after.failures > 0 and any(
         cluster.engine(engine.name).store
         and engine.placeholders(r.id) > 0
         and not engine.flights(r.id)
-        and about.request in ("", r.id)
+        and about.request in ("", r.id, *(each.id for each in engine.requests if not each.tables))
         for engine in step.after.engines
         for r in engine.requests
     )
