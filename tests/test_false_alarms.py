@@ -1,0 +1,26 @@
+"""Runs of vLLM 0.32.0 in which a check saw a new defect where there is none: vLLM was right, or it
+has a defect that is known. A run that shows another one belongs here."""
+
+from pathlib import Path
+
+import pytest
+
+from kvproof.gate.difference.judged import followed
+from kvproof.invariants.registry import CHECKS
+from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.traces.trace_reader import read
+
+pytestmark = pytest.mark.live
+
+RUNS = sorted((Path(__file__).parent / "testdata" / "false_alarms").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.stem)
+def test_nothing_new_is_seen(run: Path) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    trace = read(run)
+    found = followed(trace.cluster, LiveMachine, trace.events, CHECKS.values(), KNOWN.values())
+    assert found.skipped == 0
+    assert not found.died
+    assert [str(key) for key in found.breaks if not key.by] == []
