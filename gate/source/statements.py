@@ -64,7 +64,7 @@ def _within(statements: Iterable[Lines], lines: Lines) -> list[Lines]:
 
 
 def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
-    """The statements of a function that can be executed, in order."""
+    """The statements of a function that a run can execute, in order."""
     found: set[Lines] = set()
     for node in unit.nodes:
         idle = logs.Idle(node, lambda: module.has_logger)
@@ -72,7 +72,7 @@ def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
             if part is node or (isinstance(part, ast.stmt) and idle(part)):
                 continue
             lines = _lines(part)
-            if lines and not module.executable.isdisjoint(lines):
+            if lines:
                 found.add(lines)
     return tuple(sorted(found, key=lambda lines: (lines.start, lines.stop)))
 
@@ -80,6 +80,10 @@ def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
 def _lines(node: ast.AST) -> Lines | None:
     """The lines with which a statement, a handler of exceptions or a case begins."""
     begins = node.pattern if isinstance(node, ast.match_case) else node
+    if isinstance(node, ast.Global | ast.Nonlocal) or (
+        isinstance(node, ast.AnnAssign) and node.value is None
+    ):
+        return None  # no instruction of Python
     if not isinstance(begins, ast.pattern | ast.stmt | ast.ExceptHandler):
         return None
     first, last = begins.lineno, begins.end_lineno or begins.lineno

@@ -4,8 +4,6 @@ import ast
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
-from types import CodeType
 from typing import NamedTuple
 
 from kvproof.gate.source import form, imports, logs, names
@@ -42,7 +40,6 @@ class Module:
 
     def __init__(self, content: bytes, name: str, is_package: bool) -> None:
         text = content.decode("utf-8-sig")  # as vLLM is written, whatever a file says of itself
-        self.content = content
         self.lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -55,22 +52,6 @@ class Module:
         self.units: dict[str, Unit] = {}
         self._collect(self.tree.body, "")
         self._add(MODULE, self.tree, 1, max(1, len(self.lines)))
-
-    @cached_property
-    def executable(self) -> frozenset[int]:
-        """The lines that can be executed; none where the program does not compile."""
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                codes = [compile(self.content, "", "exec", dont_inherit=True)]
-        except ERRORS:
-            return frozenset()
-        lines: set[int] = set()
-        while codes:
-            code = codes.pop()
-            lines.update(line for _, _, line in code.co_lines() if line)
-            codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-        return frozenset(lines)
 
     def _add(self, name: str, node: ast.AST, line: int, end_line: int) -> None:
         nodes: tuple[ast.AST, ...] = (node,)
