@@ -15,8 +15,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
     out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
     cache, and `blocks_held` is the largest number of blocks that were not free. `reached` has the
-    changed files, functions and statements that were reached, as `Look` names them. `course` is
-    there only where it was asked for.
+    changed files, functions and statements that were reached, as `Look` names them, where the run
+    was `watched`. `course` is there only where it was asked for.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     hit_tokens: int = 0
     blocks_held: int = 0
     reached: tuple[str, ...] = ()
+    watched: bool = False
     course: Course = NOT_TAKEN
 
     @property

@@ -129,11 +129,15 @@ def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
 
 
 def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
-    """What each run reached on either side, of the runs in which this was recorded."""
+    """What each watched run reached, on either side."""
     names = comparison.names if comparison else ()
     sides = (comparison.on_base, comparison.on_head) if comparison else ()
-    found = (frozenset(f for side in sides for f in side[name].reached) for name in names)
-    return [each for each in found if each]
+    runs = ([side[name] for side in sides] for name in names)
+    return [
+        frozenset(key for result in run for key in result.reached)
+        for run in runs
+        if any(result.watched or result.reached for result in run)
+    ]
 
 
 def _functions(

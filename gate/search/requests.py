@@ -80,7 +80,7 @@ def _with_reach(request: Drive, places: Places) -> Result:
     """The result of a workload with what it reaches."""
     with reached(importable(), places) as found:
         result = _driven(request)
-    return replace(result, reached=tuple(sorted(found.keys)))
+    return replace(result, reached=tuple(sorted(found.keys)), watched=True)
 
 
 def _driven(request: Drive) -> Result:
