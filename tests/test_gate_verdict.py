@@ -329,6 +329,25 @@ def test_a_call_of_the_encoder_cache_without_images_drives_nothing_there(judged:
     assert (dies.verdict, dies.exit_code) == ("VIOLATED", 1)
 
 
+def test_a_function_that_is_called_without_its_change_is_unknown(judged: Any) -> None:
+    rare = CHANGED._replace(statements=("v1/core/block_pool.py:@41",))
+    called = shows(reached=(rare.key,), watched=True)
+    gate = judged(called, called, changed=rare)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason == f"runs call {rare.key} and execute no changed statement"
+    [function] = gate.functions
+    assert (function.runs, function.statements, function.not_executed) == (0, 1, (41,))
+    executed = shows(reached=(rare.key, *rare.statements), watched=True)
+    assert judged(called, executed, changed=rare).verdict == "SAMPLED"
+
+
+def test_a_run_that_reaches_nothing_is_watched_all_the_same(judged: Any) -> None:
+    gate = judged(shows(watched=True), shows(watched=True))
+    assert gate.verdict == "UNKNOWN"
+    assert gate.functions[0].runs == 0
+    assert gate.watched > 0
+
+
 def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> None:
     loop = Function("v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True)
     head = FakeSide(shows())

@@ -73,8 +73,8 @@ def around(name: str, found: Break, seed: int) -> Workload:
 
 
 class Comparison:
-    """Both sides with their results so far. `names` are the workloads that were driven, in
-    order."""
+    """Both sides with their results so far. `names` are the workloads that were driven, in order;
+    `looked_at` is the number of those that were only watched before, without a check."""
 
     def __init__(self, base: Side, head: Side, seed: int) -> None:
         self.base, self.head, self.seed = base, head, seed
@@ -86,6 +86,7 @@ class Comparison:
         self.unconfirmed: list[Candidate] = []
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
+        self.looked_at = 0
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 

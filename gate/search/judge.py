@@ -251,13 +251,24 @@ class _Judge:
         ours = self.changes.accounting
         left = [each for each in ours if not each.ran(self._reached_in(each))]
         if len(left) == len(ours) or any(each.part != USED for each in left):
-            return not_driven(left) + self._drifted()
+            return self._left(left) + self._drifted()
         if lost := only_on_base(self.comparison):
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
             return f"{number} can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         return ""
+
+    def _left(self, functions: Sequence[Function]) -> str:
+        """Why nothing is said of these functions. Some may be called, and the change in them not
+        executed."""
+        names = [each for each in functions if each.key in self._reached_in(each)]
+        rest = [each for each in functions if each not in names]
+        why = [not_driven(rest)] if rest else []
+        if names:
+            called = ", ".join(each.key for each in names)
+            why.append(f"runs call {called} and execute no changed statement")
+        return "; ".join(why)
 
     def _reached_in(self, function: Function) -> Collection[str]:
         """What those runs reached in which such a function has something to do."""

@@ -94,7 +94,8 @@ def output(
         changed_functions=functions,
         reached=tuple(each.key for each in changes.accounting if each.ran(so_far)),
         functions=tuple(_functions(changes, found.comparison, so_far)),
-        watched=len(_watched(found.comparison)),
+        watched=len(_watched(found.comparison))
+        or (found.comparison.looked_at if found.comparison else 0),
         ran=_ran(found.comparison),
         findings=findings,
         allowed=tuple(_allowed(found.comparison)),

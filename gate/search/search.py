@@ -164,6 +164,7 @@ class Search:
                 lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
                 lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
             )
+            self.comparison.looked_at += len(part)
             called = {name for result in (*base, *head) for name in result.reached}
             if touched(called, self.changed):
                 return True
