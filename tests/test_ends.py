@@ -12,6 +12,7 @@ import pytest
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError
 from tests.sentences import two_sentences
+from tests.terminals import all_of
 
 LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vllm"}
 """Packages that take time to import."""
@@ -151,7 +152,7 @@ def on_terminal(*command: str) -> str:
     arguments = [sys.executable, "-m", "kvproof", *command]
     subprocess.run(arguments, stdout=subprocess.DEVNULL, stderr=follower, check=False)
     os.close(follower)
-    shown = os.read(leader, 100_000).decode()
+    shown = all_of(leader)
     os.close(leader)
     return shown
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from kvproof.cli import progress as progress_line
 from kvproof.model.files.reading import printable
 from kvproof.reports import screen
+from tests.terminals import all_of
 
 ROOT = Path(__file__).parent.parent
 Run = Callable[..., tuple[int, str, str]]
@@ -111,19 +112,10 @@ def on_terminal(width: int, *command: str) -> tuple[int, list[str]]:
         environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
         program = [sys.executable, "-m", "kvproof", *command]
         os.execve(sys.executable, program, environment | {"TERM": "xterm"})
-    shown = b""
-    while part := _read(terminal):
-        shown += part
+    shown = all_of(terminal)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
     return code, [line.rpartition("\r")[2] for line in text.split("\r\n")]
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # the program has ended
-        return b""
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

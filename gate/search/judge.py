@@ -260,8 +260,8 @@ class _Judge:
         return ""
 
     def _left(self, functions: Sequence[Function]) -> str:
-        """Why nothing is said of these functions. Some may be called, and the change in them not
-        executed."""
+        """Why nothing can be concluded about these functions. Some are called, and no run executes
+        the change in them."""
         names = [each for each in functions if each.key in self._reached_in(each)]
         rest = [each for each in functions if each not in names]
         why = [not_driven(rest)] if rest else []
