@@ -19,6 +19,7 @@ from kvproof.live.pull import Pull
 from kvproof.live.push import Push
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, Job
+from kvproof.model.environment import arrivals, stimuli, turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -39,8 +40,6 @@ from kvproof.model.events import (
 )
 from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase
-from kvproof.model.reference import apply as model
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import ABORTED, SENDING, VOID, State
 from kvproof.model.step import Effects, Step
 
@@ -91,7 +90,7 @@ class LiveMachine:
 
     def stimuli(self) -> list[Event]:
         """What the environment may do next."""
-        return list(model.stimuli(self.cluster, self.state))
+        return list(stimuli.stimuli(self.cluster, self.state))
 
     def take(self, event: Event) -> Step:
         """Take one stimulus. The step's event has the choices of vLLM. Raises NotAllowed where the
@@ -127,7 +126,7 @@ class LiveMachine:
     def _record_death(self, event: Event, error: Exception) -> None:
         blame.spare(error)
         transfer = getattr(event, "request", "")
-        name = getattr(event, "engine", follow_up_turns.parties(self.cluster, transfer).sink.name)
+        name = getattr(event, "engine", turns.parties(self.cluster, transfer).sink.name)
         owned = {name: node.owns() for name, node in self.nodes.items()}
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
@@ -152,7 +151,7 @@ class LiveMachine:
     # One method for each event.
 
     def _submit(self, event: Submit) -> None:
-        known = model.arrival(self.cluster, event.request, event.engine)
+        known = arrivals.arrival(self.cluster, event.request, event.engine)
         params = None
         if known.route == "to_decode":
             params = self.pull.params_of_prefill(event.engine, event.request)

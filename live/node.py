@@ -12,10 +12,8 @@ from kvproof.live.nixl import worker as nixl_worker
 from kvproof.live.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, state
+from kvproof.model.environment import acceptance, failing_loads, sessions, stores
 from kvproof.model.kv_events import Report
-from kvproof.model.reference.features import in_flight, store
-from kvproof.model.reference.scheduling import sessions
-from kvproof.model.reference.transfers import failed_load
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 if TYPE_CHECKING:
@@ -98,9 +96,7 @@ class Node:
         if shares:
             self.queue.append((output, shares))
         if self.cfg.overlaps:
-            self._keep(
-                {s.request: in_flight.unverified(before, s.request) + s.ahead for s in shares}
-            )
+            self._keep({s.request: before.unverified(s.request) + s.ahead for s in shares})
         copies = tuple(
             Copy(self.cfg.name, *pair)
             for pair in adapt.block_copies(output, self.cfg.partial_block_hits)
@@ -120,9 +116,9 @@ class Node:
         """The requests whose tokens in this step the worker cannot know yet, because a step in
         flight may reject drafts. With the most draft tokens that it may reject."""
         return {
-            name: in_flight.unverified(before, name)
+            name: before.unverified(name)
             for name in output.num_scheduled_tokens
-            if in_flight.awaits(self.cfg, before, name)
+            if acceptance.awaits(self.cfg, before, name)
         }
 
     def _admission(self, admitted: Any) -> Admission:
@@ -205,8 +201,8 @@ class Node:
         """Erase the load of a request, which failed. Returns the block ids of the failed load."""
         request = self.engine.request(name)
         loaded = request.external // self.cfg.groups[0].block_size
-        blocks = failed_load.missing(self.cfg, request)[:loaded]
-        self.engine = failed_load.spoiled(self.cfg, self.engine, request)
+        blocks = failing_loads.missing(self.cfg, request)[:loaded]
+        self.engine = failing_loads.spoiled(self.cfg, self.engine, request)
         self.worker.memory = self.engine.memory
         self.known[name] = self.known[name]._replace(external=0)
         if self.store is not None:
@@ -248,7 +244,7 @@ class Node:
         for name, count in doubtful.items():
             computed = self.scheduler.requests[name].num_computed_tokens
             tokens = self.engine.request(name).tokens
-            self.engine = store.keeping(self.cfg, self.engine, tokens, computed, count)
+            self.engine = stores.keeping(self.cfg, self.engine, tokens, computed, count)
         self.store.stored = self.engine.stored
 
     def report(self, **finished: set[Any]) -> None:

@@ -12,8 +12,8 @@ from kvproof.live import nixl
 from kvproof.live.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
+from kvproof.model.environment import turns
 from kvproof.model.phases import Phase
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import State, Transfer
 
 
@@ -30,7 +30,7 @@ class Pull:
         """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
         D returned."""
         new = {"do_remote_decode": True, "do_remote_prefill": False}
-        return dict(self.params.get(follow_up_turns.incoming(self.cluster, engine, request), new))
+        return dict(self.params.get(turns.incoming(self.cluster, engine, request), new))
 
     def params_of_decode(self, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to D: those that P returned."""
@@ -42,7 +42,7 @@ class Pull:
         """An engine has finished a request, and returned these `kv_transfer_params`."""
         if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
             return state
-        key = request if params.get("do_remote_prefill") else follow_up_turns.reverse_of(request)
+        key = request if params.get("do_remote_prefill") else turns.reverse_of(request)
         self.params[key] = params
         lists = nixl.as_lists(params["remote_block_ids"])
         tokens = params.get("remote_num_tokens", computed_tokens)
@@ -52,15 +52,11 @@ class Pull:
         """A worker gets the requests to read, or those whose sender it notifies that no read is
         needed."""
         for name, meta in requests.items():
-            key = follow_up_turns.incoming(self.cluster, node.cfg.name, name)
+            key = turns.incoming(self.cluster, node.cfg.name, name)
             transfer = state.transfer(key)
             self.reads[key] = meta
             if transfer is not None and transfer.phase == Phase.EXPIRED:
-                ended = (
-                    follow_up_turns.requested(transfer)
-                    if nixl.awaits(meta)
-                    else follow_up_turns.over(transfer)
-                )
+                ended = turns.requested(transfer) if nixl.awaits(meta) else turns.over(transfer)
                 state = state.with_transfer(key, ended)
             elif transfer is not None and transfer.phase == Phase.OFFERED:
                 state = state.with_transfer(key, self._started(transfer, node, meta))
@@ -74,21 +70,21 @@ class Pull:
             return transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
         local = nixl.as_lists(meta.local_block_ids)
         remote = nixl.as_lists(meta.remote.block_ids)
-        source = follow_up_turns.parties(self.cluster, transfer.request).source
+        source = turns.parties(self.cluster, transfer.request).source
         pairs = nixl.paired(source, node.nixl, local, remote)
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
         """A read has succeeded, or the sender was notified."""
         transfer = state.transfer(key)
-        source, sent, sink, taken = follow_up_turns.parties(self.cluster, key)
+        source, sent, sink, taken = turns.parties(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == Phase.READING:
             filled = memory.copy(p.cfg, d.cfg, p.engine, d.engine, transfer.pairs)
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
-        turned = transfer if follow_up_turns.is_reverse(key) else None
-        state = state.with_transfer(key, turned and follow_up_turns.over(turned))
+        turned = transfer if turns.is_reverse(key) else None
+        state = state.with_transfer(key, turned and turns.over(turned))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
         return state
@@ -97,18 +93,18 @@ class Pull:
         """A read has failed, and its receiver gets the report."""
         transfer = state.transfer(key)
         if transfer is not None and transfer.phase == Phase.REFUSED:
-            state = state.with_transfer(key, follow_up_turns.over(transfer))
+            state = state.with_transfer(key, turns.over(transfer))
         elif transfer is not None:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
-        taken = follow_up_turns.parties(self.cluster, key).taken
+        taken = turns.parties(self.cluster, key).taken
         receiver = self.receiver(key)
         receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
         return state
 
     def receiver(self, key: str) -> Node:
         """The engine that reads."""
-        return self.nodes[follow_up_turns.parties(self.cluster, key).sink.name]
+        return self.nodes[turns.parties(self.cluster, key).sink.name]
 
     def aborted(self, state: State, node: Node, request: str) -> State:
         """An engine has aborted a request: D notifies P that it will not read."""
@@ -123,10 +119,10 @@ class Pull:
     def lease_ended(self, state: State, key: str) -> State:
         """The sender's lease has ended: it frees the blocks."""
         transfer = state.transfer(key)
-        source, sent, _, _ = follow_up_turns.parties(self.cluster, key)
+        source, sent, _, _ = turns.parties(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})
-        if transfer is not None and follow_up_turns.is_reverse(key):
-            return state.with_transfer(key, follow_up_turns.expired(transfer))
+        if transfer is not None and turns.is_reverse(key):
+            return state.with_transfer(key, turns.expired(transfer))
         if transfer is None or transfer.phase == Phase.LOST:
             return state
         state = state.with_transfer(key, None)

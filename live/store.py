@@ -15,7 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 )
 
 from kvproof.live.fake import Fake
-from kvproof.model.reference.features import store
+from kvproof.model.environment import stores
 from kvproof.model.state import Table
 
 
@@ -51,7 +51,7 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         """The number of tokens after the local hit that the store loads in the same step."""
         self.hits[request.request_id] = num_computed_tokens
         tokens = "".join(map(chr, request.all_token_ids))
-        return max(store.offered(self.stored, tokens) - num_computed_tokens, 0), False
+        return max(stores.offered(self.stored, tokens) - num_computed_tokens, 0), False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         """Record the blocks of the request to fill."""

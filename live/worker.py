@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvproof.live import adapt
 from kvproof.live.batch import Batch
-from kvproof.model import config, memory, state
-from kvproof.model.reference.features import drafting
+from kvproof.model import config, draft_memory, memory, state
 from kvproof.model.state import Content, Flight
 from kvproof.model.step import Read
 
@@ -111,7 +110,7 @@ class Worker(Batch):
             if name not in requests or share.fate != state.COUNTS:
                 continue
             self.lengths[name] += count - share.ahead
-            engine, seen = drafting.settled(
+            engine, seen = draft_memory.settled(
                 self.cfg, self._alone(), self._seen(requests[name]), count
             )
             self.memory = engine.memory

@@ -10,7 +10,7 @@ from kvproof.model.config import Cluster, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.events import Event
 from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.model.step import Step
 
 
@@ -50,7 +50,7 @@ class ModelMachine:
     def __init__(self, cluster: Cluster) -> None:
         refuse_unmodelled(cluster)
         self.cluster = cluster
-        self.state = model.initial(cluster)
+        self.state = initial(cluster)
 
     def add_job(self, job: Job) -> None:
         """Add a job to the cluster."""

@@ -10,6 +10,7 @@ represented by the prefix "abc", from which it was computed. A sampled token is 
 from typing import Any, NamedTuple
 
 from kvproof.model.config import DRAFT as DRAFT  # also a name of this module
+from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, unknown
 from kvproof.model.ghost_state import EMPTY, Ghost
 from kvproof.model.kv_events import Report
@@ -234,6 +235,11 @@ class Engine(NamedTuple):
         """The request's parts of the steps in flight, oldest first."""
         return tuple(f for step in self.steps for f in step if f.request == name)
 
+    def unverified(self, name: str) -> int:
+        """The number of tokens of a request in flight that may be rejected. Its next step may start
+        that many tokens earlier than scheduled."""
+        return sum(f.ahead for f in self.flights(name) if f.fate == COUNTS)
+
     def placeholders(self, name: str) -> int:
         """Tokens of a request that steps in flight sample and that are not known yet."""
         return dict(self.pending).get(name, 0)
@@ -317,3 +323,18 @@ class State(NamedTuple):
     def ending(self, engine: str, request: str) -> "State":
         """The state in which a job has ended on an engine."""
         return self._replace(ended=tuple(sorted({*self.ended, (engine, request)})))
+
+
+def initial(cluster: Cluster) -> State:
+    """All engines idle, all blocks free, nothing cached."""
+    engines = tuple(
+        Engine(
+            name=e.name,
+            blocks=(Block(),) * e.num_blocks,
+            free=tuple(range(1, e.num_blocks)),
+            memory=(None,) * e.num_blocks,
+            reports=() if e.kv_events else None,
+        )
+        for e in cluster.engines
+    )
+    return State(engines)

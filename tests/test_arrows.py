@@ -31,6 +31,8 @@ PLANTED = {
     "watch": ("watch/parts/offers.py", "from kvproof.live import nixl"),
     "model": ("model/ghost.py", "from kvproof.model import traces"),
     "judges": ("invariants/pool_adds_up.py", "from kvproof.model.arithmetic import counts"),
+    "machines": ("watch/parts/idle.py", "from kvproof.model.reference import apply"),
+    "environment": ("model/environment/turns.py", "from kvproof.model.arithmetic import counts"),
     "reference": ("model/state.py", "from kvproof.model.reference import scheduler"),
 }
 """For each contract a file, and an import that breaks it."""

@@ -5,8 +5,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import initial
-from kvproof.model.state import Death
+from kvproof.model.state import Death, initial
 from kvproof.model.step import Effects, Step
 
 CLUSTER: Cluster = CLUSTERS["pd-full"]

@@ -23,8 +23,7 @@ from kvproof.model.events import (
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference import apply as model
-from kvproof.model.state import WAITING, Request
+from kvproof.model.state import WAITING, Request, initial
 from kvproof.strategies.explorer.exhaustive import Explored, search
 from kvproof.strategies.explorer.fairness import (
     DEADLOCK,
@@ -54,7 +53,7 @@ done, lost = TransferDone("r0"), TransferLost("r0")
 def graph(*edges: tuple[int, int, Event]) -> Explored:
     """A search by hand: r0 waits in every state but OVER, which is put last. Edges are in the order
     of discovery; one to where it came from is a self-loop."""
-    empty = model.initial(PD)
+    empty = initial(PD)
     waits = empty.with_engine(empty.engines[0].with_request(Request("r0", WAITING, "ab", 2, 1)))
     number = {0: 0}
     reached = Explored([waits], [None], [0])

@@ -15,9 +15,9 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import apply, initial, stimuli
+from kvproof.model.reference.apply import apply, stimuli
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import Engine, State
+from kvproof.model.state import Engine, State, initial
 from kvproof.model.step import Step
 from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvproof.model import group_needs
 from kvproof.model.config import Engine, Group
 from kvproof.model.reference.blocks import groups
 from kvproof.model.state import NULL, Table
@@ -30,12 +31,12 @@ KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
 )
 def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -> None:
     """A window of 3 tokens sees the next token and two before it; a state is that of the last."""
-    assert [groups.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
+    assert [group_needs.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
 
 
 def test_a_block_is_left_behind_with_its_last_token() -> None:
-    assert [groups.skipped_blocks(WINDOW, n) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
-    assert [groups.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
+    assert [group_needs.skipped_blocks(WINDOW, n) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
+    assert [group_needs.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
 
 
 def of(*kinds: Group) -> Engine:
@@ -63,7 +64,7 @@ def of(*kinds: Group) -> Engine:
     ],
 )
 def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[int]) -> None:
-    assert list(groups.blocks_needed(group, length)) == needed
+    assert list(group_needs.blocks_needed(group, length)) == needed
 
 
 def test_a_drafters_group_must_match_one_block_more() -> None:
@@ -201,7 +202,7 @@ def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part()
 def grown(
     cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
 ) -> int:
-    return groups.grown(cfg, group, table, end, ahead, fresh=fresh)
+    return group_needs.grown(cfg, group, table, end, ahead, fresh=fresh)
 
 
 def test_attention_takes_what_its_tokens_lack() -> None:
@@ -236,8 +237,8 @@ def test_the_first_states_of_a_drafting_request_take_scratch_blocks() -> None:
 
 def test_a_state_that_is_not_cached_has_a_block_for_each_draft() -> None:
     cfg = config(FULL, STATE, drafts=3, prefix_caching=False, num_blocks=20)
-    assert groups.slots_for_states(cfg, STATE) == 6
-    assert groups.slots_for_states(cfg, FULL) == 0
+    assert group_needs.slots_for_states(cfg, STATE) == 6
+    assert group_needs.slots_for_states(cfg, FULL) == 0
     assert grown(cfg, STATE, (), 2) == 4
 
 
@@ -279,8 +280,8 @@ def test_a_hit_needs_nothing_that_its_tokens_have_left_behind(
     kind: str, length: int, size: int
 ) -> None:
     group = Group(kind, size, window=5)
-    needed = groups.blocks_needed(group, length)
-    assert all(position >= groups.skipped_blocks(group, length) for position in needed)
+    needed = group_needs.blocks_needed(group, length)
+    assert all(position >= group_needs.skipped_blocks(group, length) for position in needed)
 
 
 @given(st.integers(0, 8), st.integers(1, 20), st.integers(0, 3))

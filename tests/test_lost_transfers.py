@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Job
+from kvproof.model.environment import disturbances, pulls
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import pull, transfer_ends
@@ -94,15 +95,15 @@ def test_a_transfer_was_reported_to_who_has_loaded_and_loads_no_more(
     status: str, external: int, before: bool
 ) -> None:
     state = both(None, LOADS._replace(status=status, external=external))
-    assert transfer_ends.reported_before(state, state.engine("D"), "r0") is before
+    assert disturbances.reported_before(state, state.engine("D"), "r0") is before
 
 
 def test_nobody_waits_for_a_report_about_who_has_ended() -> None:
     state = both()
-    assert not transfer_ends.reported_before(state, state.engine("D"), "r0")
+    assert not disturbances.reported_before(state, state.engine("D"), "r0")
     state = state.ending("D", "r0")
-    assert transfer_ends.reported_before(state, state.engine("D"), "r0")
-    assert not transfer_ends.reported_before(state, state.engine("P"), "r0")
+    assert disturbances.reported_before(state, state.engine("D"), "r0")
+    assert not disturbances.reported_before(state, state.engine("P"), "r0")
 
 
 def test_such_a_report_changes_nothing() -> None:
@@ -189,7 +190,14 @@ def kinds(state: State, faults: Mistakes = (), **options: Any) -> list[str]:
     jobs = (Job("r0", "abcd"), Job("r1", "abcd.", follows="r0"))
     turns = {"follow_up_turns": True, "jobs": jobs} if "reverse" in str(state.transfers) else {}
     cluster = pair(FULL, **turns | options)
-    return under(faults, lambda: [type(e).__name__ for e in pull.stimuli(cluster, state)])
+    return under(
+        faults,
+        lambda: [
+            type(event).__name__
+            for events in (pulls.stimuli, pull.late_leases)
+            for event in events(cluster, state)
+        ],
+    )
 
 
 def test_a_read_ends_and_fails_or_is_lost_where_that_may_be() -> None:

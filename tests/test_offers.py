@@ -7,7 +7,6 @@ import pytest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import offers
 from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, MAMBA, both, config, on_decode, on_prefill, pair, request, serving
@@ -84,7 +83,7 @@ def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     asked = on_prefill("abc.e", name="r1")
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    kept = Transfer(follow_up_turns.reverse_of("r0"), "offered", 4, ((3, 4),))
+    kept = Transfer(turns.reverse_of("r0"), "offered", 4, ((3, 4),))
     assert offers.loadable(turns, both(asked, None, kept), asked) == 4
 
 

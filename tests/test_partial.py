@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvproof.model import capacity
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
@@ -12,9 +13,9 @@ from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import initial
-from kvproof.model.reference.blocks import capacity, groups
+from kvproof.model.reference.blocks import groups
 from kvproof.model.reference.blocks.pool import promote
+from kvproof.model.state import initial
 from kvproof.model.step import Copy, Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)

@@ -15,7 +15,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
 from kvproof.model.signature import signature
 from kvproof.model.spec import transfer_follows_the_table as guard
-from kvproof.model.state import Transfer
+from kvproof.model.state import Transfer, initial
 
 Taken = tuple[Way, Phase, type, Phase]
 
@@ -26,7 +26,7 @@ COVERING = ("push", "push-leases", "pd-losing", "turns-recomputing", "turns-stat
 
 def taken_in(cluster: Cluster) -> set[Taken]:
     """The transitions of all steps of the reference in a cluster."""
-    start = model.initial(cluster)
+    start = initial(cluster)
     seen, todo, found = {start}, deque([start]), set()
     while todo:
         state = todo.popleft()

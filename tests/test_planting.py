@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.model import planting
+from kvproof.model import capacity, planting
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Engine, Group
 from kvproof.model.counting_abstraction import registry
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.blocks import capacity, pool
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.allocation import without_progress
 from kvproof.model.reference.scheduling import admission, preemption, resets
 
@@ -125,7 +125,7 @@ def test_a_process_that_is_forked_has_the_fault() -> None:
         ("reference.blocks.pool:take", lambda _engine: 0, "takes other arguments"),
         ("reference.blocks.pool:take", lambda _e, _count, _more: 0, "takes other arguments"),
         ("reference.blocks.allocation:grow", lambda *_: 0, "takes other arguments"),
-        ("reference.blocks.pool:take", pool.fits, "by a function of the model"),
+        ("reference.blocks.pool:take", capacity.fits, "by a function of the model"),
     ],
 )
 def test_a_fault_that_does_not_fit_is_refused(

@@ -15,8 +15,8 @@ from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, stimu
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import apply, initial, stimuli
-from kvproof.model.state import State
+from kvproof.model.reference.apply import apply, stimuli
+from kvproof.model.state import State, initial
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.point_of_no_return import (
     PointOfNoReturn,

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvproof.model.capacity import fits
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks import pool
 from kvproof.model.state import NULL, Block, Death, Engine, Key
@@ -20,8 +21,8 @@ def refs(engine: Engine) -> list[int]:
 
 
 def test_the_null_block_is_nobodys() -> None:
-    assert pool.fits(4, 5)
-    assert not pool.fits(5, 5)
+    assert fits(4, 5)
+    assert not fits(5, 5)
 
 
 def test_a_pool_is_idle_when_all_but_the_null_block_are_free() -> None:

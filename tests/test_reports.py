@@ -15,8 +15,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import initial
 from kvproof.model.reference.blocks.kv_event_queue import report_spans
+from kvproof.model.state import initial
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import symmetry_differs
 from tests.planted import under

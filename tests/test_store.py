@@ -4,12 +4,12 @@ import pytest
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.features import store
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
@@ -22,13 +22,13 @@ STORES = [name for name in CLUSTERS if name.startswith("store")]
 
 def test_attention_alone_is_kept_block_by_block() -> None:
     cfg = Engine("E", (FULL,), store=True)
-    assert store.kept(cfg, "abcde") == ("ab", "abcd")
+    assert stores.kept(cfg, "abcde") == ("ab", "abcd")
 
 
 def test_a_state_is_kept_only_where_a_step_ends() -> None:
     cfg = Engine("E", (FULL, MAMBA), store=True)
-    assert store.kept(cfg, "abcde") == ()
-    assert store.kept(cfg, "abcd") == ("abcd",)
+    assert stores.kept(cfg, "abcde") == ()
+    assert stores.kept(cfg, "abcd") == ("abcd",)
 
 
 def test_no_draft_is_kept() -> None:
@@ -36,15 +36,15 @@ def test_no_draft_is_kept() -> None:
     nor the state before them."""
     cfg = Engine("E", (Group("full", 1),), store=True, drafts=2)
     engine = ModelMachine(Cluster("c", (cfg,))).state.engine("E")
-    assert store.keeping(cfg, engine, "ab", 5, 2).stored == ("a", "ab", "ab.")
+    assert stores.keeping(cfg, engine, "ab", 5, 2).stored == ("a", "ab", "ab.")
     hybrid = Engine("E", (FULL, MAMBA), store=True, drafts=1)
-    assert store.keeping(hybrid, engine, "abcd", 5, 1).stored == ()
-    assert store.keeping(hybrid, engine, "abcd", 4, 0).stored == ("abcd",)
+    assert stores.keeping(hybrid, engine, "abcd", 5, 1).stored == ()
+    assert stores.keeping(hybrid, engine, "abcd", 4, 0).stored == ("abcd",)
 
 
 def test_what_is_offered_leaves_a_token_to_compute() -> None:
     stored = ("ab", "abcd", "xy")
-    assert [store.offered(stored, t) for t in ("a", "ab", "abc", "abcd", "abcde", "abxy")] == [
+    assert [stores.offered(stored, t) for t in ("a", "ab", "abc", "abcd", "abcde", "abxy")] == [
         *(0, 0, 2, 2, 4, 2)
     ]
 

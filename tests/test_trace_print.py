@@ -14,8 +14,7 @@ from kvproof.model.because import because, reason
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.model.reference.apply import initial
-from kvproof.model.state import Block, Death, Engine, Request, Transfer
+from kvproof.model.state import Block, Death, Engine, Request, Transfer, initial
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.trace_reader import read
 from kvproof.model.wording import listed, quoted, sentences

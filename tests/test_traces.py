@@ -13,8 +13,9 @@ from kvproof.model.events import Event, Evict, Schedule, bare, stimulus
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.reference.apply import apply, initial, stimuli
+from kvproof.model.reference.apply import apply, stimuli
 from kvproof.model.severity import Severity
+from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import diff, flat, nested, parts, patched
 from kvproof.model.traces.trace import Trace, records, write, write_in
 from kvproof.model.traces.trace_reader import read

@@ -10,7 +10,6 @@ from kvproof.model.config import Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
 from kvproof.model.state import COUNTS, VOID, Content, Engine, Flight, Request, State, Transfer
 from tests.by_hand import EAGLE, FULL, WINDOW, both, on_decode, on_prefill, pair
@@ -77,7 +76,7 @@ def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(ratio: int, di
 def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, asked: str) -> None:
     jobs = (Job("r0", "abcd"), Job("r1", "abcd.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    back = follow_up_turns.reverse_of("r0")
+    back = turns.reverse_of("r0")
     asks = on_prefill("abcd.e", (1, 2), name="r1", external=4, computed=4)
     kept = Transfer(back, held, 4, ((3, 4),) if held == "offered" else ())
     state = loads.start_load(turns, both(asks, None, kept), back)

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     Complete,
@@ -17,7 +18,6 @@ from kvproof.model.events import (
 from kvproof.model.machine import ModelMachine
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Transfer
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import explore
@@ -147,11 +147,11 @@ def test_a_turn_waits_for_the_answer_before_it() -> None:
 
 def test_both_directions_have_their_parties() -> None:
     here = CLUSTERS["turns"]
-    there = follow_up_turns.parties(here, "r0")
+    there = turns.parties(here, "r0")
     assert (there.source.name, there.sent, there.sink.name, there.taken) == ("P", "r0", "D", "r0")
-    again = follow_up_turns.parties(here, REVERSE)
+    again = turns.parties(here, REVERSE)
     assert (again.source.name, again.sent, again.sink.name, again.taken) == ("D", "r0", "P", "r1")
-    assert follow_up_turns.parties(here, "r1 reverse").taken == ""
+    assert turns.parties(here, "r1 reverse").taken == ""
 
 
 @pytest.mark.parametrize("length", range(1, 11))

@@ -5,13 +5,13 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.capacity import peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, Engine, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.blocks.capacity import peak_blocks, reserved_blocks
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated

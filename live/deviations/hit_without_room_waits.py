@@ -3,9 +3,9 @@ room for this block, vLLM does not try a shorter hit."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
+from kvproof.model.capacity import has_room_for_hit
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.reference.blocks.capacity import has_room_for_hit
 from kvproof.model.state import PREEMPTED, WAITING
 from kvproof.model.step import Step
 

@@ -2,9 +2,9 @@
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
+from kvproof.model.capacity import can_hold
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.reference.blocks.capacity import can_hold
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
 

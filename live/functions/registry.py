@@ -11,7 +11,7 @@ from kvproof.live.functions.function import Function
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.ranges import at_least, between
 from kvproof.model.errors import unknown
-from kvproof.model.reference.blocks.groups import STATE_WINDOW
+from kvproof.model.group_needs import STATE_WINDOW
 
 SIZE = at_least(1)
 BLOCKS = at_least(0)

@@ -10,6 +10,8 @@ from kvproof.live.reproducer.settings import Settings
 from kvproof.live.reproducer.words import chosen
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.config.extra_keys import ADAPTERS, plain
+from kvproof.model.environment import turns
+from kvproof.model.environment.arrivals import arrival
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -27,8 +29,6 @@ from kvproof.model.events import (
     TransferFail,
     TransferLost,
 )
-from kvproof.model.reference.apply import arrival
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import SAMPLED
 
 NAMES = {"both": "scheduler", "prefill": "prefill", "decode": "decode"}
@@ -206,13 +206,13 @@ class Writer:
         yield piece._replace(ends=not said and not cfg.overlaps)
 
     def _transfer_done(self, event: TransferDone) -> Iterator[Piece]:
-        source, sent, sink, taken = follow_up_turns.parties(self.cluster, event.request)
+        source, sent, sink, taken = turns.parties(self.cluster, event.request)
         arguments = [NAMES[source.role], literal(sent), NAMES[sink.role], literal(taken)]
         said = f"{sink.name} has read the blocks of {sent}, or needs none; {source.name} may free."
         yield self._piece(sink.name, said, call("end_transfer(", arguments, indent=4))
 
     def _transfer_fail(self, event: TransferFail) -> Iterator[Piece]:
-        _, _, sink, taken = follow_up_turns.parties(self.cluster, event.request)
+        _, _, sink, taken = turns.parties(self.cluster, event.request)
         who = literal(taken)
         arguments = [NAMES[sink.role], f"finished_recving={{{who}}}", f"failed_recving={{{who}}}"]
         said = f"{sink.name}'s read of {taken} has failed."
@@ -228,7 +228,7 @@ class Writer:
         yield self._piece(event.engine, said, call(start, arguments, indent=4))
 
     def _lease_expire(self, event: LeaseExpire) -> Iterator[Piece]:
-        source, sent, _, _ = follow_up_turns.parties(self.cluster, event.request)
+        source, sent, _, _ = turns.parties(self.cluster, event.request)
         arguments = [NAMES[source.role], f"finished_sending={{{literal(sent)}}}"]
         said = f"{source.name}'s lease on the blocks of {sent} ends."
         yield self._piece(source.name, said, call("report(", arguments, indent=4))

@@ -3,7 +3,7 @@ that D takes as many blocks as P. But a request without a load drafts in its fir
 
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks.groups import grown
+from kvproof.model.group_needs import grown
 from kvproof.model.state import Table
 
 
@@ -24,7 +24,7 @@ FAULT = Fault(
     name="first_step_reserves_no_lookahead",
     origin="vllm#43733",
     mistake="an admission allocates no blocks for the lookahead slots of the drafter",
-    replaces={"reference.blocks.groups:grown": only_later},
+    replaces={"group_needs:grown": only_later},
     breaks=("writer_is_alone",),
     cluster="drafts",
     trace_events=2,

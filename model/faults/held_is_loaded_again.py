@@ -6,9 +6,9 @@ with its blocks for ever. In the same situation D marks the transfer as done and
 itself."""
 
 from kvproof.model import config
+from kvproof.model.environment import turns
 from kvproof.model.faults.fault import Fault
 from kvproof.model.phases import Phase
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.features.follow_up_turns import loadable
 from kvproof.model.state import Request, State
 
@@ -18,7 +18,7 @@ OVER = (Phase.CLOSED, Phase.ABANDONED)
 
 def also_a_second_time(cluster: config.Cluster, state: State, request: Request) -> int:
     """The tokens as if P had not requested them before."""
-    name = follow_up_turns.incoming(cluster, cluster.prefill.name, request.id)
+    name = turns.incoming(cluster, cluster.prefill.name, request.id)
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase in OVER:
         state = state.with_transfer(name, transfer._replace(phase=Phase.OFFERED))

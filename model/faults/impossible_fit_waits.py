@@ -11,7 +11,7 @@ FAULT = Fault(
         "a request that does not fit into the whole pool is queued and blocks the requests "
         "behind it"
     ),
-    replaces={"reference.blocks.capacity:can_hold": lambda _engine, _request: True},
+    replaces={"capacity:can_hold": lambda _engine, _request: True},
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="oversized",
     trace_events=2,

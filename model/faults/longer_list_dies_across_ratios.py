@@ -4,9 +4,9 @@ of D's last block makes D's list longer, and the engine dies. For a wider block 
 `end_trim_across_ratios`."""
 
 from kvproof.model import config
+from kvproof.model.environment import turns
 from kvproof.model.faults.fault import Fault
 from kvproof.model.phases import Phase
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers.loads import start_load
 from kvproof.model.state import Death, State
 
@@ -15,7 +15,7 @@ def no_longer_than_remote(cluster: config.Cluster, state: State, name: str) -> S
     """Stop D's engine if a list of attention blocks is longer than P's. This needs unequal ratios;
     with equal ratios D's list is never longer."""
     state = start_load(cluster, state, name)
-    source, _, sink, _ = follow_up_turns.parties(cluster, name)
+    source, _, sink, _ = turns.parties(cluster, name)
     transfer, engine = state.transfer(name), state.engine(sink.name)
     ratios = (sink.physical_per_logical, source.physical_per_logical)
     if transfer is None or transfer.phase != Phase.READING or ratios[0] == ratios[1]:

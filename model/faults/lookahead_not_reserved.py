@@ -3,7 +3,7 @@ align mode). At a block boundary the drafter writes outside the block table."""
 
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.blocks.groups import grown
+from kvproof.model.group_needs import grown
 from kvproof.model.state import Table
 
 
@@ -24,7 +24,7 @@ FAULT = Fault(
     name="lookahead_not_reserved",
     origin="vllm#57605",
     mistake="no blocks are allocated for the lookahead slots of the drafter",
-    replaces={"reference.blocks.groups:grown": no_slots_ahead},
+    replaces={"group_needs:grown": no_slots_ahead},
     breaks=("writer_is_alone",),
     cluster="drafts",
     trace_events=2,

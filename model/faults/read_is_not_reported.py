@@ -3,16 +3,16 @@ the blocks of a completed transfer."""
 
 from kvproof.model import config
 from kvproof.model.counting_abstraction.transfer import Sizes, Transfer, done
+from kvproof.model.environment import turns
 from kvproof.model.faults.claims import TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers.transfer_ends import transfer_done
 from kvproof.model.state import State
 
 
 def unknown_to_prefill(cluster: config.Cluster, state: State, name: str) -> State:
     """The end of a read; the sender does not learn of it."""
-    source = follow_up_turns.parties(cluster, name).source
+    source = turns.parties(cluster, name).source
     return transfer_done(cluster, state, name).with_engine(state.engine(source.name))
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.reference.blocks.capacity import needed_blocks
 
 PREFIX = "random:"
 """The name of a random cluster is this prefix and its seed."""

@@ -1,10 +1,10 @@
 """Whether the jobs of a P/D pair fit its engines."""
 
+from kvproof.model import group_needs
 from kvproof.model.arithmetic import counts
+from kvproof.model.capacity import reserved_blocks
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.errors import NotValid
-from kvproof.model.reference.blocks import groups
-from kvproof.model.reference.blocks.capacity import reserved_blocks
 
 
 def check_room(cluster: Cluster) -> None:
@@ -31,7 +31,7 @@ def _needed_blocks(engine: Engine, job: Job) -> int:
     computed = len(job.prompt) + (job.max_tokens - 1 if engine.role == "decode" else 0)
     last_step = sum(
         int(counts.blocks_for_tokens(computed, group.block_size))
-        - groups.skipped_blocks(group, computed - 1)
+        - group_needs.skipped_blocks(group, computed - 1)
         for group in engine.groups
     )
     return max(reserved_blocks(engine, len(job.prompt)), last_step)

@@ -5,8 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.model import config, ghost
+from kvproof.model import capacity, config, ghost
 from kvproof.model.arithmetic import counts
+from kvproof.model.environment import arrivals, turns
+from kvproof.model.environment import stimuli as environment
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
@@ -25,9 +27,9 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.phases import Phase
-from kvproof.model.reference.blocks import capacity, pool
+from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.kv_event_queue import reported
-from kvproof.model.reference.features import drafting, follow_up_turns, in_flight
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions, step_output
 from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.reference.transfers import failed_load, pull, push, transfer_ends
@@ -36,113 +38,18 @@ from kvproof.model.reference.transfers.offers import truncated
 from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import (
     ABORTED,
-    LOADING,
-    MISQUEUED,
-    PAUSED,
     SENDING,
-    WAITING,
-    Block,
-    Engine,
-    Request,
     State,
 )
 from kvproof.model.step import Effects, Step
 
-IDLE = (LOADING, SENDING, ABORTED, PAUSED, MISQUEUED)
-"""Statuses of requests that no step can schedule."""
-
-
-def initial(cluster: config.Cluster) -> State:
-    """All engines idle, all blocks free, nothing cached."""
-    engines = tuple(
-        Engine(
-            name=e.name,
-            blocks=(Block(),) * e.num_blocks,
-            free=tuple(range(1, e.num_blocks)),
-            memory=(None,) * e.num_blocks,
-            reports=() if e.kv_events else None,
-        )
-        for e in cluster.engines
-    )
-    return State(engines)
-
-
-def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
-    """The request of a job when it arrives at an engine. P samples only one token; D computes the
-    answer."""
-    job = cluster.job(name)
-    role = cluster.engine(engine).role
-    route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
-    limit = int(counts.output_tokens(job.max_tokens, role == "prefill"))
-    prompt = job.keyed_prompt
-    return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
-
 
 def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
-    """The events that the environment may send next. The machine makes the scheduler's choices.
-
-    Where steps do not overlap, a step's output arrives before any other event. Events of the other
-    engine commute with it, so one order represents all orders.
-    """
-    for engine in state.engines:
-        if engine.step is not None and not engine.dead:
-            for accepted in drafting.verdicts(engine):
-                yield Complete(engine.name, accepted)
-            for failed in failed_load.possible(cluster, state, engine):
-                yield Complete(engine.name, failed=failed)
-            return
-    if any(e.dead for e in state.engines):
-        return
-    for engine in state.engines:
-        if engine.steps:
-            for accepted in drafting.verdicts(engine):
-                yield Complete(engine.name, accepted)
-            for failed in failed_load.possible(cluster, state, engine):
-                yield Complete(engine.name, failed=failed)
-    yield from _arrivals(cluster, state)
-    for engine in state.engines:
-        room = len(engine.steps) < cluster.engine(engine.name).steps_in_flight
-        if room and any(r.status not in IDLE for r in engine.requests):
-            yield Schedule(engine.name)
-    yield from _moves(cluster).stimuli(cluster, state)
-    yield from _disturbances(cluster, state)
-
-
-def _arrivals(cluster: config.Cluster, state: State) -> Iterator[Event]:
-    first, last = cluster.prefill.name, cluster.decode.name
-    for job in cluster.jobs:
-        new = (first, job.name) not in state.ended and not state.engine(first).find(job.name)
-        if new and follow_up_turns.may_come(cluster, state, job):
-            yield Submit(first, job.name)
-        ready = state.phase(job.name) == Phase.OFFERED
-        if cluster.pushes:
-            ready = push.sent(cluster, state, job.name)
-        if ready and not state.engine(last).find(job.name):
-            yield Submit(last, job.name)
-    for engine in state.engines if cluster.sessions else ():
-        for request in engine.requests:
-            if request.status == PAUSED:
-                yield Continue(engine.name, request.id)
-
-
-def _disturbances(cluster: config.Cluster, state: State) -> Iterator[Event]:
-    for engine in state.engines:
-        if cluster.aborts:
-            for request in engine.requests:
-                if request.status not in (SENDING, ABORTED):
-                    yield Abort(engine.name, request.id)
-        if cluster.stray:
-            for job in cluster.jobs:
-                if transfer_ends.reported_before(state, engine, job.name):
-                    yield StrayReport(engine.name, job.name)
-        if cluster.evictions:
-            for block in engine.free:
-                if engine.blocks[block].key is not None:
-                    yield Evict(engine.name, block)
-        if cluster.resets_any_time:
-            yield from resets.possible(cluster, engine)
-        elif cluster.resets and engine.cached and not engine.requests and not engine.deferred:
-            yield ResetPrefixCache(engine.name)
+    """The events that may come next: those of the environment, and the end of a lease that D should
+    have renewed."""
+    yield from environment.stimuli(cluster, state)
+    if not cluster.pushes and environment.is_settled(state):
+        yield from pull.late_leases(cluster, state)
 
 
 def _submit(cluster: config.Cluster, state: State, event: Submit) -> State:
@@ -152,13 +59,15 @@ def _submit(cluster: config.Cluster, state: State, event: Submit) -> State:
     engine = state.engine(event.engine)
     if engine.find(event.request) or (event.engine, event.request) in state.ended:
         raise NotAllowed(f"{event.request} was submitted to {event.engine} before")
-    if not follow_up_turns.may_come(cluster, state, cluster.job(event.request)):
+    if not arrivals.may_come(cluster, state, cluster.job(event.request)):
         raise NotAllowed(f"{event.request} follows a request that is not answered")
     if cfg.role == "decode" and cluster.pushes:
         state = push.arrived(cluster, state, event.request)
     elif cfg.role == "decode" and state.phase(event.request) != Phase.OFFERED:
         raise NotAllowed(f"{event.request} reaches D and P offers nothing of it")
-    request = arrival(cluster, event.request, event.engine)
+    request = arrivals.arrival(cluster, event.request, event.engine)
+    limit = counts.output_tokens(cluster.job(event.request).max_tokens, cfg.role == "prefill")
+    request = request._replace(max_tokens=int(limit))
     if not cfg.connected and not capacity.can_hold(cfg, request):
         return state.ending(event.engine, event.request)
     return state.with_engine(engine.with_request(truncated(cfg, request)))
@@ -203,7 +112,7 @@ def _schedule(
     after, effects = scheduler.dispatch(work)
     for admission in work.admissions:
         if not admission.external:
-            name = follow_up_turns.incoming(cluster, event.engine, admission.request)
+            name = turns.incoming(cluster, event.engine, admission.request)
             after = declined(cluster, after, name)
     return replace(event, chose=tuple(work.chose)), after, effects
 

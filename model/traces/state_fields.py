@@ -15,8 +15,7 @@ from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.files.decoding import converted
 from kvproof.model.ghost_state import Ghost
-from kvproof.model.reference.apply import initial
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.model.traces.state_diff import (
     BY_INDEX,
     BY_NAME,

@@ -21,7 +21,7 @@ from kvproof.model.events import Event, Schedule
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh, write_new
 from kvproof.model.finding import Finding
-from kvproof.model.reference.apply import initial
+from kvproof.model.state import initial
 from kvproof.model.traces.lines import (
     KIND,
     SCHEMA,

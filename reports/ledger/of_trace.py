@@ -8,7 +8,7 @@ from kvproof.model.config import REVERSE, Cluster, Engine
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.apply import initial
+from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.ledger.data import (

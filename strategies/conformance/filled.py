@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
+from kvproof.model.state import initial
 
 
 def filled(cluster: Cluster, events: Iterable[Event]) -> tuple[Event, ...]:
     """The events of a run of the model, from its initial state, each with its blocks."""
-    state, resolved = model.initial(cluster), []
+    state, resolved = initial(cluster), []
     for event in events:
         step = model.apply(cluster, state, bare(event))
         state = step.after

@@ -23,8 +23,8 @@ from kvproof.model.events import (
 )
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
-from kvproof.model.reference.apply import initial
 from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.model.state import initial
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change, Flat, diff, flat
 from kvproof.model.traces.trace import Trace

@@ -19,7 +19,7 @@ from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.events import Event, bare, describe
 from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.model.step import Step
 
 Progress = Callable[[int, int], None]
@@ -109,7 +109,7 @@ def search(
     """Explore until all states are explored, an invariant breaks, or `states_max` states are known.
     `on_step` is called with every step, before the invariants are checked."""
     refuse_unmodelled(cluster)
-    reached = Explored([model.initial(cluster)], [None], [0])
+    reached = Explored([initial(cluster)], [None], [0])
     known = {reached.states[0]: 0}
     queue = deque([0])
     while queue:

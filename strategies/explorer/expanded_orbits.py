@@ -14,7 +14,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.strategies.explorer.orbits import Orbits
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.search_graph import View
@@ -136,7 +136,7 @@ class ExpandedOrbits:
         while base:
             path.append(base)
             base = self.base.parent(base)
-        state, events = model.initial(self.cluster), []
+        state, events = initial(self.cluster), []
         for target in reversed(path):
             wanted = self.orbits.image(self.base.parts(target), self._first[target])
             for stimulus in model.stimuli(self.cluster, state):

@@ -20,7 +20,7 @@ from kvproof.model import termination
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.strategies.waits import repeats
 
 Progress = Callable[[int, int], None]
@@ -208,7 +208,7 @@ def numbered(events: Sequence[int]) -> str:
 
 def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Event], bool]) -> Walk:
     """Take the events; skip those that are not possible when their turn comes."""
-    states = [model.initial(scope.cluster)]
+    states = [initial(scope.cluster)]
     for event in events:
         if possible(states[-1], event):
             after, breaks = scope.step(states[-1], event)

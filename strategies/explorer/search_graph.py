@@ -9,8 +9,7 @@ from typing import TypeVar, overload
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
-from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import State, initial
 from kvproof.strategies.explorer.collapse import Collapse, Parts
 
 T = TypeVar("T", covariant=True)
@@ -66,7 +65,7 @@ class SearchGraph:
         self._loop, self._loop_event = array("I"), array("I")
         self.permutations = array("B")
         self._permutation = array("B")
-        self.add(self.collapse.pack(self.collapse.parts(model.initial(cluster))), 0, 0, 0)
+        self.add(self.collapse.pack(self.collapse.parts(initial(cluster))), 0, 0, 0)
 
     def add(self, packed: int, parent: int, by: int, depth: int, turn: int = 0) -> int:
         """Number a new packed state."""

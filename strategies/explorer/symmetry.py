@@ -15,10 +15,10 @@ from msgspec.structs import asdict
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import REVERSE, Cluster, Job
+from kvproof.model.environment import turns
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Ghost
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Lists, Request, State, Transfer
 
 JOBS_MAX = 5
@@ -222,8 +222,8 @@ def transfers_with_ids(
 
     result = []
     for transfer in transfers:
-        source, _, sink, _ = follow_up_turns.parties(cluster, transfer.request)
-        giver, taker = (d, p) if follow_up_turns.is_reverse(transfer.request) else (p, d)
+        source, _, sink, _ = turns.parties(cluster, transfer.request)
+        giver, taker = (d, p) if turns.is_reverse(transfer.request) else (p, d)
         pairs = []
         for group, (ours, theirs) in zip(sink.groups, transfer.pairs, strict=False):
             ratios = (1, 1)

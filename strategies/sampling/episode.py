@@ -12,6 +12,7 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import termination
 from kvproof.model.config import Cluster
+from kvproof.model.environment import arrivals
 from kvproof.model.events import (
     Complete,
     Continue,
@@ -23,7 +24,6 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.machine import Machine
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.workloads import jobs
@@ -125,7 +125,7 @@ class CacheMachine(RuleBasedStateMachine):
         """A new job arrives."""
         machine = self.run.machine
         earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
-        answered = follow_up_turns.open_for_more(machine.cluster, machine.state)
+        answered = arrivals.open_for_more(machine.cluster, machine.state)
         name = f"r{len(machine.cluster.jobs)}"
         job = data.draw(jobs(machine.cluster, name, earlier, answered=answered))
         self.run.add_jobs([job])

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
+from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, Engine, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
-from kvproof.model.reference.blocks.capacity import needed_blocks
 
 LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)

@@ -7,7 +7,7 @@ Sources: `KVCacheManager.allocate_slots`, `KVCacheCoordinator.get_num_blocks_to_
 
 from collections.abc import Sequence
 
-from kvproof.model import config
+from kvproof.model import config, group_needs
 from kvproof.model.arithmetic import counts
 from kvproof.model.reference.blocks import groups, partial_block_hits, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -20,7 +20,7 @@ def _left_behind(request: Request, group: config.Group, hit: Hit) -> int:
     total = hit.tokens + request.external
     if request.external and group.kind == "window":
         total = int(counts.needed_from_load(total, len(request.tokens)))
-    return groups.skipped_blocks(group, total)
+    return group_needs.skipped_blocks(group, total)
 
 
 def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int) -> int:
@@ -41,7 +41,7 @@ def predicted(
         copied = partial_block_hits.copies(cfg, engine, hitting, index, hit is not None)
         total += copied
         if hit is None:
-            total += groups.grown(cfg, group, request.tables[index], end, ahead)
+            total += group_needs.grown(cfg, group, request.tables[index], end, ahead)
             continue
         blocks = groups.hit_blocks(cfg, engine, index, request.tokens, hit.own[index])
         skipped = _left_behind(request, group, hit)
@@ -53,7 +53,7 @@ def predicted(
             new = _states(cfg, group, len(blocks), loaded, end)
         else:
             held = (NULL,) * max(len(blocks), skipped)
-            new = groups.grown(cfg, group, held, end, ahead, fresh=True)
+            new = group_needs.grown(cfg, group, held, end, ahead, fresh=True)
         idle = sum(1 for b in used if b != NULL and engine.blocks[b].refs == 0)
         total += int(counts.blocks_from_queue(new, idle))
     return total
@@ -67,7 +67,7 @@ def _states(cfg: config.Engine, group: config.Group, held: int, loaded: int, end
     if loaded:
         brought = int(counts.state_blocks_predicted(loaded, size, held))
         held = max(held, int(counts.blocks_for_tokens(loaded, size)))
-    return brought + groups.grown(cfg, group, (NULL,) * held, end, 0, fresh=True)
+    return brought + group_needs.grown(cfg, group, (NULL,) * held, end, 0, fresh=True)
 
 
 def admit(cfg: config.Engine, engine: Engine, request: Request, hit: Hit) -> tuple[Engine, Request]:
@@ -126,7 +126,7 @@ def grow(
     ahead = 0 if loads else cfg.lookahead
     for index, group in enumerate(cfg.groups):
         table = request.tables[index]
-        count = max(groups.grown(cfg, group, table, end, ahead, fresh=fresh), 0)
+        count = max(group_needs.grown(cfg, group, table, end, ahead, fresh=fresh), 0)
         if partial_block_hits.copies(cfg, engine, request, index, fresh):
             engine, table = partial_block_hits.copy_block(cfg, engine, request, index, fresh)
         padded = table
@@ -146,7 +146,7 @@ def release_skipped(
     tables = list(request.tables)
     for index, group in enumerate(cfg.groups[: len(tables)]):
         table = tables[index]
-        behind = min(groups.skipped_blocks(group, computed), len(table))
+        behind = min(group_needs.skipped_blocks(group, computed), len(table))
         engine = pool.release(engine, reversed(table[:behind]))
         tables[index] = (*([NULL] * behind), *table[behind:])
     request = request._replace(tables=tuple(tables))

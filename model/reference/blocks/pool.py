@@ -19,11 +19,6 @@ class Exhausted(NotAllowed):
     """More blocks are taken than are free. The prediction was wrong, and vLLM's engine dies."""
 
 
-def fits(needed: int, total: int) -> bool:
-    """Whether a pool of `total` blocks, the null block included, has `needed` usable blocks."""
-    return needed < total
-
-
 def is_idle(engine: Engine) -> bool:
     """Whether no block is in use."""
     return len(engine.free) == len(engine.blocks) - 1

@@ -6,10 +6,10 @@ Source: `HybridKVCacheCoordinator.find_longest_cache_hit` of vLLM V1.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.model import config
+from kvproof.model import capacity, config
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.blocks import capacity, groups
+from kvproof.model.reference.blocks import groups
 from kvproof.model.state import Engine
 
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
+from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.features import store
 from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
 
 
@@ -36,12 +36,6 @@ def under_way(engine: Engine, name: str) -> int:
     return sum(f.tokens for f in engine.flights(name) if f.fate == COUNTS)
 
 
-def unverified(engine: Engine, name: str) -> int:
-    """The number of tokens of a request in flight that may be rejected. Its next step may start
-    that many tokens earlier than scheduled."""
-    return sum(f.ahead for f in engine.flights(name) if f.fate == COUNTS)
-
-
 def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
     """The engine in which the request's part of the step in flight has the blocks that it uses,
     after rejected drafts are known."""
@@ -52,12 +46,6 @@ def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
         return flight._replace(blocks=memory.used(cfg, request, flight.tokens))
 
     return engine._replace(steps=tuple(tuple(map(known, step)) for step in engine.steps))
-
-
-def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
-    """Whether the worker must wait for the step before, which samples and may reject drafts, to
-    know which tokens of a request a new step computes."""
-    return cfg.drafts > 0 and engine.placeholders(name) > 0
 
 
 def all_under_way(engine: Engine, request: Request) -> bool:
@@ -84,10 +72,10 @@ def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str
         request = engine.request(name)
         ahead = request.computed - counted_on(engine, request)
         samples, ahead = ahead >= 0, max(ahead, 0)
-        blocks = memory.used(cfg, request, tokens + unverified(engine, name))
+        blocks = memory.used(cfg, request, tokens + engine.unverified(name))
         step.append(Flight(name, tokens, samples, COUNTS, blocks, ahead, request.drafts))
-        doubtful = unverified(engine, name) + ahead
-        engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
+        doubtful = engine.unverified(name) + ahead
+        engine = stores.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         engine = with_placeholders(engine, name, engine.placeholders(name) + samples + ahead)
         if cfg.drafts:
             engine = engine.with_request(request._replace(drafts=cfg.drafts if samples else 0))

@@ -4,9 +4,9 @@ differently."""
 from collections.abc import Sequence
 from typing import Any
 
+from kvproof.model import capacity, group_needs
 from kvproof.model.errors import NoRoom, NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
-from kvproof.model.reference.blocks import capacity, groups
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import sessions
@@ -140,7 +140,7 @@ class Greedy(SchedulerStep):
         them."""
         needed = 0
         for group, table in zip(self.cfg.groups, request.tables, strict=True):
-            blocks = groups.grown(self.cfg, group, table, len(request.tokens), ahead)
+            blocks = group_needs.grown(self.cfg, group, table, len(request.tokens), ahead)
             held = len(table) - table.count(NULL)
             needed += capacity.at_most(self.cfg, group, blocks, held)
         return needed

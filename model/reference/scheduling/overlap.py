@@ -5,7 +5,8 @@ Source: `Scheduler.update_from_output` with `AsyncScheduler._update_request_with
 
 from collections.abc import Mapping
 
-from kvproof.model import config, memory
+from kvproof.model import config, draft_memory, memory
+from kvproof.model.environment import acceptance
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
@@ -26,7 +27,7 @@ def complete(
     engine = state.engine(name)
     if not engine.steps:
         raise NotAllowed(f"engine {name} has no step in flight")
-    drafting.check(engine, accepted)
+    acceptance.check(engine, accepted)
     engine, step = in_flight.arrived(engine)
     state = state.with_engine(engine)
     for flight in step:
@@ -57,7 +58,7 @@ def _stepped_back(
     earlier by that number of tokens; the blocks that it uses are known now."""
     behind = in_flight.under_way(engine, request.id)
     ended = request._replace(computed=request.computed - behind)
-    engine, ended = drafting.settled(cfg, engine, ended, drafts)
+    engine, ended = draft_memory.settled(cfg, engine, ended, drafts)
     request = request._replace(computed=ended.computed + behind, states=ended.states)
     return in_flight.placed(cfg, engine, request).with_request(request), request
 

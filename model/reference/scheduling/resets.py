@@ -8,9 +8,8 @@ Source: `Scheduler.reset_prefix_cache` of vLLM V1. Not modelled: `reset_running_
 other than running requests hold blocks (vLLM preempts, then raises), and `reset_connector`.
 """
 
-from collections.abc import Iterator
-
 from kvproof.model import config
+from kvproof.model.environment import disturbances
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.kv_events import Cleared
@@ -18,22 +17,7 @@ from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.kv_event_queue import reporting
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling.preemption import preempted
-from kvproof.model.state import RUNNING, VOID, Engine, State
-
-
-def possible(cluster: config.Cluster, engine: Engine) -> Iterator[ResetPrefixCache | ResetRunning]:
-    """The resets that are possible now."""
-    if engine.cached:
-        yield ResetPrefixCache(engine.name)
-    if engine.running and only_runners_hold(cluster.engine(engine.name), engine):
-        yield ResetRunning(engine.name)
-
-
-def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
-    """Whether all blocks are freed immediately when all running requests are preempted."""
-    waits = any(in_flight.must_wait(cfg, engine, name) for name in engine.running)
-    holders = (r.status for r in engine.requests if r.tables)
-    return not waits and not engine.deferred and all(status == RUNNING for status in holders)
+from kvproof.model.state import VOID, Engine, State
 
 
 def emptied(engine: Engine) -> Engine:
@@ -57,7 +41,7 @@ def of_idle_pool(cluster: config.Cluster, state: State, event: ResetPrefixCache)
 def with_preemption(cluster: config.Cluster, state: State, event: ResetRunning) -> State:
     """Preempt all running requests, the last one first, and empty the cache."""
     engine = state.engine(event.engine)
-    if not only_runners_hold(cluster.engine(event.engine), engine):
+    if not disturbances.only_runners_hold(cluster.engine(event.engine), engine):
         raise NotAllowed(
             f"the cache of {event.engine} is reset while other than running requests hold blocks"
         )

@@ -8,6 +8,7 @@ Source: `Scheduler.schedule` of vLLM V1.
 """
 
 from kvproof.model import memory
+from kvproof.model.environment import acceptance
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Release
 from kvproof.model.reference.blocks import partial_block_hits
@@ -49,7 +50,7 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
     batch = [
         (engine.request(r), tokens)
         for r, tokens in work.scheduled
-        if not in_flight.awaits(work.cfg, engine, r)
+        if not acceptance.awaits(work.cfg, engine, r)
     ]
     for name in work.brought:
         engine = memory.load(work.cfg, engine, engine.request(name))

@@ -9,9 +9,9 @@ Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `
 V1. Not modelled: a part that arrives while the part before is still being answered; vLLM queues it.
 """
 
-from kvproof.model import config
+from kvproof.model import capacity, config
+from kvproof.model.environment.sessions import next_part, with_part
 from kvproof.model.errors import NotAllowed
-from kvproof.model.reference.blocks import capacity
 from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.transfers.request_ends import leave
 from kvproof.model.state import PAUSED, VOID, WAITING, Request, State
@@ -26,25 +26,6 @@ def paused(state: State, request: Request, engine: str) -> State:
     held = held.with_request(wait_for_user(request))
     running = tuple(r for r in held.running if r != request.id)
     return state.with_engine(held._replace(running=running))
-
-
-def next_part(request: Request, job: config.Job) -> str:
-    """The next part of a session's prompt, empty after the last part."""
-    length = len(job.prompt)
-    for part in job.parts:
-        if length == request.submitted_prompt_tokens:
-            return part
-        length += job.max_tokens - 1 + len(part)
-    return ""
-
-
-def with_part(request: Request, part: str) -> Request:
-    """A paused session after its next part arrived: the computed tokens are now part of its
-    prompt."""
-    prompt = request.tokens[:-1] + part
-    return request._replace(
-        status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
-    )
 
 
 def go_on(cluster: config.Cluster, state: State, engine: str, name: str) -> State:

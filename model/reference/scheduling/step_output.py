@@ -5,11 +5,12 @@ Source: `Scheduler.update_from_output` of vLLM V1.
 
 from collections.abc import Mapping
 
-from kvproof.model import config
+from kvproof.model import config, draft_memory
+from kvproof.model.environment import acceptance, stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import NONE_ACCEPTED
 from kvproof.model.reference.blocks import caching
-from kvproof.model.reference.features import drafting, store
+from kvproof.model.reference.features import drafting
 from kvproof.model.reference.scheduling import sessions
 from kvproof.model.reference.transfers.request_ends import finish
 from kvproof.model.state import State
@@ -25,18 +26,18 @@ def complete(
     if engine.step is None:
         raise NotAllowed(f"engine {name} has no step in flight")
     scheduled = engine.step
-    drafting.check(engine, accepted)
+    acceptance.check(engine, accepted)
     state = state.with_engine(engine._replace(step=None))
     for request_id, _ in scheduled:
         engine = state.engine(name)
         request = engine.request(request_id)
         doubtful = max(request.computed - len(request.tokens), 0)
-        engine = store.keeping(cfg, engine, request.tokens, request.computed, doubtful)
+        engine = stores.keeping(cfg, engine, request.tokens, request.computed, doubtful)
         state = state.with_engine(engine)
         samples = request.computed >= len(request.tokens)
         drafts = accepted.get(request_id, 0)
         if cfg.drafts:
-            engine, request = drafting.settled(cfg, engine, request, drafts)
+            engine, request = draft_memory.settled(cfg, engine, request, drafts)
             state = state.with_engine(engine)
         if not samples:
             continue

@@ -9,65 +9,23 @@ Source: `Scheduler._handle_invalid_blocks` of vLLM V1, which knows one cache gro
 modelled: loads that fail in part, and loads whose blocks another request also holds.
 """
 
-from collections.abc import Iterator
-
-from kvproof.model import config, memory
+from kvproof.model import config
+from kvproof.model.environment import failing_loads
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.features import in_flight, store
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.transfers.request_ends import leave
-from kvproof.model.state import COUNTS, VOID, Engine, Request, State
-
-
-def _shares(engine: Engine) -> dict[str, int]:
-    """The number of tokens in flight of each request in the oldest step."""
-    if engine.step is not None:
-        return dict(engine.step)
-    oldest = engine.steps[0] if engine.steps else ()
-    return {
-        share.request: sum(f.tokens for f in engine.flights(share.request) if f.fate == COUNTS)
-        for share in oldest
-        if share.fate == COUNTS
-    }
-
-
-def missing(cfg: config.Engine, request: Request) -> tuple[int, ...]:
-    """The blocks of a request from the first block of its load on."""
-    return request.tables[0][request.hit // cfg.groups[0].block_size :]
-
-
-def possible(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[str]:
-    """The requests with a load in the oldest step in flight that may fail."""
-    cfg = cluster.engine(engine.name)
-    if not cfg.store or state.failures >= cluster.failures:
-        return
-    for name, tokens in _shares(engine).items():
-        request = engine.request(name)
-        loads = request.external and request.computed - tokens == request.hit + request.external
-        if loads and not _held_by_others(cfg, engine, request):
-            yield name
-
-
-def _held_by_others(cfg: config.Engine, engine: Engine, request: Request) -> bool:
-    blocks = set(missing(cfg, request))
-    others = (r for r in engine.requests if r.id != request.id)
-    return any(blocks & set(table) for r in others for table in r.tables)
-
-
-def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
-    """The engine and its store without the KV of a request after its local hit."""
-    engine = memory.wiped(engine, missing(cfg, request))
-    return store.losing(engine, request.tokens[: request.hit + cfg.groups[0].block_size])
+from kvproof.model.state import VOID, Engine, Request, State
 
 
 def taken_back(cluster: config.Cluster, state: State, name: str, failed: str) -> State:
     """The state without the results that were computed after the load of this request."""
     cfg, engine = cluster.engine(name), state.engine(name)
-    if failed not in possible(cluster, state, engine):
+    if failed not in failing_loads.possible(cluster, state, engine):
         raise NotAllowed(f"{failed} has no load on {name} that could fail")
     request = engine.request(failed)
-    engine = _without_share(spoiled(cfg, engine, request), failed)
-    engine, request = uncache_missing(cluster, engine, request, missing(cfg, request))
+    engine = _without_share(failing_loads.spoiled(cfg, engine, request), failed)
+    engine, request = uncache_missing(cluster, engine, request, failing_loads.missing(cfg, request))
     # Its drafter has proposed tokens meanwhile; the next step verifies them.
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)

@@ -6,11 +6,12 @@ Sources: `get_num_new_matched_tokens` of `NixlPullConnectorScheduler`, and
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
+from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.phases import Way, before
 from kvproof.model.reference.blocks import prefix_hits
-from kvproof.model.reference.features import follow_up_turns, store
+from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Request, State
 
 OPEN = before(Schedule, Way.PULL, Way.PUSH)
@@ -54,7 +55,7 @@ def loadable(cluster: config.Cluster, state: State, request: Request) -> int:
     """The number of tokens that the connector offers for this request: from P to D, from a store to
     its engine, or from D to P for a follow-up turn."""
     if cluster.decode.store:
-        return store.offered(state.engine(cluster.decode.name).stored, request.tokens)
+        return stores.offered(state.engine(cluster.decode.name).stored, request.tokens)
     if request.route == "to_decode":
         return follow_up_turns.loadable(cluster, state, request) if cluster.follow_up_turns else 0
     transfer = state.transfer(request.id)

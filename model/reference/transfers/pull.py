@@ -6,42 +6,16 @@ Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorSchedu
 from collections.abc import Iterator
 
 from kvproof.model import config
+from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail, TransferLost
+from kvproof.model.events import Event, LeaseExpire, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
 from kvproof.model.state import State, Transfer
 
-ENDING = before(TransferDone, Way.PULL, Way.REVERSE)
-"""Phases of a transfer that may end at any time."""
-
 LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)
 """Phases in which the sender has a lease. Without a fault, the lease does not end during a read."""
-
-
-def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
-    """The possible events of transfers."""
-    for transfer in state.transfers:
-        name = transfer.request
-        if transfer.phase in ENDING:
-            yield TransferDone(name)
-        if transfer.phase == Phase.READING:
-            if state.failures < cluster.failures:
-                yield TransferFail(name)
-            if cluster.losses and not follow_up_turns.is_reverse(name):
-                yield TransferLost(name)
-        if transfer.phase == Phase.REFUSED:
-            yield TransferFail(name)
-        source, sent, sink, taken = follow_up_turns.parties(cluster, name)
-        sending = state.engine(source.name).find(sent)
-        idle = transfer.phase == Phase.OFFERED and not state.engine(sink.name).find(taken)
-        over = transfer.phase in (Phase.ABANDONED, Phase.LOST) or (idle and cluster.losses)
-        over = over or (follow_up_turns.is_reverse(name) and transfer.phase == Phase.OFFERED)
-        read_late = transfer.phase == Phase.READING and not renewed(transfer)
-        if sending and (over or read_late):
-            yield LeaseExpire(name)
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
@@ -50,7 +24,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
     if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
         raise NotAllowed(f"{name} has no read that could fail")
     if transfer.phase == Phase.REFUSED:
-        state = state.with_transfer(name, follow_up_turns.over(transfer))
+        state = state.with_transfer(name, turns.over(transfer))
     else:
         state = state.with_transfer(name, transfer.to(Phase.ABANDONED, local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
@@ -71,6 +45,15 @@ def renewed(transfer: Transfer) -> bool:
     return transfer.phase == Phase.READING
 
 
+def late_leases(cluster: config.Cluster, state: State) -> Iterator[Event]:
+    """The leases that may end during a read, because they are not renewed."""
+    for transfer in state.transfers:
+        source, sent, _, _ = turns.parties(cluster, transfer.request)
+        reads = transfer.phase == Phase.READING and not renewed(transfer)
+        if reads and state.engine(source.name).find(sent):
+            yield LeaseExpire(transfer.request)
+
+
 def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
     """The sender's lease ends. This is possible only without a read: a receiver renews the lease
     during a read (vllm#41383), or starts a read only where enough of the lease is left
@@ -79,11 +62,11 @@ def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
     if transfer is None or transfer.phase not in LEASED or renewed(transfer):
         raise NotAllowed(f"{name} has no lease that could end")
     state = producer_done(cluster, state, name)
-    if follow_up_turns.is_reverse(name):
+    if turns.is_reverse(name):
         return (
             state
             if transfer.phase == Phase.READING
-            else state.with_transfer(name, follow_up_turns.expired(transfer))
+            else state.with_transfer(name, turns.expired(transfer))
         )
     held = state.engine(cluster.decode.name).find(name)
     if transfer.phase == Phase.OFFERED and held is not None:

@@ -13,35 +13,19 @@ modelled: an immediate report of a failure to D.
 Sources: `NixlPushConnectorScheduler`, `NixlPushConnectorWorker`.
 """
 
-from collections.abc import Iterator
-
 from kvproof.model.config import Cluster
+from kvproof.model.environment import pushes
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail
-from kvproof.model.phases import Phase, Way, before
+from kvproof.model.phases import Phase
 from kvproof.model.reference.transfers.block_pairs import paired
 from kvproof.model.reference.transfers.request_ends import producer_done
 from kvproof.model.reference.transfers.transfer_ends import load_failed
-from kvproof.model.state import PREEMPTED, WAITING, State, Transfer
-
-WRITING = before(TransferFail, Way.PUSH)
-"""Phases in which P writes to D's blocks."""
-
-
-def on_prefill(cluster: Cluster, state: State, name: str) -> bool:
-    """Whether P has a request, finished or not."""
-    return state.engine(cluster.prefill.name).find(name) is not None
-
-
-def sent(cluster: Cluster, state: State, name: str) -> bool:
-    """Whether D may get a request: the router has sent it to P, and P still has it."""
-    ended = (cluster.decode.name, name) in state.ended
-    return not ended and on_prefill(cluster, state, name)
+from kvproof.model.state import State, Transfer
 
 
 def arrived(cluster: Cluster, state: State, name: str) -> State:
     """A request reaches D, before P has finished it or after."""
-    if not sent(cluster, state, name):
+    if not pushes.sent(cluster, state, name):
         raise NotAllowed(f"{name} reaches D, but P does not have it")
     if state.transfer(name) is None:
         return state.with_transfer(name, Transfer(name, Phase.AWAITED, 0, ()))
@@ -58,48 +42,16 @@ def settled(cluster: Cluster, state: State) -> State:
             writing = paired(cluster, request, transfer)
             state = state.with_transfer(name, writing.to(Phase.READING))
         left = transfer.phase == Phase.AWAITED and not state.engine(cluster.decode.name).find(name)
-        if left or (transfer.phase == Phase.RELEASING and not on_prefill(cluster, state, name)):
+        on_p = pushes.on_prefill(cluster, state, name)
+        if left or (transfer.phase == Phase.RELEASING and not on_p):
             state = state.with_transfer(name, None)
     return state
-
-
-def _kept_from_others(cluster: Cluster, state: State) -> bool:
-    """Whether some request waits on P, perhaps for the blocks that P keeps. D may wait for that
-    request: D admits requests that P has not computed yet, and may have no room left for computed
-    ones."""
-    waiting = (WAITING, PREEMPTED)
-    return any(r.status in waiting for r in state.engine(cluster.prefill.name).requests)
-
-
-def may_expire(cluster: Cluster, state: State, transfer: Transfer) -> bool:
-    """Whether a wait may end now: P's lease, or D's deadline for a write that cannot come."""
-    name = transfer.request
-    if transfer.phase == Phase.OFFERED:
-        gone = (cluster.decode.name, name) in state.ended
-        return cluster.losses or gone or _kept_from_others(cluster, state)
-    if transfer.phase == Phase.READING:
-        return cluster.losses
-    if transfer.phase == Phase.REGISTERED:
-        return not on_prefill(cluster, state, name)
-    return transfer.phase == Phase.ABANDONED
-
-
-def stimuli(cluster: Cluster, state: State) -> Iterator[Event]:
-    """The possible events of transfers."""
-    for transfer in state.transfers:
-        name = transfer.request
-        if transfer.phase in WRITING or (transfer.phase == Phase.RELEASING and transfer.remote):
-            yield TransferDone(name)
-        if transfer.phase in WRITING and state.failures < cluster.failures:
-            yield TransferFail(name)
-        if may_expire(cluster, state, transfer):
-            yield LeaseExpire(name)
 
 
 def transfer_failed(cluster: Cluster, state: State, name: str) -> State:  # noqa: ARG001
     """P's write failed. Only P knows this, and it does not retry."""
     transfer = state.transfer(name)
-    if transfer is None or transfer.phase not in WRITING:
+    if transfer is None or transfer.phase not in pushes.WRITING:
         raise NotAllowed(f"{name} has no write that could fail")
     failed = transfer.to(Phase.ABANDONED, local=(), pairs=())
     return state.with_transfer(name, failed)._replace(failures=state.failures + 1)
@@ -108,7 +60,7 @@ def transfer_failed(cluster: Cluster, state: State, name: str) -> State:  # noqa
 def lease_expired(cluster: Cluster, state: State, name: str) -> State:
     """End a lease or a deadline. A write in progress keeps P's blocks."""
     transfer = state.transfer(name)
-    if transfer is None or not may_expire(cluster, state, transfer):
+    if transfer is None or not pushes.may_expire(cluster, state, transfer):
         raise NotAllowed(f"{name} has no lease or deadline that could end")
     writes = transfer.phase == Phase.READING
     if writes:

@@ -6,9 +6,10 @@ Source: `NixlPullConnectorScheduler.request_finished`.
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
+from kvproof.model.environment import turns
 from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import allocation
-from kvproof.model.reference.features import follow_up_turns, in_flight
+from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.transfers.block_pairs import offered_lists
 from kvproof.model.reference.transfers.loads import declined
 from kvproof.model.state import ABORTED, LOADING, SENDING, VOID, Engine, Request, State, Transfer
@@ -34,7 +35,7 @@ def finish(cfg: config.Engine, state: State, request: Request, *, keeps: bool = 
         lists = offered_lists(cfg, request._replace(computed=tokens))
         name = request.id
         if request.route != "to_decode":
-            name = follow_up_turns.reverse_of(name)
+            name = turns.reverse_of(name)
         offer = Transfer(name, Phase.OFFERED, tokens, lists)
         early = state.transfer(name)
         if early is not None and early.phase != Phase.AWAITED:  # D registered first
@@ -80,7 +81,7 @@ def stop_running(engine: Engine, name: str) -> Engine:
 
 def producer_done(cluster: config.Cluster, state: State, name: str) -> State:
     """Free the sender's blocks of a transfer, which it no longer needs."""
-    source, sent, _, _ = follow_up_turns.parties(cluster, name)
+    source, sent, _, _ = turns.parties(cluster, name)
     engine = state.engine(source.name)
     request = engine.find(sent)
     if request is None or request.status != SENDING:

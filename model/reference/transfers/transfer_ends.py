@@ -5,18 +5,16 @@ Sources: `Scheduler._update_from_kv_xfer_finished` and `_update_waiting_for_remo
 """
 
 from kvproof.model import config, memory
+from kvproof.model.environment import disturbances, turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import TransferDone
 from kvproof.model.phases import Phase, before
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.reference.transfers.request_ends import leave, producer_done
 from kvproof.model.state import (
     ABORTED,
     FAILED,
     LOADED,
-    LOADING,
-    SENDING,
     Engine,
     Request,
     State,
@@ -33,7 +31,7 @@ def transfer_done(cluster: config.Cluster, state: State, name: str) -> State:
     if not transfer.remote:
         raise NotAllowed(f"{name} is not finished on P, so P cannot be notified")
     if transfer.phase != Phase.RELEASING:
-        p, _, d, taken = follow_up_turns.parties(cluster, name)
+        p, _, d, taken = turns.parties(cluster, name)
         sink = memory.copy(p, d, state.engine(p.name), state.engine(d.name), transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
@@ -53,13 +51,13 @@ def without_aborted(engine: Engine, request: Request) -> Engine:
 def _ended(state: State, transfer: Transfer) -> State:
     """The state without a transfer. The record of a reverse transfer stays, because P requests it
     only once."""
-    left = follow_up_turns.over(transfer) if follow_up_turns.is_reverse(transfer.request) else None
+    left = turns.over(transfer) if turns.is_reverse(transfer.request) else None
     return state.with_transfer(transfer.request, left)
 
 
 def load_failed(cluster: config.Cluster, state: State, name: str) -> State:
     """The receiver knows that its load failed: it frees the blocks, or fills them by computing."""
-    _, _, sink, taken = follow_up_turns.parties(cluster, name)
+    _, _, sink, taken = turns.parties(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is None:
@@ -75,18 +73,9 @@ def restarted(request: Request) -> Request:
     return request._replace(status=FAILED, computed=0)
 
 
-def reported_before(state: State, engine: Engine, name: str) -> bool:
-    """Whether the end of a request's transfer on this engine was already reported, or the request
-    was removed, so that another report would be a stray report."""
-    request = engine.find(name)
-    if request is None:
-        return (engine.name, name) in state.ended
-    return bool(request.external) and request.status not in (LOADING, ABORTED, SENDING)
-
-
 def stray_report(state: State, engine_name: str, name: str) -> State:
     """Process a stray report, which changes nothing."""
     engine = state.engine(engine_name)
-    if not reported_before(state, engine, name):
+    if not disturbances.reported_before(state, engine, name):
         raise NotAllowed(f"no transfer of {name} on {engine_name} was reported before")
     return state

@@ -4,15 +4,14 @@ engine.
 
 import functools
 
-from kvproof.model import config
+from kvproof.model import config, group_needs
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.blocks import groups, pool
 from kvproof.model.state import NULL, Request, Table
 
 
 def _grown(engine: config.Engine, group: config.Group, table: Table, end: int) -> int:
     """The number of new blocks that a table with only hit blocks takes to reach `end` tokens."""
-    return groups.grown(engine, group, table, end, engine.lookahead, fresh=True)
+    return group_needs.grown(engine, group, table, end, engine.lookahead, fresh=True)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -28,7 +27,7 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
         held = 0
         for group in engine.groups:
             before = int(counts.blocks_for_tokens(start, group.block_size))
-            skipped = groups.skipped_blocks(group, max(start - in_flight, 0))
+            skipped = group_needs.skipped_blocks(group, max(start - in_flight, 0))
             table = (NULL,) * before
             grown = _grown(engine, group, table, end)
             if engine.partial_block_hits and group.aligned and start % engine.hash_unit == 0:
@@ -78,7 +77,7 @@ def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
-        held += len(groups.blocks_needed(group, hit)) + int(
+        held += len(group_needs.blocks_needed(group, hit)) + int(
             counts.copies_of_hit(hit, group.block_size)
         )
         grown = _grown(engine, group, table, tokens)
@@ -86,10 +85,15 @@ def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
     return held
 
 
+def fits(needed: int, total: int) -> bool:
+    """Whether a pool of `total` blocks, the null block included, has `needed` usable blocks."""
+    return needed < total
+
+
 def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
     """Whether an otherwise empty engine can hold a request of `tokens` tokens with a hit of `hit`
     tokens."""
-    return pool.fits(blocks_with_hit(engine, hit, tokens), engine.num_blocks)
+    return fits(blocks_with_hit(engine, hit, tokens), engine.num_blocks)
 
 
 def blocks_to_the_end(engine: config.Engine, request: Request) -> int:
@@ -100,4 +104,4 @@ def blocks_to_the_end(engine: config.Engine, request: Request) -> int:
 
 def can_hold(engine: config.Engine, request: Request) -> bool:
     """Whether an otherwise empty engine can always finish a request."""
-    return pool.fits(blocks_to_the_end(engine, request), engine.num_blocks)
+    return fits(blocks_to_the_end(engine, request), engine.num_blocks)

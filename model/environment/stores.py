@@ -2,14 +2,12 @@
 offers.
 
 It represents any store-type connector that loads within the step (`get_num_new_matched_tokens`
-returns `(n, False)`). It is part of the environment, so its offers are always correct: it offers a
-prefix only where it has the KV of all tokens and, where the engine has a Mamba group, the state at
-the end. It loses nothing when the engine evicts or resets its cache; it loses only prefixes whose
-load failed.
+returns `(n, False)`). Its offers are always correct: it offers a prefix only where it has the KV of
+all tokens and, where the engine has a Mamba group, the state at the end. It loses nothing when the
+engine evicts or resets its cache; it loses only prefixes whose load failed.
 """
 
 from kvproof.model import config
-from kvproof.model.arithmetic import counts
 from kvproof.model.state import SAMPLED, Engine
 
 
@@ -41,5 +39,5 @@ def losing(engine: Engine, prefix: str) -> Engine:
 
 def offered(stored: tuple[str, ...], tokens: str) -> int:
     """The length in tokens of the longest stored prefix that leaves one token to compute."""
-    most = int(counts.longest_hit_tokens(len(tokens), 1))
-    return max((len(p) for p in stored if len(p) <= most and tokens.startswith(p)), default=0)
+    shorter = (len(p) for p in stored if len(p) < len(tokens) and tokens.startswith(p))
+    return max(shorter, default=0)

@@ -1,0 +1,46 @@
+"""Drafts of a step in flight: how many of them the environment may accept.
+
+Source: `Scheduler.update_from_output` and `update_draft_token_ids` of vLLM V1.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+from kvproof.model import config
+from kvproof.model.errors import NotAllowed
+from kvproof.model.events import NONE_ACCEPTED, Accepted
+from kvproof.model.state import VOID, Engine
+
+
+def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
+    """The number of drafts that the oldest step in flight verifies, for each request whose output
+    the scheduler will use."""
+    for name, _ in engine.step or ():
+        yield name, engine.request(name).drafts
+    for flight in engine.steps[0] if engine.steps else ():
+        if flight.fate != VOID:
+            yield flight.request, flight.drafts
+
+
+def verdicts(engine: Engine) -> Iterator[Accepted]:
+    """All possible acceptances of the oldest step in flight; the first accepts nothing."""
+    open_to = [(name, drafts) for name, drafts in _verified(engine) if drafts]
+    if not open_to:
+        yield NONE_ACCEPTED
+        return
+    for accepted in itertools.product(*(range(drafts + 1) for _, drafts in open_to)):
+        yield Accepted((n, a) for (n, _), a in zip(open_to, accepted, strict=True) if a)
+
+
+def check(engine: Engine, accepted: Mapping[str, int]) -> None:
+    """Raises NotAllowed where the oldest step in flight verifies fewer drafts than are accepted."""
+    verified = dict(_verified(engine))
+    for name, count in accepted.items():
+        if not 0 < count <= verified.get(name, 0):
+            raise NotAllowed(f"{count} drafts of {name} are accepted of {verified.get(name, 0)}")
+
+
+def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
+    """Whether the worker must wait for the step before, which samples and may reject drafts, to
+    know which tokens of a request a new step computes."""
+    return cfg.drafts > 0 and engine.placeholders(name) > 0

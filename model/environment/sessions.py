@@ -1,0 +1,32 @@
+"""Sessions: jobs whose prompt arrives in several parts; each part is answered before the next
+arrives.
+
+Between two parts a session waits for its user and keeps its blocks. The last token of an answer was
+sampled and never computed: it is dropped, and the next part follows the remaining tokens. After the
+last part the user ends the session.
+
+Source: `Scheduler._update_request_as_session` of vLLM V1. Not modelled: a part that arrives while
+the part before is still being answered; vLLM queues it.
+"""
+
+from kvproof.model import config
+from kvproof.model.state import WAITING, Request
+
+
+def next_part(request: Request, job: config.Job) -> str:
+    """The next part of a session's prompt, empty after the last part."""
+    length = len(job.prompt)
+    for part in job.parts:
+        if length == request.submitted_prompt_tokens:
+            return part
+        length += job.max_tokens - 1 + len(part)
+    return ""
+
+
+def with_part(request: Request, part: str) -> Request:
+    """A paused session after its next part arrived: the computed tokens are now part of its
+    prompt."""
+    prompt = request.tokens[:-1] + part
+    return request._replace(
+        status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
+    )
