@@ -88,13 +88,13 @@ class Watched:
     """Entries over one cache. `asked` counts the comparisons, `found` has what has changed."""
 
     def __init__(self, *, null: bool = False) -> None:
-        from kvproof.watch.bytes.entries import Entries
+        from kvproof.watch.bytes.entries import WatchedBlocks
 
         self.cache = torch.zeros(BLOCKS, 4)
         self.asked: Counter[str] = Counter()
         self.found: list[tuple[int, str]] = []
         self.loaded: list[tuple[str, bool, list[int]]] = []
-        self.entries = Entries(
+        self.entries = WatchedBlocks(
             layers(self.cache),
             lambda check: self.asked.update([check]),
             lambda entry, when: self.found.append((entry.block, when)),
@@ -108,14 +108,14 @@ class Watched:
 
     def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
         """A step in which a connector fills blocks, by their keys, with some content."""
-        from kvproof.watch.bytes.computed import Load
+        from kvproof.watch.bytes.computed import WatchedLoad
 
         self.entries.settle()
         for block, key in blocks.items():
             self.entries.enters(block, 0, 4, key)
         step = object()
         beside = how.get("beside", False)
-        load = Load("r", dict.fromkeys(blocks, 4), None if beside else step, whole=True)
+        load = WatchedLoad("r", dict.fromkeys(blocks, 4), None if beside else step, whole=True)
         self.entries.loads_blocks(load)
         for block, value in content.items():
             self.cache[block] = value

@@ -60,7 +60,7 @@ class Watched:
 
 def kept(watched: Watched) -> dict[str, int]:
     """How much the watcher keeps."""
-    from kvproof.watch.slices import Watched as Request
+    from kvproof.watch.slices import WatchedRequest as Request
     from kvproof.watch.tokens import Tokens
 
     gc.collect()

@@ -75,12 +75,12 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     from kvproof.live.machine import LiveMachine
     from kvproof.watch.judge import Judge
     from kvproof.watch.observer import Observer
-    from kvproof.watch.parts.requests import Requests
+    from kvproof.watch.parts.requests import TouchedRequests
 
-    def questions(_self: Requests) -> Any:
+    def questions(_self: TouchedRequests) -> Any:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(Requests, "questions", questions)
+    monkeypatch.setattr(TouchedRequests, "questions", questions)
     found: Counter[str] = Counter()
     said: list[str] = []
     machine = LiveMachine(CLUSTERS["full"])
@@ -328,12 +328,12 @@ def test_an_admission_is_judged_by_what_the_request_was(
     status: str, fate: str, holds: bool
 ) -> None:
     """As it was before the step, and not what the step has made of it."""
-    from kvproof.watch.happening import Admitted, Happening
+    from kvproof.watch.happening import AdmittedRequest, Happening
     from kvproof.watch.parts.steps import Admissions
 
     event = Happening()
     event.what, event.choices = "schedule", [Admit("r", 0, 0)]
-    event.admitted = [Admitted("r", status, (Flight("r", 1, samples=True, fate=fate),))]
+    event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
     seen: Any = SimpleNamespace(
         event=event,
         scheduler=None,

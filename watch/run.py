@@ -50,7 +50,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     numbers: Plain
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class WatchedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process of a run: what it has saved, the number of steps that it has judged, and whether it
     still runs."""
 
@@ -90,7 +90,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Run:
+class WatchedRun:
     """The run of this process. `parent` says whether it is the first process of it, and `broken`
     why nothing can be kept on disk."""
 
@@ -169,7 +169,7 @@ class Run:
             return os.getppid() != first
         return not _exists(first)
 
-    def own(self, wait_s: float) -> Part | None:
+    def own(self, wait_s: float) -> WatchedProcess | None:
         """This process as it is on disk: with all that it has judged, where that is saved within
         so many seconds."""
         until = time.monotonic() + wait_s
@@ -181,7 +181,7 @@ class Run:
 
     # What the parent does.
 
-    def others(self) -> list[Part]:
+    def others(self) -> list[WatchedProcess]:
         """The other processes that have judged something. One that was just killed may need a
         moment to be gone."""
         until = time.monotonic() + GONE_S
@@ -191,7 +191,7 @@ class Run:
             found = self._others()
         return found
 
-    def _others(self) -> list[Part]:
+    def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
     def told(self) -> None:
@@ -205,7 +205,7 @@ class Run:
                 self.folder.parent.rmdir()  # where it has no record
 
 
-def parts(run: Path) -> Iterator[Part]:
+def parts(run: Path) -> Iterator[WatchedProcess]:
     """The processes of the run with this folder."""
     for path in sorted(run.glob("pid*.json")):
         try:
@@ -213,7 +213,7 @@ def parts(run: Path) -> Iterator[Part]:
             saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
         except UsageError:  # it was removed just now
             continue
-        yield Part(saved=saved, steps=int(steps), runs=_runs(saved.pid))
+        yield WatchedProcess(saved=saved, steps=int(steps), runs=_runs(saved.pid))
 
 
 def runs() -> Iterator[Path]:

@@ -22,7 +22,7 @@ from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge, Violation
 from kvproof.watch.observer import Observer
 from kvproof.watch.record import last_words
-from kvproof.watch.run import Run, at_end
+from kvproof.watch.run import WatchedRun, at_end
 from kvproof.watch.shown import NOT_JUDGED
 from kvproof.watch.summary import Summary
 
@@ -60,7 +60,7 @@ class Watching:
         self.gaps: dict[type, str] = {}
         self._process = os.getpid()
         self._asked = False
-        self.run: Run | None = None
+        self.run: WatchedRun | None = None
         self.steps = 0
         self._said: set[str] = set()
         self._alone = ""
@@ -100,7 +100,7 @@ class Watching:
 
     def _joins(self, *, forked: bool = False) -> None:
         """This process belongs to a run."""
-        self.run = Run(forked=forked)
+        self.run = WatchedRun(forked=forked)
         if self.run.broken and self.run.parent:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
