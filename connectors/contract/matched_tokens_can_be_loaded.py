@@ -5,7 +5,7 @@ tokens can be loaded later (vllm#42289)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Matched
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -37,7 +37,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="matched_tokens_can_be_loaded",
     name="the number of matched tokens is from 0 to the tokens that are left",
     origin="get_num_new_matched_tokens; Scheduler.schedule",

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.plan import Plan, lines
+from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.gate.difference.compare import quantities
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
@@ -212,7 +212,7 @@ def _in_words(found: Break) -> tuple[str, ...]:
     if isinstance(found.plan, Start | Loop):
         return around_scheduler.in_words(found.plan)
     if found.plan is not None:
-        return tuple(lines(msgspec.convert(found.plan.plan, Plan)))
+        return tuple(lines(msgspec.convert(found.plan.plan, ConnectorPlan)))
     return tuple(describe(stimulus(event)) for event in found.events)
 
 
