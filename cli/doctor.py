@@ -13,7 +13,7 @@ from kvproof.cli.machines import borrow, tell_author
 from kvproof.live import availability, importing
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
-from kvproof.live.contract_check import Contract, Look, check
+from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
@@ -161,7 +161,7 @@ def _advice(hidden: Hidden) -> str:
     )
 
 
-def _why(name: str, missing: list[Look]) -> str:
+def _why(name: str, missing: list[EntryLookup]) -> str:
     """What a feature lacks, or which feature that it needs lacks something."""
     own = [look for look in missing if look.entry.feature == name]
     if not own:
@@ -171,7 +171,7 @@ def _why(name: str, missing: list[Look]) -> str:
     return f"missing: {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
 
 
-def _print_entries(name: str, looks: list[Look]) -> None:
+def _print_entries(name: str, looks: list[EntryLookup]) -> None:
     """The entries of a feature: how each was found, its name, and what kvproof needs it for."""
     say(f"{name}: {FEATURES[name].what}")
     for look in looks:

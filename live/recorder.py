@@ -19,7 +19,7 @@ from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Pree
 from kvproof.model.step import Allocation, Refusal
 
 
-class Admitted:
+class AdmissionResult:
     """The result of an admission, for `model.step.Admission` and the request's state."""
 
     def __init__(self, request: str, hit: int, external: int, cached: Any) -> None:
@@ -40,7 +40,7 @@ class Recorder:
         self.look = look
         self.choices: list[Choice] = []
         self.allocations: list[Allocation] = []
-        self.admitted: list[Admitted] = []
+        self.admitted: list[AdmissionResult] = []
         self.needy = ""
         self.predicted = (0, 0)
         self.asked = (0, 0)
@@ -114,7 +114,7 @@ class Recorder:
             *(self._with_blocks(c, not num_new_tokens) for c in chose),
         ]
         if fresh:
-            self.admitted.append(Admitted(name, hit, external, cached))
+            self.admitted.append(AdmissionResult(name, hit, external, cached))
         predicted, free = self.predicted
         self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
         return result

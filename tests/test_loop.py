@@ -11,7 +11,7 @@ import pytest
 from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
 from kvproof.live.loop.contract.rules import RULES, broken
-from kvproof.live.loop.plan import Plan, drawn, lines
+from kvproof.live.loop.plan import LoopPlan, drawn, lines
 from kvproof.live.loop.seen import Played
 from tests.mistakes_of_loops import MISTAKES
 
@@ -20,7 +20,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
         plan = drawn(number)
         assert plan == drawn(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        assert msgspec.convert(msgspec.to_builtins(plan), LoopPlan) == plan
         assert len(lines(plan)) == len(plan.actions) + 1
     kinds = {type(each).__name__ for number in range(60) for each in drawn(number).actions}
     assert kinds == {"Send", "Cancel", "Arrive", "Pause", "Resume", "Reset", "Stop"}
@@ -30,7 +30,7 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {*RULES}
 
 
-def plays() -> Callable[[Plan], Played]:
+def plays() -> Callable[[LoopPlan], Played]:
     pytest.importorskip("vllm")
     from kvproof.live.loop.episode import played
 

@@ -15,7 +15,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
 from kvproof.gate.search import around_scheduler
 from kvproof.live.startup.contract.rules import RULES, broken
-from kvproof.live.startup.plan import Plan, drawn, lines
+from kvproof.live.startup.plan import StartupPlan, drawn, lines
 from kvproof.model.errors import AdapterDrift
 from tests import fake_sides
 from tests.fake_sides import FakeSide
@@ -29,7 +29,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
         plan = drawn(number)
         assert plan == drawn(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        assert msgspec.convert(msgspec.to_builtins(plan), StartupPlan) == plan
         assert len(lines(plan)) == len(plan.layers) + 2
         assert all(plan.workers())
     kinds = {layer.kind for number in range(60) for layer in drawn(number).layers}
@@ -46,7 +46,7 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {*RULES}
 
 
-def starts() -> Callable[[Plan], list[Any]]:
+def starts() -> Callable[[StartupPlan], list[Any]]:
     pytest.importorskip("vllm")
     return partial(around_scheduler.taken, around_scheduler.START)
 

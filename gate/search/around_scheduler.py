@@ -15,11 +15,11 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.loop.contract import rules as of_loops
-from kvproof.live.loop.plan import Plan as LoopPlan
+from kvproof.live.loop.plan import LoopPlan
 from kvproof.live.loop.plan import drawn as drawn_loop
 from kvproof.live.loop.plan import lines as loop_lines
 from kvproof.live.startup.contract import rules as of_starts
-from kvproof.live.startup.plan import Plan as StartPlan
+from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.startup.plan import drawn as drawn_start
 from kvproof.live.startup.plan import lines as start_lines
 from kvproof.model.errors import AdapterDrift
@@ -50,7 +50,7 @@ class Kind(NamedTuple):
     survives: str
 
 
-def _started(plan: StartPlan) -> list[Any]:
+def _started(plan: StartupPlan) -> list[Any]:
     from kvproof.live.startup.episode import starts
 
     return list(starts(plan))
@@ -63,7 +63,7 @@ def _looped(plan: LoopPlan) -> list[Any]:
 
 
 START = Kind(
-    *("start-up", "Start", StartPlan, drawn_start, start_lines, _started, of_starts.broken),
+    *("start-up", "Start", StartupPlan, drawn_start, start_lines, _started, of_starts.broken),
     survives="start_up_survives",
 )
 LOOP = Kind(

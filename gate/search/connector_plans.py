@@ -14,8 +14,7 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import plans
 from kvproof.connectors.engine import DrivenEngine, is_ours
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.episode import play
+from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal

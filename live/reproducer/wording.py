@@ -5,7 +5,7 @@ from typing import Any
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.reproducer import script
-from kvproof.live.reproducer.choosing import MUST_NOT_RAISE, Claim
+from kvproof.live.reproducer.choosing import MUST_NOT_RAISE, Expectation
 from kvproof.live.reproducer.drafting import Draft
 from kvproof.live.reproducer.layout import WIDTH, assigned, call, comment, literal, message, prose
 from kvproof.model.finding import Finding
@@ -18,7 +18,7 @@ def file_stem(name: str) -> str:
     return "test_" + re.sub(r"\W", "_", name)
 
 
-def generated(draft: Draft, claim: Claim, name: str) -> str:
+def generated(draft: Draft, claim: Expectation, name: str) -> str:
     """The whole file."""
     last = _assertion(draft, claim)
     lines = script.body(draft.script, claim.piece, last)
@@ -46,7 +46,7 @@ def _docstring(finding: Finding, name: str) -> list[str]:
     ]
 
 
-def _assertion(draft: Draft, claim: Claim) -> list[str]:
+def _assertion(draft: Draft, claim: Expectation) -> list[str]:
     """The last lines of the test. A statement that raises needs none."""
     if claim.fact is None:
         return comment("The last statement must not raise.", 4)

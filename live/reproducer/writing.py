@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from kvproof.live.reproducer import choosing, running
-from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.choosing import Expectation, Observation
 from kvproof.live.reproducer.drafting import Draft, drafted, observing
-from kvproof.live.reproducer.running import Environment, Outcome, Unseen
+from kvproof.live.reproducer.running import Environment, NotObserved, Outcome
 from kvproof.live.reproducer.wording import file_stem, generated
 from kvproof.model.files.folders import made_folder, part_of
 from kvproof.model.files.writing import write_fresh, write_new
@@ -45,7 +45,7 @@ def write(
     with part_of(made_folder(folder) / name) as scratch:
         try:
             found = _observed(draft, trees, scratch)
-        except Unseen as error:
+        except NotObserved as error:
             return str(error)
         why = choosing.departs(trace.events, draft.pieces, draft.facts, found[0])
         if why:
@@ -56,7 +56,7 @@ def write(
         return _first_that_tells(draft, claims, trees, (scratch, folder), name)
 
 
-def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list[list[Seen]]:
+def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list[list[Observation]]:
     file = scratch / "observe.py"
     write_new(file, observing(draft))
     return running.on_each(trees, partial(running.observed, file))
@@ -64,7 +64,7 @@ def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list
 
 def _first_that_tells(
     draft: Draft,
-    claims: Sequence[Claim],
+    claims: Sequence[Expectation],
     trees: Sequence[Environment],
     folders: tuple[Path, Path],
     name: str,
