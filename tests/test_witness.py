@@ -26,7 +26,7 @@ from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import everything, prove
 from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.proofs.witness import (
-    Witness,
+    WitnessResult,
     breaks_claim,
     matching,
     witness,
@@ -112,7 +112,7 @@ def proof_of(fault: str, name: str) -> Proof:
 
 
 @functools.cache
-def of(fault: str, name: str) -> Witness:
+def of(fault: str, name: str) -> WitnessResult:
     proof, faults = proof_of(fault, name), [FAULTS[fault]]
     if (fault, name) in INSIDE_A_STEP:
         # `witness` comes to the same after it has looked in vain for a visible state.
@@ -236,7 +236,7 @@ def test_a_witness_needs_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Use --fault NAME together with --witness." in capsys.readouterr().err
 
 
-def on_live(fault: str, found: Witness) -> bool:
+def on_live(fault: str, found: WitnessResult) -> bool:
     """Whether live vLLM, given the events of a run, breaks the same invariant, or the one that it
     breaks before."""
     from kvproof.live.machine import LiveMachine
@@ -269,7 +269,7 @@ def test_the_same_run_breaks_it_on_live_vllm(
     assert released == (fault not in MISTAKES)
     found = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
 
-    def shows(run: Witness) -> bool:
+    def shows(run: WitnessResult) -> bool:
         if not released and on_live(fault, run):
             return False
         with monkeypatch.context() as patch:

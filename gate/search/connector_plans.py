@@ -22,7 +22,7 @@ from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.live.death import death_of
@@ -35,7 +35,7 @@ from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 
 
-def known() -> tuple[Connector, ...]:
+def known() -> tuple[KitConnector, ...]:
     """The connectors that vLLM ships. Their modules are imported now, so that no workload has
     to."""
     for each in replaced.REPLACED:
@@ -43,7 +43,7 @@ def known() -> tuple[Connector, ...]:
     for shipped in SHIPPED.values():
         with contextlib.suppress(Exception):  # then playing says why
             shipped.subject.kind  # noqa: B018 (it imports the class)
-    return tuple(Connector(name, shipped.home) for name, shipped in SHIPPED.items())
+    return tuple(KitConnector(name, shipped.home) for name, shipped in SHIPPED.items())
 
 
 def subject(workload: Play | Plays) -> TestedConnector:

@@ -10,9 +10,9 @@ from kvproof.gate.difference.protocol import (
     Answer,
     Drive,
     Driven,
-    Missing,
-    Record,
+    MissingFeature,
     Recorded,
+    RecordRun,
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
@@ -50,7 +50,7 @@ def look() -> Seen:
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
         if lacking:
             first = lacking[0]
-            missing.append(Missing(feature, first.entry.name, first.why))
+            missing.append(MissingFeature(feature, first.entry.name, first.why))
     try:
         contract.require([CORE])
     except AdapterDrift as drift:
@@ -69,7 +69,7 @@ def _make(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def answer(request: Drive | Record, places: Places) -> Answer:
+def answer(request: Drive | RecordRun, places: Places) -> Answer:
     """Carry a request out. `places` are those that `reach` is about."""
     if isinstance(request, Drive):
         return Driven(_with_reach(request, places) if request.reach else _driven(request))
@@ -120,7 +120,7 @@ def _result(request: Drive) -> Result:
     return result if place is None else replace(result, course=found.course)
 
 
-def _recorded(request: Record) -> Recorded:
+def _recorded(request: RecordRun) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
@@ -157,7 +157,7 @@ def _recorded(request: Record) -> Recorded:
     return Recorded(str(path), tuple(map(describe, trace.events)))
 
 
-def _planned(plan: Play, request: Record) -> Recorded:
+def _planned(plan: Play, request: RecordRun) -> Recorded:
     from kvproof.gate.search import connector_plans
 
     try:
@@ -167,7 +167,7 @@ def _planned(plan: Play, request: Record) -> Recorded:
     return Recorded(str(path), words, command=command)
 
 
-def _of_engine(plan: Start | Loop, request: Record) -> Recorded:
+def _of_engine(plan: Start | Loop, request: RecordRun) -> Recorded:
     try:
         path, words = around_scheduler.written(plan, request.stem, Path(request.folder))
     except UsageError as error:

@@ -16,8 +16,8 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
-    Record,
     Recorded,
+    RecordRun,
     Request,
     Seen,
 )
@@ -68,7 +68,7 @@ class Side:
         asked = (Drive(one, reach, place, judge) for one in workloads)
         return [self._asked(one, Driven).result for one in asked]
 
-    def record(self, request: Record) -> Recorded:
+    def record(self, request: RecordRun) -> Recorded:
         """Write a trace. Raises Ended."""
         return self._asked(request, Recorded)
 
