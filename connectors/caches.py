@@ -8,7 +8,7 @@ import torch
 from kvproof.connectors.allocated import allocated, slots
 from kvproof.connectors.facts import Slot
 from kvproof.connectors.numbers import Numbers
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 
 NO_NUMBER = float("nan")
 """What a slot reads as if its bytes are not all of one number: half a copy."""
@@ -41,7 +41,9 @@ class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
 
-    def __init__(self, cfg: Engine, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
+    def __init__(
+        self, cfg: EngineConfig, kv_cache_config: Any, layout: Any, numbers: Numbers
+    ) -> None:
         self.numbers = numbers
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
         self.memory: dict[int, SharedBytes] = {}

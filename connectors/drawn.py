@@ -25,7 +25,7 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 
 class LayerGroups(NamedTuple):
@@ -105,7 +105,7 @@ def plans(
     attention = all(group.attention for group in chosen)
     ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
     drafts = layers.drafts or ngrams
-    engine = Engine(
+    engine = EngineConfig(
         "E",
         chosen,
         num_blocks=blocks + draw(st.integers(0, 4)),

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import NULL, SAMPLED
 
 
@@ -19,7 +19,7 @@ class Owners:
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
     local attention."""
 
-    def __init__(self, cfg: Engine, scheduler: Any, local: bool = False) -> None:
+    def __init__(self, cfg: EngineConfig, scheduler: Any, local: bool = False) -> None:
         self.cfg, self.scheduler, self.local = cfg, scheduler, local
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 
 FAMILIES = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -158,7 +158,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
     encoder cache, and what the encoder may compute in a step; without images it is 0."""
 
-    engine: Engine
+    engine: EngineConfig
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
     copies: Copies = Copies()

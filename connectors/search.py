@@ -15,7 +15,7 @@ from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.lookup import last_line, may_take
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
 
@@ -115,7 +115,7 @@ def is_refusal(error: Exception) -> bool:
 
 def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
-    engine = Engine("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
+    engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
     return ConnectorPlan(engine, (), local=layers.local)
 
 

@@ -102,7 +102,7 @@ class _NoWait(Fake, threading.Event):
         return True
 
 
-def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
+def worker(cfg: config.EngineConfig, peer: config.EngineConfig, agent: Agent) -> Any:
     """A worker of this engine whose agent and handshake are symbolic."""
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import (
         NixlPushConnectorWorker,

@@ -16,7 +16,7 @@ from kvproof.live.block_notes import BlockNotes
 from kvproof.live.damage import NoSuchBlock
 from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
-from kvproof.model.step import Allocation, Refusal
+from kvproof.model.step import Allocation, BlockRefusal
 
 
 class AdmissionResult:
@@ -34,7 +34,7 @@ class Recorder:
     preempted since the node last looked. `refused` are the requests that got no blocks in the
     step."""
 
-    def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
+    def __init__(self, cfg: config.EngineConfig, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = cfg.name
         self.scheduler = scheduler
         self.look = look
@@ -44,7 +44,7 @@ class Recorder:
         self.needy = ""
         self.predicted = (0, 0)
         self.asked = (0, 0)
-        self.refused: dict[str, Refusal] = {}
+        self.refused: dict[str, BlockRefusal] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
         self.notes = BlockNotes(manager, cfg.partial_block_hits)
@@ -101,7 +101,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
-            self.refused[name] = Refusal(self.name, name, *self.asked)
+            self.refused[name] = BlockRefusal(self.name, name, *self.asked)
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result

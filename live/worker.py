@@ -27,7 +27,7 @@ class Worker(Batch):
     """One engine's model runner, without weights. `states` has, by request and group, the block
     with the state of the computed tokens; it is used only with a drafter."""
 
-    def __init__(self, cfg: config.Engine) -> None:
+    def __init__(self, cfg: config.EngineConfig) -> None:
         super().__init__(cfg)
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.states: dict[str, tuple[int, ...]] = {}

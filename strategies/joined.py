@@ -16,7 +16,7 @@ from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import CHECKS, why_hidden
 from kvproof.model.because import because, reason
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
@@ -25,13 +25,12 @@ from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
 from kvproof.model.records.record import Record
 from kvproof.model.records.tables import followed
 from kvproof.model.records.unlimited import pair
-from kvproof.model.state import LOADING, SENDING, State, Transfer
-from kvproof.model.state import Engine as EngineState
+from kvproof.model.state import LOADING, SENDING, Engine, State, Transfer
 from kvproof.model.state import Request as RequestState
 from kvproof.model.step import Admission, Effects, Step
 
 Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-Trim: TypeAlias = Callable[[Engine, Engine, Lists, Lists], Pairs]
+Trim: TypeAlias = Callable[[EngineConfig, EngineConfig, Lists, Lists], Pairs]
 """What the worker of D makes of its own block lists and P's."""
 
 TRANSFER = frozenset({Need.PAIRED_BLOCKS, Need.LOADED_FROM_P})
@@ -238,8 +237,8 @@ def _judge(
     loading = RequestState(taken.name, LOADING, "", 0, 1, tables=taken.tables)
     loading = loading._replace(hit=hit, external=external)
     engines = (
-        EngineState(p.name, (), (), requests=(sending,) if kept else ()),
-        EngineState(d.name, (), (), requests=(loading,)),
+        Engine(p.name, (), (), requests=(sending,) if kept else ()),
+        Engine(d.name, (), (), requests=(loading,)),
     )
     admission = Admission(d.name, taken.name, "", "from_prefill", hit, external, ())
     step = Step(

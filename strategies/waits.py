@@ -36,7 +36,7 @@ from kvproof.model.state import (
     State,
     Transfer,
 )
-from kvproof.model.step import Refusal
+from kvproof.model.step import BlockRefusal
 from kvproof.model.wording import literal
 
 Place = tuple[str, str]
@@ -139,17 +139,17 @@ class Wait(NamedTuple):
         return f"{self.function} {does.format(f'{self.request} on {self.engine}')}"
 
 
-class Asked(NamedTuple):
+class HangContext(NamedTuple):
     """What is known beside the state: the events that repeat without end from it on, the requests
     that vLLM itself refused blocks in its last steps, whether the machine is a real vLLM (which
     reserves whole prompts where its options say nothing)."""
 
     loop: Sequence[Event] = ()
-    refused: Sequence[Refusal] = ()
+    refused: Sequence[BlockRefusal] = ()
     live: bool = False
 
 
-def waits(cluster: Cluster, state: State, asked: Asked = Asked()) -> tuple[Wait, ...]:  # noqa: B008
+def waits(cluster: Cluster, state: State, asked: HangContext = HangContext()) -> tuple[Wait, ...]:  # noqa: B008
     """What each request of a state lacks; first those that a scheduler refuses, last those that are
     excused (see `termination.unfinished`)."""
     left = {(engine, r.id) for engine, r in termination.unfinished(state)}
@@ -160,7 +160,7 @@ def waits(cluster: Cluster, state: State, asked: Asked = Asked()) -> tuple[Wait,
     return tuple(found)
 
 
-def stuck(cluster: Cluster, state: State, asked: Asked) -> tuple[Reasons, About]:
+def stuck(cluster: Cluster, state: State, asked: HangContext) -> tuple[Reasons, About]:
     """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
     about the first of them."""
     found = waits(cluster, state, asked)
@@ -181,7 +181,9 @@ def repeats(states: Sequence[object]) -> int | None:
     return next((number for number in before if states[number] == states[-1]), None)
 
 
-def _of_engine(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Iterator[Wait]:
+def _of_engine(
+    cluster: Cluster, state: State, engine: Engine, asked: HangContext
+) -> Iterator[Wait]:
     served = {
         c.request
         for e in asked.loop
@@ -278,7 +280,7 @@ def _in_loop(engine: Engine, request: Request, served: set[str]) -> Wait | None:
 
 
 def _refused_by_machine(
-    engine: Engine, request: Request, refused: Sequence[Refusal]
+    engine: Engine, request: Request, refused: Sequence[BlockRefusal]
 ) -> Wait | None:
     for each in refused:
         if (each.engine, each.request) == (engine.name, request.id):
@@ -288,7 +290,7 @@ def _refused_by_machine(
 
 
 def _refused(
-    cluster: Cluster, state: State, engine: Engine, request: Request, asked: Asked
+    cluster: Cluster, state: State, engine: Engine, request: Request, asked: HangContext
 ) -> Wait:
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
@@ -306,7 +308,7 @@ def _refused(
     return _as_wait(cluster, engine, request, error, why)
 
 
-def _step(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Greedy:
+def _step(cluster: Cluster, state: State, engine: Engine, asked: HangContext) -> Greedy:
     work = Greedy(cluster, state, engine.name)
     if asked.live and work.cfg.reserve_whole_prompt is None:
         work.cfg = replace(work.cfg, reserve_whole_prompt=True)

@@ -131,10 +131,10 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     from kvproof.live import build
-    from kvproof.model.config import Engine, Group
+    from kvproof.model.config import EngineConfig, Group
     from kvproof.watch.groups import Unknown, group
 
-    scheduler = build.scheduler(Engine("E", (Group("full", 4),)), "fail")
+    scheduler = build.scheduler(EngineConfig("E", (Group("full", 4),)), "fail")
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
     made = KVCacheGroupSpec(["layer"], specs()[name])
     if not said:

@@ -33,7 +33,7 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.watch.run import WatchedRun
 from kvproof.watch.watching import Watching
 
@@ -68,7 +68,7 @@ class Driven:
     def __init__(self, load: Load, blocks: int, *, overlapping: bool) -> None:
         ahead = 2 if overlapping else 1
         full = Group("full", BLOCK)
-        cfg = Engine("E", (full,), chunk_tokens=8192, steps_in_flight=ahead)
+        cfg = EngineConfig("E", (full,), chunk_tokens=8192, steps_in_flight=ahead)
         force_setattr(cfg, "num_blocks", blocks)
         force_setattr(cfg, "max_requests", load.requests)
         self.scheduler = build.scheduler(cfg, "fail")

@@ -2,14 +2,13 @@
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.goals.goal import Goal, on_some_engine
-from kvproof.model.config import Cluster
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Compute, Preempt, Schedule
 from kvproof.model.state import PREEMPTED, WAITING, Request
 from kvproof.model.step import Step
 
 
-def _lacks(cfg: Config, request: Request) -> int:
+def _lacks(cfg: EngineConfig, request: Request) -> int:
     """The blocks of attention groups that a request still needs for its tokens."""
     tables = request.tables or ((),) * len(cfg.groups)
     groups = ((g, t) for g, t in zip(cfg.groups, tables, strict=True) if g.attention)

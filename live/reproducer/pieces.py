@@ -8,7 +8,7 @@ from kvproof.live.reproducer.layout import call, literal
 from kvproof.live.reproducer.library import fitted, library
 from kvproof.live.reproducer.settings import Settings
 from kvproof.live.reproducer.words import chosen
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import ADAPTERS, plain
 from kvproof.model.environment import turns
 from kvproof.model.environment.arrivals import arrival
@@ -91,7 +91,7 @@ class Writer:
         """The variable of an engine."""
         return NAMES[self.cluster.engine(engine).role]
 
-    def queue(self, engine: Engine) -> str:
+    def queue(self, engine: EngineConfig) -> str:
         """The variable of the steps in flight of an engine."""
         return "in_flight" if engine.role == "both" else f"{NAMES[engine.role]}_in_flight"
 
@@ -168,7 +168,7 @@ class Writer:
             step=True, whole=whole
         )
 
-    def _keeps(self, engine: Engine) -> str:
+    def _keeps(self, engine: EngineConfig) -> str:
         """Where the transfer parameters of finished requests go."""
         if engine.role == "decode":
             return "held |= " if self.cluster.follow_up_turns else ""

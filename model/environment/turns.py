@@ -18,9 +18,9 @@ class Parties(NamedTuple):
     """The two sides of a transfer: the sending engine with its request (`source`, `sent`), and the
     receiving engine with its request (`sink`, `taken`). `taken` is empty where no job follows."""
 
-    source: config.Engine
+    source: config.EngineConfig
     sent: str
-    sink: config.Engine
+    sink: config.EngineConfig
     taken: str
 
 

@@ -12,7 +12,7 @@ from kvproof.model.state import Request, State
 
 
 def what_all_agree_on(
-    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request
+    cluster: config.Cluster, cfg: config.EngineConfig, state: State, request: Request
 ) -> tuple[int, int]:
     """The common hit of all groups before a load, if one group alone has more tokens cached than
     full attention; otherwise the hit of full attention."""

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kvproof.invariants.parties import giver, taker
-from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.config import REVERSE, Cluster, EngineConfig
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
@@ -81,7 +81,7 @@ def _wait(wait: Wait) -> ShownWait:
     )
 
 
-def _engine(engine: Engine) -> ShownEngine:
+def _engine(engine: EngineConfig) -> ShownEngine:
     return ShownEngine(
         name=engine.name,
         blocks=engine.num_blocks,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.reports.screen import Line
 
 EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter, loaded again"}
@@ -52,7 +52,7 @@ def _job(job: Job) -> str:
     )
 
 
-def _rows(engine: Engine) -> Iterator[str]:
+def _rows(engine: EngineConfig) -> Iterator[str]:
     yield f"pool of {engine.num_blocks} blocks"
     for number, group in enumerate(engine.groups):
         yield f"({number}) {group_text(group)}"
@@ -73,7 +73,7 @@ def group_text(group: Group) -> str:
     return f"{KINDS[group.kind]}{window}, {_count(group.block_size, 'token')} a block{mode}{eagle}"
 
 
-def _options(engine: Engine) -> Iterator[str]:
+def _options(engine: EngineConfig) -> Iterator[str]:
     """What is not as usual."""
     yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
     if engine.physical_per_logical > 1:

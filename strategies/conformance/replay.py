@@ -67,7 +67,7 @@ class Parting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replay:
     """What a replay found.
 
     `outcome` is VIOLATED if the replay shows the finding of the trace again, in the same words or
@@ -101,7 +101,7 @@ def offered(machine: Machine, event: Event) -> Event:
     return event if machine.name == "model" else stimulus(event)
 
 
-def replay(machine: Machine, trace: Trace) -> Replayed:
+def replay(machine: Machine, trace: Trace) -> Replay:
     """Feed the events of a trace to a fresh machine.
 
     Until the first difference, the replay compares the resolved event, every field of the state
@@ -204,7 +204,7 @@ class _Following:
             now = findings[0].sentence if findings else "none"
             self.differs = Difference(*at, "finding", wanted.sentence, now)
 
-    def end(self) -> Replayed:
+    def end(self) -> Replay:
         """The result of the replay. To judge an `eventually` invariant, the machine is driven to
         its end."""
         wanted, end = self.trace.finding, (len(self.trace.events), "the end")
@@ -227,7 +227,7 @@ class _Following:
             reason = f"not followed at {where}: {how}"
         coverage = {"examples": 1, "steps": len(self.taken)}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
-        return Replayed(outcome, self.differs, wanted is None, self.parted)
+        return Replay(outcome, self.differs, wanted is None, self.parted)
 
     def _go_on(self, invariant: str) -> None:
         """Drive a machine that could not take all events to the end of its run: what those events

@@ -18,7 +18,7 @@ from kvproof.connectors.plan import ConnectorPlan, Drain, Forget, ResetCache, Su
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import connector_plans
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -71,7 +71,7 @@ PLANTED: dict[str, tuple[str, Plant]] = {
 }
 
 
-ENGINE = Engine("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
 AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14), Drain())
 
 

@@ -20,7 +20,7 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -58,7 +58,7 @@ def test_a_shipped_connector_loads_what_it_stored(
     name: str, groups: tuple[Group, ...], late: bool
 ) -> None:
     subject = SHIPPED[name].subject
-    engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
+    engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
     result = play(subject, ConnectorPlan(engine, TWICE, copies=Copies(late, 1)))
     assert result.findings == ()
     assert result.judged["promised tokens"]
@@ -87,7 +87,7 @@ def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> No
 
 def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     # A finding in 0.32.0. If a release mends it, this test says so.
-    engine = Engine("E", ONE, num_blocks=9, chunk_tokens=5)
+    engine = EngineConfig("E", ONE, num_blocks=9, chunk_tokens=5)
     again = (SubmitRequest(0, 20, 4), SubmitRequest(0, 20, 3), SubmitRequest(0, 20, 4))
     plan = ConnectorPlan(
         engine,
