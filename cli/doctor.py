@@ -27,7 +27,7 @@ NAMED = 4
 """Number of missing entries that the line of a feature names; the table marks all of them."""
 
 
-class Found(NamedTuple):
+class InstalledVllm(NamedTuple):
     """The installed vLLM and its contract. `failure` is the reason, in one or two sentences, if
     nothing can be looked up. `sanitizer` are sentences about engines that are watched."""
 
@@ -60,18 +60,18 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _found() -> Found:
+def _found() -> InstalledVllm:
     try:
         version, path = availability.installed(), str(availability.place())
     except UsageError as error:
-        return Found("", "", Contract(()), str(error))
+        return InstalledVllm("", "", Contract(()), str(error))
     live_line.show("importing vLLM ...")
     contract = check()
     tell_author(contract.traceback)
     failure = contract.failure and (
         f"vLLM {version} in {path} fails at import ({contract.failure}). {_remedy(contract)}."
     )
-    return Found(version, path, contract, failure)
+    return InstalledVllm(version, path, contract, failure)
 
 
 def _remedy(contract: Contract) -> str:
@@ -85,7 +85,7 @@ def _remedy(contract: Contract) -> str:
     return "Use the Python that it was installed for"
 
 
-def _output(found: Found, code: int) -> Doctor:
+def _output(found: InstalledVllm, code: int) -> Doctor:
     features = (
         FeatureRow(
             name=name,
@@ -127,7 +127,7 @@ def _where(place: Place) -> str:
     return place.name
 
 
-def _print(found: Found) -> None:
+def _print(found: InstalledVllm) -> None:
     for hidden in found.contract.hidden:
         say(_advice(hidden))
     if found.failure:

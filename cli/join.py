@@ -15,8 +15,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.ledger.of_record import of_join
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.join import Joined as JoinedOutput
-from kvproof.reports.output.join import JoinFinding
+from kvproof.reports.output.join import Joined, JoinFinding
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.joined import ASKED, NECESSARY, Judged, Trim, judged, sent, took
@@ -26,7 +25,7 @@ SHOWN_MAX = 8
 """So many findings are printed; the rest is counted."""
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """What was judged, and the verdict."""
 
     judged: Judged
@@ -113,7 +112,7 @@ def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
     return trimmed, ""
 
 
-def _joined(found: Judged) -> Joined:
+def _joined(found: Judged) -> JoinResult:
     findings = gravest(found.findings)
     nothing = {name: "there was nothing to judge" for name in ASKED if not found.asked[name]}
     not_judged = nothing | {n: why for n, why in found.skipped.items() if n in nothing}
@@ -126,10 +125,10 @@ def _joined(found: Judged) -> Joined:
     verdict = Verdict.VIOLATED if findings else Verdict.UNKNOWN if reason else Verdict.SAMPLED
     first = findings[0] if findings else None
     outcome = Outcome(verdict, finding=first, reason="" if findings else reason)
-    return Joined(found, findings, not_judged, outcome)
+    return JoinResult(found, findings, not_judged, outcome)
 
 
-def _print(args: argparse.Namespace, joined: Joined) -> None:
+def _print(args: argparse.Namespace, joined: JoinResult) -> None:
     found, outcome = joined.judged, joined.outcome
     for finding in joined.findings[:SHOWN_MAX]:
         severity = severity_of(finding)
@@ -149,7 +148,7 @@ def _print(args: argparse.Namespace, joined: Joined) -> None:
         say(f"not judged: {name} ({why})")
 
 
-def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput:
+def _output(args: argparse.Namespace, joined: JoinResult, code: int) -> Joined:
     rows = tuple(
         JoinFinding(
             invariant=finding.invariant,
@@ -159,7 +158,7 @@ def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput
         for finding in joined.findings
     )
     return verdict_output(
-        JoinedOutput,
+        Joined,
         joined.outcome,
         code=code,
         machine="none",

@@ -18,8 +18,8 @@ from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.output.search import Difference, Replayed
 from kvproof.reports.output.search import Parted as PartedOutput
+from kvproof.reports.output.search import Replayed, ShownDifference
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.record_end import end_differs
@@ -167,7 +167,7 @@ def _output(args: argparse.Namespace, trace: Trace, replayed: Replay, code: int)
     if parted is not None:
         more["parted"] = PartedOutput(**parted._asdict())
     if differs is not None:
-        more["differs"] = Difference(**differs._asdict())
+        more["differs"] = ShownDifference(**differs._asdict())
         if replayed.compared:
             more["verdict"] = DIFFERS
     return verdict_output(

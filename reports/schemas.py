@@ -27,7 +27,13 @@ TYPES: dict[str, tuple[Any, ...]] = {
 """The types in each file. Where there are several, each output, or each line of a trace or of a
 record, is of one of them."""
 
-PUBLISHED = {"EngineConfig": "Engine"}
+PUBLISHED = {
+    "EngineConfig": "Engine",
+    "ShownCounterexample": "Counterexample",
+    "ShownDifference": "Difference",
+    "ShownObligation": "Obligation",
+    "ShownPointOfNoReturn": "PointOfNoReturn",
+}
 """What the schemas call a class that has another name in the code."""
 
 

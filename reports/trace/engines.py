@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.reports.screen import Line
+from kvproof.reports.screen import ScreenLine
 
 EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter, loaded again"}
 
 KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
 
 
-def engines(cluster: Cluster, width: int) -> Iterator[Line]:
+def engines(cluster: Cluster, width: int) -> Iterator[ScreenLine]:
     """The engines side by side where they fit, otherwise one below the other."""
     rows = [list(_rows(engine)) for engine in cluster.engines]
     left = _box(cluster.engines[0].name, rows[0])
     if len(rows) == 1:
-        yield from (Line(line, hang=0) for line in left)
+        yield from (ScreenLine(line, hang=0) for line in left)
         return
     arrow = _arrow(cluster)
     further = [row for row in rows[1] if row not in rows[0]]
@@ -25,20 +25,20 @@ def engines(cluster: Cluster, width: int) -> Iterator[Line]:
     if len(left[0]) + len(arrow) + len(right[0]) <= width:
         for number, (a, b) in enumerate(zip_longest(left, right, fillvalue="")):
             between = arrow if number == 1 else " " * len(arrow)
-            yield Line(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
+            yield ScreenLine(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
         return
-    yield from (Line(line, hang=0) for line in left)
-    yield Line(f"   {arrow.strip()}", hang=0)
-    yield from (Line(line, hang=0) for line in right)
+    yield from (ScreenLine(line, hang=0) for line in left)
+    yield ScreenLine(f"   {arrow.strip()}", hang=0)
+    yield from (ScreenLine(line, hang=0) for line in right)
 
 
-def prompts(cluster: Cluster) -> Iterator[Line]:
+def prompts(cluster: Cluster) -> Iterator[ScreenLine]:
     """The jobs with their prompts: what each request sends."""
     words = "; ".join(_job(job) for job in cluster.jobs)
     if words:
-        yield Line(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
+        yield ScreenLine(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
     if any(engine.drafts for engine in cluster.engines):
-        yield Line("A question mark is a draft token.")
+        yield ScreenLine("A question mark is a draft token.")
 
 
 def _job(job: Job) -> str:
