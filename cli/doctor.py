@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import borrow, tell_author
+from kvproof.cli.machines import borrow, print_import_error
 from kvproof.live import availability, importing
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
@@ -67,7 +67,7 @@ def _found() -> InstalledVllm:
         return InstalledVllm("", "", Contract(()), str(error))
     live_line.show("importing vLLM ...")
     contract = check()
-    tell_author(contract.traceback)
+    print_import_error(contract.traceback)
     failure = contract.failure and (
         f"vLLM {version} in {path} fails at import ({contract.failure}). {_remedy(contract)}."
     )

@@ -25,7 +25,7 @@ from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.output.lists import Explained, Explanation
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
-from kvproof.strategies.joined import ASKED
+from kvproof.strategies.joined import JOIN_CHECKS
 from kvproof.strategies.witnesses import broken_by
 from kvproof.watch.shown import NOT_JUDGED
 
@@ -141,7 +141,7 @@ def _check(name: str) -> Explanation:
         if name in NOT_JUDGED
         else "and by the sanitizer"
     )
-    joined = "; and by kvproof join" if name in ASKED else ""
+    joined = "; and by kvproof join" if name in JOIN_CHECKS else ""
     faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
@@ -193,11 +193,11 @@ def _finding(name: str) -> Explanation:
     checks = sorted({each.check for each in known.signatures}) if known else []
     page = next(p for each in ("issue.md", "README.md") if (p := FOLDER / name / each).exists())
     title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
-    says = f"In vLLM, {known.says}." if known else f"{title.removeprefix('[Bug]: ')}."
+    sentence = f"In vLLM, {known.says}." if known else f"{title.removeprefix('[Bug]: ')}."
     return Explanation(
         kind="a finding in vLLM, which a search recognises" if known else "a finding in vLLM",
         name=name,
-        sentence=says,
+        sentence=sentence,
         severity=_gravest(checks),
         scenario=_scenario("live.deviations", name) if known else (),
         breaks=tuple(checks),

@@ -18,7 +18,7 @@ from kvproof.reports.ledger.page import page
 from kvproof.reports.output.join import Joined, JoinFinding
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.strategies.joined import ASKED, NECESSARY, Judged, Trim, judged, sent, took
+from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SHOWN_MAX = 8
@@ -114,7 +114,9 @@ def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
 
 def _joined(found: Judged) -> JoinResult:
     findings = gravest(found.findings)
-    nothing = {name: "there was nothing to judge" for name in ASKED if not found.asked[name]}
+    nothing = {
+        name: "there was nothing to judge" for name in JOIN_CHECKS if not found.times_judged[name]
+    }
     not_judged = nothing | {n: why for n, why in found.skipped.items() if n in nothing}
     missing = [name for name in NECESSARY if name in not_judged]
     reason = ""
@@ -142,8 +144,8 @@ def _print(args: argparse.Namespace, joined: JoinResult) -> None:
         say(f"SAMPLED: P and D agree on {found.requests} requests")
     for line in tolerated_lines(outcome, args.fail_on):
         say(line)
-    if found.asked:
-        say(f"judged: {', '.join(f'{name} {found.asked[name]}' for name in found.asked)}")
+    if found.times_judged:
+        say(f"judged: {', '.join(f'{name} {n}' for name, n in found.times_judged.items())}")
     for name, why in joined.not_judged.items():
         say(f"not judged: {name} ({why})")
 
@@ -165,7 +167,7 @@ def _output(args: argparse.Namespace, joined: JoinResult, code: int) -> Joined:
         seed=args.seed,
         more={
             "requests": joined.judged.requests,
-            "judged": dict(joined.judged.asked),
+            "judged": dict(joined.judged.times_judged),
             "not_judged": joined.not_judged,
             "findings": rows,
         },

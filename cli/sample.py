@@ -129,8 +129,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             return
         finding, steps = violated.finding, _times(len(violated.events), "event")
         live_line.clear()
-        said = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
-        say(said, file=sys.stderr)
+        line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
+        say(line, file=sys.stderr)
         say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
 
     def note() -> None:

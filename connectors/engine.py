@@ -323,12 +323,12 @@ class DrivenEngine:
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
-        asked = connector.get_num_new_matched_tokens
+        original = connector.get_num_new_matched_tokens
         allocated = connector.update_state_after_alloc
         computed_of: dict[str, tuple[int, bool]] = {}
 
         def matched(request: Any, num_computed_tokens: int) -> Any:
-            answer = asked(request, num_computed_tokens)
+            answer = original(request, num_computed_tokens)
             tokens, later = answer
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens

@@ -33,7 +33,9 @@ EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = TestedConnector("DecodeBenchConnector")
 OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED)
 WIDE = TestedConnector("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
-TELLING = TestedConnector("OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True})
+SELF_DESCRIBING = TestedConnector(
+    "OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True}
+)
 """Its KV events carry tokens."""
 FILES = TestedConnector(
     "OffloadingConnector",
@@ -72,7 +74,7 @@ SHIPPED: dict[str, Shipped] = {
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
-    "offloading-events": Shipped(TELLING, OF_OFFLOADING),
+    "offloading-events": Shipped(SELF_DESCRIBING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),

@@ -53,10 +53,10 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
 def kernel_block(engine: EngineConfig, block: int) -> Reason:
     """A block of a pair of an attention group, as a part of a reason."""
     ratio = engine.physical_per_logical
-    says = "kernel block {block} of {engine} (in its block {within})"
+    sentence = "kernel block {block} of {engine} (in its block {within})"
     if ratio == 1:
-        says = "block {block} of {engine}"
-    return reason("block", says, block=block, engine=engine.name, within=block // ratio)
+        sentence = "block {block} of {engine}"
+    return reason("block", sentence, block=block, engine=engine.name, within=block // ratio)
 
 
 def logical(engine: EngineConfig, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:

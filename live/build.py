@@ -224,8 +224,10 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    tells = (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
-    if cfg.kv_events or tells:
+    self_describing = (
+        (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
+    )
+    if cfg.kv_events or self_describing:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )

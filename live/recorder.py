@@ -43,7 +43,7 @@ class Recorder:
         self.admitted: list[AdmissionResult] = []
         self.needy = ""
         self.predicted = (0, 0)
-        self.asked = (0, 0)
+        self.need_and_free = (0, 0)
         self.refused: dict[str, BlockRefusal] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
@@ -78,9 +78,9 @@ class Recorder:
 
     def _predict(self, original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         result = original(*args, **kwargs)
-        self.asked = (result, self._free())
+        self.need_and_free = (result, self._free())
         if not kwargs.get("apply_admission_cap"):
-            self.predicted = self.asked
+            self.predicted = self.need_and_free
         return result
 
     def _allocate(
@@ -101,7 +101,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
-            self.refused[name] = BlockRefusal(self.name, name, *self.asked)
+            self.refused[name] = BlockRefusal(self.name, name, *self.need_and_free)
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result

@@ -51,7 +51,7 @@ def certificate(question: CertificateQuestion) -> str:
     not run on Z3 terms."""
     about, step = question
     try:
-        variables, given, denied = _asked(question)
+        variables, given, denied = _formulas(question)
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
@@ -75,7 +75,7 @@ def certificate(question: CertificateQuestion) -> str:
     )
 
 
-def _asked(question: CertificateQuestion) -> tuple[Iterable[str], str, str]:
+def _formulas(question: CertificateQuestion) -> tuple[Iterable[str], str, str]:
     """The variables, the assumptions, and the negated claim."""
     about, step = question
     context = z3.Context()
@@ -117,8 +117,8 @@ def write_certificates(folder: Path, *, names: Sequence[str] | None = None) -> i
     A new folder appears with all its files. Raises UsageError for an unknown id, and, before any
     question is made, for a folder that is not empty or cannot be written.
     """
-    asked = list(questions(names))
+    chosen = list(questions(names))
     check_empty(folder)
-    texts = {f"{question.name}.smt2": certificate(question) for question in asked}
+    texts = {f"{question.name}.smt2": certificate(question) for question in chosen}
     write_folder(folder, texts)
-    return len(asked)
+    return len(chosen)

@@ -61,11 +61,11 @@ class HeatMapRow(NamedTuple):
     def all_causes(self, versions: Sequence[str]) -> str:
         """What broke it, in words: each cause with the releases that it broke first, or beside
         another cause."""
-        told: dict[str, list[bool]] = {}
+        by_cause: dict[str, list[bool]] = {}
         for index, cell in enumerate(self.cells):
             for cause in cell.causes:
-                told.setdefault(cause, [False] * len(versions))[index] = True
-        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in told.items())
+                by_cause.setdefault(cause, [False] * len(versions))[index] = True
+        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in by_cause.items())
 
 
 def _spans(on: Sequence[bool], versions: Sequence[str]) -> str:
@@ -163,8 +163,8 @@ def _fault(release: SurveyedRelease, name: str, symptoms: Sequence[str] = ()) ->
         if broken["invariant"] in broken_by(FAULTS[name]) and not broken["by"]
     ]
     if unclear and len({record["name"] for record, _ in unclear}) == len(_whole(followed)):
-        told = _sentence(unclear[0][1]["reasons"])
-        why = f"its run breaks {unclear[0][1]['invariant']} in another way: {told}"
+        sentence = _sentence(unclear[0][1]["reasons"])
+        why = f"its run breaks {unclear[0][1]['invariant']} in another way: {sentence}"
         return HeatCell(Verdict.UNKNOWN, why)
     return _not_shown(release, followed)
 

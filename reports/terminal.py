@@ -186,10 +186,10 @@ def _broken(
     trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None, sign: Sign | None
 ) -> Iterator[ScreenLine]:
     yield from finding_lines(finding)
-    said = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
-    if said:
+    sentences = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
+    if sentences:
         yield ScreenLine("Who waits for what:")
-    for sentence in said:
+    for sentence in sentences:
         yield ScreenLine(f"  {sentence}")
     yield from _where(trace, hang, sign)
     yield from in_vllm(trace, finding, known, hang)
@@ -209,8 +209,8 @@ def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Scree
         which = f"event {last} repeats for ever"
     else:
         which = f"events {hang.begins} to {last} repeat for ever"
-    said = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
-    yield ScreenLine(f"Where: {which}: {said}", hang=7)
+    events = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
+    yield ScreenLine(f"Where: {which}: {events}", hang=7)
 
 
 def in_vllm(

@@ -89,8 +89,8 @@ def take_round(run: Run) -> bool:
 def unfinished(run: Run, invariant: str, end: Reason) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
-    asked = HangContext(_loop(run), _refused(run), machine.name == "live")
-    why, about = stuck(machine.cluster, machine.state, asked)
+    context = HangContext(_loop(run), _refused(run), machine.name == "live")
+    why, about = stuck(machine.cluster, machine.state, context)
     return Finding(invariant, (*why, end), about)
 
 

@@ -42,7 +42,7 @@ SHOWN = TRANSFER | {Need.OFFERED, Need.BLOCKS_IN_TRANSFER}
 CHECKED = tuple(each for each in CHECKS.values() if SHOWN.issuperset(each.needs))
 """The checks that both records together are asked."""
 
-ASKED = (*(each.id for each in CHECKED), TRANSFERRED)
+JOIN_CHECKS = (*(each.id for each in CHECKED), TRANSFERRED)
 NECESSARY = tuple(each.id for each in CHECKED if TRANSFER.issuperset(each.needs))
 """The checks without which nothing is known of a transfer."""
 
@@ -76,7 +76,7 @@ class Judged:
     its worker pairs."""
 
     requests: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    times_judged: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     pairs: dict[str, Pairs] = field(default_factory=dict)
@@ -133,7 +133,7 @@ def _compare(
             whole = (column + 1) * size <= min(ours.tokens, theirs.tokens)
             if not sum_of or not any(there) or not (whole or copies_blocks(decode)):
                 continue
-            judged.asked[TRANSFERRED] += 1
+            judged.times_judged[TRANSFERRED] += 1
             if there != (sum_of,):
                 judged.findings.append(_unequal(cluster, taken, ours.group, column))
 
@@ -251,5 +251,5 @@ def _judge(
         step = step._replace(after=State(engines, (offered.to(Phase.RELEASING),)))
         shown &= {Need.OFFERED}
     asked = [check for check in CHECKED if shown.issuperset(check.needs)]
-    judged.asked.update(check.id for check in asked)
+    judged.times_judged.update(check.id for check in asked)
     judged.findings += broken(cluster, step, asked)

@@ -42,7 +42,7 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
     play, came = plays(), Counter[str]()
     for number in range(300):
         seen = play(drawn(number))
-        came["answered"] += sum(bool(each.ends) for each in seen.asked)
+        came["answered"] += sum(bool(each.ends) for each in seen.requests)
         came["paused"] += sum(wait.paused for wait in seen.waits)
         came["exited"] += seen.exited
         assert not [*broken(seen)], lines(drawn(number))

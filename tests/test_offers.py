@@ -33,8 +33,8 @@ def test_a_prompt_is_shortened_once_and_on_p_only() -> None:
 
 def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
     cfg = config(FULL, MAMBA)
-    assert offers.asked_again(cfg, on_prefill("abcd")).prompt == "abcd"
-    assert offers.asked_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
+    assert offers.looked_up_again(cfg, on_prefill("abcd")).prompt == "abcd"
+    assert offers.looked_up_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
 
 
 # What is loaded beside a hit

@@ -21,7 +21,7 @@ from tests.reasons import said
 
 def test_the_numbers_of_two_processes_are_added() -> None:
     one, both = Summary(), Summary()
-    one.asked["pool_adds_up"] = 3
+    one.times_judged["pool_adds_up"] = 3
     one.found["pool_adds_up"] = 1
     one.watched.update(engines=1, steps=4)
     one.unjudged["cache entries whose content was never seen written"] = 12
@@ -52,7 +52,7 @@ def test_where_nothing_was_judged_nothing_is_known() -> None:
 def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
     summary = Summary()
     summary.watched.update(engines=1, steps=1204)
-    summary.asked["pool_adds_up"] = 1300
+    summary.times_judged["pool_adds_up"] = 1300
     assert next(summary.lines()) == "no violation in 1,204 steps of 1 engine"
     summary.trusted["of MyConnector"] = 4
     summary.by_hand["a test built a state"] = 1
@@ -94,8 +94,8 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     )
     assert "it judges table_fits_its_tokens, counter_counts_only_cached no more" in line
     assert line.endswith(", and vLLM goes on.")
-    assert judge.asked["worker_forgets_who_left"]
-    assert not judge.asked["table_fits_its_tokens"]
+    assert judge.times_judged["worker_forgets_who_left"]
+    assert not judge.times_judged["table_fits_its_tokens"]
     assert not found
 
 

@@ -110,8 +110,8 @@ class Dumps:
         if number is None or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, lambda *_: self._asked())
+            signal.signal(number, lambda *_: self._note_signal())
 
-    def _asked(self) -> None:
+    def _note_signal(self) -> None:
         for line in self.on_request() or ["no record: no engine is watched in this process"]:
             self.say(line)

@@ -37,7 +37,7 @@ DIGITS = 20
 GONE_S = 2.0
 """So long the parent waits for a process that was just killed."""
 
-TOLD = "told"
+REPORTED = "reported"
 """The name of the file that says that the parent has printed all."""
 
 
@@ -149,19 +149,19 @@ class WatchedRun:
             self._file = None
 
     @property
-    def tells(self) -> bool:
+    def prints_summary(self) -> bool:
         """Whether this process prints what it has judged: it is the parent, or the parent has
         printed already, or cannot print any more, or gets nothing."""
-        return self.parent or bool(self.broken) or self.is_told or self.is_orphan
+        return self.parent or bool(self.broken) or self.is_reported or self.is_orphan
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether the parent has printed all that it knew."""
-        return (self.folder / TOLD).exists()
+        return (self.folder / REPORTED).exists()
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the parent is gone. Without `is_told` it was killed before it could print."""
+        """Whether the parent is gone. Without `is_reported` it was killed before it could print."""
         if self.parent or self.broken:
             return False
         first = int(self.folder.name.split("-")[1])
@@ -194,11 +194,11 @@ class WatchedRun:
     def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
-    def told(self) -> None:
+    def mark_reported(self) -> None:
         """All is printed. What still runs prints the rest by itself."""
         self._close()
         with contextlib.suppress(OSError):
-            (self.folder / TOLD).touch()
+            (self.folder / REPORTED).touch()
         if not any(part.at_work for part in self._others()):
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):

@@ -225,7 +225,7 @@ def main() -> None:
         for line in report(run, quick=quick):
             print(line, flush=True)
     finally:
-        run.told()  # which removes its folder
+        run.mark_reported()  # which removes its folder
 
 
 if __name__ == "__main__":

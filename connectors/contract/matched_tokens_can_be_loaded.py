@@ -17,7 +17,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         return
     left = fact.request_tokens - fact.computed_tokens
     most = left if fact.later else left - 1
-    asked = reason(
+    has = reason(
         "has_tokens",
         "{request} has {tokens} tokens, {computed} computed",
         tokens=fact.request_tokens,
@@ -25,13 +25,13 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     )
     if not 0 <= fact.tokens <= most and (fact.tokens or fact.later):
         yield because(
-            asked,
+            has,
             reason("matches", "the connector matches {tokens} tokens", tokens=fact.tokens),
             request=fact.request,
         )
     elif fact.later and not fact.tokens:
         yield because(
-            asked,
+            has,
             reason("loads_nothing_later", "the connector loads 0 tokens in a later step"),
             request=fact.request,
         )

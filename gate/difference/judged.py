@@ -278,14 +278,14 @@ def followed(
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
     of the machine are passed on. `place` is the index of the event before which the requests of the
     course stand."""
-    judgement, asked = Judgement(), tuple(invariants)
-    with _running(JudgedMachine(make_machine(cluster), known, judgement, place), asked) as run:
+    judgement, checks = Judgement(), tuple(invariants)
+    with _running(JudgedMachine(make_machine(cluster), known, judgement, place), checks) as run:
         for event in map(stimulus, events):
             if event in run.stimuli:
                 run.take(event)
             elif not run.dead and event != last_taken(run):
                 judgement.skipped += 1
-        drain(run, next((i.id for i in asked if i.kind == "eventually"), None))
+        drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
     return judgement
 
 

@@ -293,11 +293,11 @@ def not_driven(functions: Sequence[ChangedFunction]) -> str:
     """Why a change is not judged of which no run reaches these functions."""
     parts = Counter(each.part for each in functions if each.part != USED)
     named = (parts or Counter({USED: len(functions)})).items()
-    told = (
+    listed = (
         f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (ONLY_IN.get(part) == '')})"
         for part, number in named
     )
-    return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"
+    return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}"
 
 
 def _among(one: Confirmed, keys: Collection[Key]) -> bool:

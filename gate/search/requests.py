@@ -91,8 +91,8 @@ def _driven(request: Drive) -> Result:
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Result(workload.name, reason=f"kvproof's adapter fails here ({said})")
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Result(workload.name, reason=f"kvproof's adapter fails here ({message})")
 
 
 def _result(request: Drive) -> Result:
@@ -103,9 +103,9 @@ def _result(request: Drive) -> Result:
         return connector_plans.driven(workload, place)
     if isinstance(workload, Start | Starts | Loop | Loops):
         return around_scheduler.driven(workload, place)
-    known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
+    known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
-        found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
+        found = judged.followed(workload.cluster, _make, workload.events, checks, known, place)
     else:
         found = judged.sampled(
             workload.cluster,
@@ -113,7 +113,7 @@ def _result(request: Drive) -> Result:
             workload.seed,
             workload.episodes,
             workload.steps,
-            asked,
+            checks,
             known,
         )
     result = result_of(workload.name, found)

@@ -210,7 +210,7 @@ class Episode:
         finally:
             self.engine.close()
         return seen._replace(
-            asked=tuple(
+            requests=tuple(
                 ClientRequest(
                     name,
                     each.sent.answer,

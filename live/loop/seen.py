@@ -43,7 +43,7 @@ class Played(NamedTuple):
 
     plan: LoopPlan
     died: Death | None = None
-    asked: tuple[ClientRequest, ...] = ()
+    requests: tuple[ClientRequest, ...] = ()
     waits: tuple[LoopWait, ...] = ()
     busy: bool = False
     stopped: bool = False

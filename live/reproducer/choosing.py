@@ -77,7 +77,7 @@ def claims(
             unseen = fact.of_step and not (
                 pieces[index].step and pieces[index].engine == fact.engine
             )
-            if unseen or expected is NO_BASE or ours == expected or not _tells(fact, ours):
+            if unseen or expected is NO_BASE or ours == expected or not _is_conclusive(fact, ours):
                 continue
             claim = Expectation(index, fact, expected, ours)
             found.append((_order(finding, pieces[index], claim), claim))
@@ -88,7 +88,7 @@ def _survives(seen: Sequence[Observation], index: int) -> bool:
     return index < len(seen) and seen[index].raised is None
 
 
-def _tells(fact: Fact, ours: Any) -> bool:
+def _is_conclusive(fact: Fact, ours: Any) -> bool:
     return has_value(ours) or (fact.kind in MAY_RAISE and _dies(ours))
 
 

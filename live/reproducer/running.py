@@ -76,5 +76,5 @@ def _offline(tree: Environment) -> dict[str, str]:
     }
 
 
-def _last_line(said: str) -> str:
-    return (said.strip() or "it says nothing").splitlines()[-1][:200]
+def _last_line(printed: str) -> str:
+    return (printed.strip() or "it says nothing").splitlines()[-1][:200]

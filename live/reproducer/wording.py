@@ -36,9 +36,9 @@ def _sentence(finding: Finding) -> tuple[str, str]:
 
 
 def _docstring(finding: Finding, name: str) -> list[str]:
-    says, origin = _sentence(finding)
+    sentence, origin = _sentence(finding)
     return [
-        *prose(f"What must be true: {says}{f' ({origin})' if origin else ''}.", opens=True),
+        *prose(f"What must be true: {sentence}{f' ({origin})' if origin else ''}.", opens=True),
         "",
         *prose(f"What happens: {finding.sentence}."),
         "",
@@ -52,16 +52,16 @@ def _assertion(draft: Draft, claim: Expectation) -> list[str]:
         return comment("The last statement must not raise.", 4)
     if claim.expected is MUST_NOT_RAISE:
         return [*comment("This must not raise.", 4), f"    {claim.fact.source}"]
-    source, says = claim.fact.source, _sentence(draft.finding)[0]
+    source, sentence = claim.fact.source, _sentence(draft.finding)[0]
     before: list[str] = []
     checked = _checked(source, claim.expected)
     if len(f"    assert {checked}, (") > WIDTH:
         before = [*call(f"seen = {source}", [], "", 4), *assigned("expected", claim.expected, 4)]
         checked = "seen == expected"
-    one = f"    assert {checked}, {literal(says)}"
+    one = f"    assert {checked}, {literal(sentence)}"
     if len(one) <= WIDTH:
         return [*before, one]
-    return [*before, f"    assert {checked}, (", *message(says, 8), "    )"]
+    return [*before, f"    assert {checked}, (", *message(sentence, 8), "    )"]
 
 
 def _checked(source: str, expected: Any) -> str:

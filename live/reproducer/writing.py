@@ -53,7 +53,7 @@ def write(
         claims = choosing.claims(
             draft.finding, draft.pieces, draft.facts, found[0], found[1] if base else None
         )
-        return _first_that_tells(draft, claims, trees, (scratch, folder), name)
+        return _first_that_differs(draft, claims, trees, (scratch, folder), name)
 
 
 def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list[list[Observation]]:
@@ -62,7 +62,7 @@ def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list
     return running.on_each(trees, partial(running.observed, file))
 
 
-def _first_that_tells(
+def _first_that_differs(
     draft: Draft,
     claims: Sequence[Expectation],
     trees: Sequence[Environment],
@@ -80,9 +80,9 @@ def _first_that_tells(
         file = scratch / f"{stem}_{number}.py"
         write_new(file, written)
         outcomes = running.on_each(trees, partial(running.tested, file))
-        (on_head, said), (on_base, other) = [*outcomes, ("not run", "")][:2]
+        (on_head, result), (on_base, other) = [*outcomes, ("not run", "")][:2]
         if on_head == "fails" and on_base in ("passes", "not run"):
             path = write_fresh(folder, stem, ".py", written)
             return Reproducer(path, on_head, on_base, written)
-        why = f"the file {on_head} on head and {on_base} on base ({(said or other)[-200:]})"
+        why = f"the file {on_head} on head and {on_base} on base ({(result or other)[-200:]})"
     return why

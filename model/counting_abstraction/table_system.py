@@ -59,7 +59,7 @@ def table_system(kind: str) -> System:
     cached at block boundaries) or state (a Mamba group that caches nothing)."""
     group = GroupTable(kind)
 
-    def asked_again(sizes: TableSizes, t: TableCounts) -> Num:
+    def prompt_after_preemption(sizes: TableSizes, t: TableCounts) -> Num:
         again = counts.prompt_after_truncation(
             t.prompt, sizes.backoff, t.prompt < t.submitted_prompt_tokens
         )
@@ -83,7 +83,7 @@ def table_system(kind: str) -> System:
         shared_prefix_boundary: Num,
         hashed: Num,
     ) -> Truth:
-        prompt = asked_again(sizes, t)
+        prompt = prompt_after_preemption(sizes, t)
         hit = blocks * sizes.block_size
         parts = all_of(
             blocks >= 0,
@@ -137,7 +137,7 @@ def table_system(kind: str) -> System:
     ) -> TableCounts:
         """A hit of `blocks` blocks, of which the group has `own` blocks itself, and a load. The
         blocks that are `lacking` in the hit are null in the table."""
-        prompt = asked_again(sizes, t)
+        prompt = prompt_after_preemption(sizes, t)
         hit = blocks * sizes.block_size
         total = hit + external
         left = left_behind(sizes, prompt, hit, external)

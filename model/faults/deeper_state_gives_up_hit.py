@@ -7,7 +7,7 @@ rest."""
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import prefix_hits
-from kvproof.model.reference.transfers.offers import asked_again, best_admission
+from kvproof.model.reference.transfers.offers import best_admission, looked_up_again
 from kvproof.model.state import Request, State
 
 
@@ -18,7 +18,7 @@ def what_all_agree_on(
     full attention; otherwise the hit of full attention."""
     hit, external = best_admission(cluster, cfg, state, request)
     engine = state.engine(cfg.name)
-    request = asked_again(cfg, request)
+    request = looked_up_again(cfg, request)
     if not external or not cfg.prefix_caching or cfg.store:
         return hit, external
     if not prefix_hits.deeper(cfg, engine, request.tokens):

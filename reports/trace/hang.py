@@ -42,8 +42,8 @@ def hang_of(trace: Trace) -> Hang | None:
     loop = () if begins is None else trace.events[begins:]
     faults = [FAULTS[name] for name in trace.faults if name in FAULTS]
     with planted(*faults), suppress(NotAllowed):
-        asked = HangContext(loop, live=trace.machine == "live")
-        found = waits(trace.cluster, restored(states[-1]), asked)
+        context = HangContext(loop, live=trace.machine == "live")
+        found = waits(trace.cluster, restored(states[-1]), context)
         printed = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
         return Hang(None if begins is None else begins + 1, found, printed)
     return None

@@ -26,7 +26,7 @@ from kvproof.strategies.waits import repeats
 Progress = Callable[[int, int], None]
 """Called regularly with the number of distinct states and the number of states still to expand."""
 
-TELL_EVERY = 500
+PROGRESS_EVERY = 500
 """The number of states examined between two calls of a Progress."""
 
 
@@ -122,7 +122,7 @@ class Ahead:
                 raise Cut
             state = waiting.pop()
             self.looked_at += 1
-            if self.progress and self.looked_at % TELL_EVERY == 0:
+            if self.progress and self.looked_at % PROGRESS_EVERY == 0:
                 self.progress(self.looked_at, len(waiting))
             if self.is_end(state):
                 return True

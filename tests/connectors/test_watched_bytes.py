@@ -45,7 +45,7 @@ class Watched:
     @property
     def judged(self) -> int:
         """How many blocks were compared."""
-        return sum(judge.asked[LOADED] for judge in self.judges)
+        return sum(judge.times_judged[LOADED] for judge in self.judges)
 
     @property
     def trusted(self) -> int:

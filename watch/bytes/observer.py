@@ -64,7 +64,7 @@ class ByteObserver(Observer):
     ) -> None:
         self._last: Any = None
         super().__init__(scheduler, judge, name, tested=tested)
-        judge.asked.update(dict.fromkeys(SEVERITIES, 0))
+        judge.times_judged.update(dict.fromkeys(SEVERITIES, 0))
         with self._guard():
             layers = Layers(scheduler)
             self.layers = layers
@@ -253,7 +253,7 @@ class ByteObserver(Observer):
     # What comes of it.
 
     def _judged(self, check: str) -> None:
-        self.judge.asked[check] += 1
+        self.judge.times_judged[check] += 1
 
     def _loaded(self, load: WatchedLoad) -> None:
         """All is known of a load. If all of it was compared, it is not trusted."""

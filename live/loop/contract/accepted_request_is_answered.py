@@ -11,7 +11,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """No request is left without an end where the loop goes on for ever."""
-    for one in played.asked if played.busy else ():
+    for one in played.requests if played.busy else ():
         if not (one.gone or one.ends):
             yield because(
                 reason(

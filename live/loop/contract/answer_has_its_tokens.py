@@ -11,7 +11,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """An answer that ended by its length has that length."""
-    for one in played.asked:
+    for one in played.requests:
         if one.ends == ("length",) and one.tokens != one.answer:
             yield because(
                 reason(

@@ -10,7 +10,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """No request has two ends."""
-    for one in played.asked:
+    for one in played.requests:
         if len(one.ends) > 1:
             yield because(
                 reason("ends", "{request} has ended with {first}", first=one.ends[0]),

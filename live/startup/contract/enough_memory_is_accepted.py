@@ -15,9 +15,9 @@ def judge(start: Startup) -> Iterator[Because]:
     """What has enough memory is not refused, and is not cut short."""
     if start.blocks is None or not start.groups or start.died:
         return
-    asked = start.plan.max_model_len
-    fits = next((n for n in range(asked, 0, -1) if start.enough_for(n) <= start.blocks), 0)
-    if fits < (1 if start.plan.auto else asked):
+    wanted = start.plan.max_model_len
+    fits = next((n for n in range(wanted, 0, -1) if start.enough_for(n) <= start.blocks), 0)
+    if fits < (1 if start.plan.auto else wanted):
         return
     room = reason(
         "room",

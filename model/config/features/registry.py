@@ -81,7 +81,7 @@ def _refusals(part: EngineConfig | Cluster) -> Iterator[Refusal]:
             if refusal is not None:
                 yield refusal
     if isinstance(part, Cluster):
-        yield from _asked_by_jobs(part, used)
+        yield from _of_jobs(part, used)
 
 
 def _lacking(
@@ -106,7 +106,7 @@ def _combined(
             yield Refusal(wrong, exclusion.instead or _listed("or", off))
 
 
-def _asked_by_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
+def _of_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
     for feature in FEATURES.values():
         field = feature.job_field
         if not field or feature.id in used:

@@ -46,7 +46,7 @@ def truncated(cfg: config.EngineConfig, request: Request) -> Request:
     return request._replace(prompt=request.prompt[:length])
 
 
-def asked_again(cfg: config.EngineConfig, request: Request) -> Request:
+def looked_up_again(cfg: config.EngineConfig, request: Request) -> Request:
     """The request after a further look-up in the connector, which happens after a preemption."""
     return truncated(cfg, request) if request.preemptions else request
 
@@ -83,7 +83,7 @@ def best_admission(
 ) -> tuple[int, int]:
     """The hit and the external tokens, both in tokens, that leave the fewest tokens to compute."""
     engine = state.engine(cfg.name)
-    request = asked_again(cfg, request)
+    request = looked_up_again(cfg, request)
     together = 0
     if cfg.prefix_caching:
         together = prefix_hits.longest_together(cfg, engine, request.tokens)
