@@ -130,8 +130,8 @@ def _invariant(release: SurveyedRelease, invariant: Invariant) -> HeatCell:
         where = f"{first.record['kind']} {first.record['name']}"
         why = f"{first.label}: {where}: {_sentence(first.broken['reasons'])}"
         return HeatCell(Verdict.VIOLATED, why, first.broken["trace"], causes(found))
-    asked = [r for r in release.records if r.get("invariant") == invariant.id]
-    return _not_shown(release, asked)
+    judged = [r for r in release.records if r.get("invariant") == invariant.id]
+    return _not_shown(release, judged)
 
 
 def trace_row(releases: Sequence[SurveyedRelease], name: str) -> HeatMapRow:

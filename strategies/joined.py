@@ -250,6 +250,6 @@ def _judge(
     if not external:  # D has all of it, and reads nothing
         step = step._replace(after=State(engines, (offered.to(Phase.RELEASING),)))
         shown &= {Need.OFFERED}
-    asked = [check for check in CHECKED if shown.issuperset(check.needs)]
-    judged.times_judged.update(check.id for check in asked)
-    judged.findings += broken(cluster, step, asked)
+    checks = [check for check in CHECKED if shown.issuperset(check.needs)]
+    judged.times_judged.update(check.id for check in checks)
+    judged.findings += broken(cluster, step, checks)

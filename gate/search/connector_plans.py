@@ -58,7 +58,7 @@ def driven(workload: Play | Plays, place: int | None = None) -> Result:
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
-        these = _drawn(chosen, workload.seed, workload.episodes)
+        these = _random_plans(chosen, workload.seed, workload.episodes)
     played = [_Played(workload.connector, chosen, plan, place) for plan in these]
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
@@ -166,13 +166,13 @@ class _Played:
         )
 
 
-def _drawn(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPlan]:
+def _random_plans(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
     found = PlanSearch()
     kinds = accepted(chosen, found)
-    drawn = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
+    chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
 
     @seed(start)
     @settings(
@@ -186,7 +186,7 @@ def _drawn(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPla
     )
     @given(plans(kinds, True, chosen.forgets, chosen.images))
     def draw(plan: ConnectorPlan) -> None:
-        drawn.append(plan)
+        chosen_plans.append(plan)
 
     draw()
-    return drawn
+    return chosen_plans

@@ -39,7 +39,7 @@ def _held_back(cluster: Cluster, step: Step, event: Schedule) -> bool:
     return cfg.watermark_blocks > 0 and fits and 0 < tokens < cfg.chunk_tokens
 
 
-def _handover_dropped(cluster: Cluster, step: Step, event: Schedule) -> bool:
+def _transfer_dropped(cluster: Cluster, step: Step, event: Schedule) -> bool:
     """A producer preempts a request whose output is in flight."""
     before = step.before.engine(event.engine)
     preempted = (c.request for c in event.chose or () if isinstance(c, Preempt))
@@ -68,7 +68,7 @@ GOALS = (
     Goal(
         "producer_drops_output",
         "a producer preempts a request whose output is in flight",
-        *(Schedule, _handover_dropped, "pd-roles-preempting", "pd-async"),
+        *(Schedule, _transfer_dropped, "pd-roles-preempting", "pd-async"),
         possible=on_some_engine(lambda engine: engine.produces and engine.overlaps),
     ),
 )

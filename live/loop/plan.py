@@ -164,7 +164,7 @@ def _words(action: Action) -> str:
             return "end" + " when all are answered" * action.drain
 
 
-def drawn(seed: int) -> LoopPlan:
+def random_plan(seed: int) -> LoopPlan:
     """The plan of this number. Most have few features and a few requests."""
     r = Random(seed)
     connected = r.random() < 0.5

@@ -125,7 +125,7 @@ def _of_step(cluster: Cluster, engine: EngineConfig) -> Iterator[Fact]:
 
 def _of_events(engine: EngineConfig) -> Iterator[Fact]:
     e = NAMES[engine.role]
-    events = f"take_events({e}, {heard(engine)})"
+    events = f"take_events({e}, {received_events(engine)})"
     yield Fact(f"mirrored({events}) - num_prefixes({e})", Subject.MIRROR, engine.name, right=0)
     yield Fact(f"described({events})", Subject.EVENTS, engine.name)
 
@@ -135,9 +135,9 @@ def allocations(engine: EngineConfig) -> str:
     return "allocations" if engine.role == "both" else f"{NAMES[engine.role]}_allocations"
 
 
-def heard(engine: EngineConfig) -> str:
+def received_events(engine: EngineConfig) -> str:
     """The variable with the KV events of an engine."""
-    return "heard" if engine.role == "both" else f"{NAMES[engine.role]}_heard"
+    return "received" if engine.role == "both" else f"{NAMES[engine.role]}_received"
 
 
 def hangs(finding: Finding) -> bool:

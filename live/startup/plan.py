@@ -103,7 +103,7 @@ def lines(plan: StartupPlan) -> list[str]:
     ]
 
 
-def drawn(seed: int) -> StartupPlan:
+def random_plan(seed: int) -> StartupPlan:
     """The plan of this number. Most have few features: a model of one or two kinds of layers, with
     pages of one size."""
     r = Random(seed)
