@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, Job
+from kvproof.model.environment.turns import reverse_of
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.reference.transfers import offers
@@ -83,7 +84,7 @@ def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     asked = on_prefill("abc.e", name="r1")
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
     turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    kept = Transfer(turns.reverse_of("r0"), "offered", 4, ((3, 4),))
+    kept = Transfer(reverse_of("r0"), "offered", 4, ((3, 4),))
     assert offers.loadable(turns, both(asked, None, kept), asked) == 4
 
 

@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 
 def program(body: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """WatchedRun a program with runs of its own, from a file: a spawned process reads it."""
+    """Run a program with runs of its own, from a file: a spawned process reads it."""
     path = folder / "program.py"
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     path.write_text(BEGIN + indented, encoding="utf-8")
@@ -240,7 +240,7 @@ def test_doctor_shows_the_processes_that_are_watched(
     monkeypatch.setenv("KVPROOF_DIR", str(tmp_path))
     monkeypatch.delenv("KVPROOF", raising=False)
     saved = {"pid": os.getpid(), "name": "EngineCore", "ended": False}
-    saved["numbers"] = {"watched": {"engines": 1, "steps": 3}, "asked": {"pool_adds_up": 4}}
+    saved["numbers"] = {"watched": {"engines": 1, "steps": 3}, "times_judged": {"pool_adds_up": 4}}
     folder = tmp_path / "run-1-2"
     folder.mkdir()
     (folder / "pid7.json").write_text(f"{7:020d}\n{json.dumps(saved)}", encoding="utf-8")

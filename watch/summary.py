@@ -14,7 +14,7 @@ COUNTERS = (
     "lost",
     "records",
     "trusted",
-    "asked",
+    "times_judged",
     "found",
     "unjudged",
     "by_hand",

@@ -66,6 +66,6 @@ def over(transfer: Transfer) -> Transfer:
 
 def expired(transfer: Transfer) -> Transfer:
     """The reverse transfer after D's lease ended. P may still request it, or has requested it."""
-    unasked = transfer.phase == Phase.OFFERED
-    phase = Phase.EXPIRED if unasked else Phase.CLOSED
+    unrequested = transfer.phase == Phase.OFFERED
+    phase = Phase.EXPIRED if unrequested else Phase.CLOSED
     return transfer.to(phase, remote=(), local=(), pairs=())
