@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import NULL, SAMPLED
 
 
@@ -19,7 +19,7 @@ class Owners:
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
     local attention."""
 
-    def __init__(self, cfg: Engine, scheduler: Any, local: bool = False) -> None:
+    def __init__(self, cfg: EngineConfig, scheduler: Any, local: bool = False) -> None:
         self.cfg, self.scheduler, self.local = cfg, scheduler, local
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Owners:
             first = request
         yield Wrote(slot, first, held, found)
 
-    def loaded_at_once(self, caches: Caches, layer: Layer) -> Iterator[Loaded]:
+    def loaded_at_once(self, caches: Caches, layer: LayerCache) -> Iterator[Loaded]:
         """The promised slots of a layer that loads within this step left wrong."""
         for load in self.loads.values():
             if not load.later:
@@ -97,7 +97,7 @@ class Owners:
                 if wrong.slot.block not in invalid:
                     yield wrong
 
-    def _left_wrong(self, caches: Caches, layer: Layer, load: Promised) -> Iterator[Loaded]:
+    def _left_wrong(self, caches: Caches, layer: LayerCache, load: Promised) -> Iterator[Loaded]:
         for token, block, offset in self._promised(layer.group, load):
             self.judged["promised tokens"] += 1
             expected = self.text(load.request, token + 1)

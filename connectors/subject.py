@@ -17,7 +17,7 @@ from kvproof.model.files.reading import shown
 
 
 @dataclass(frozen=True)
-class Subject:
+class TestedConnector:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is

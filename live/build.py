@@ -112,7 +112,9 @@ def spec_of(
     )
 
 
-def kv_cache_config(cfg: config.Engine, layers: int = 1, local: bool = False) -> KVCacheConfig:
+def kv_cache_config(
+    cfg: config.EngineConfig, layers: int = 1, local: bool = False
+) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention."""
@@ -167,7 +169,7 @@ def required_layout(vllm_config: VllmConfig) -> str | None:
     return layout
 
 
-def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
+def speculative_config(cfg: config.EngineConfig) -> "SpeculativeConfig | None":
     """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
     if not cfg.drafts:
         return None
@@ -184,13 +186,13 @@ def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
     )
 
 
-def smallest_block(cfg: config.Engine) -> int:
+def smallest_block(cfg: config.EngineConfig) -> int:
     """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
 
 
 def _further_configs(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     load_failure: str,
     turns: bool,
     pushes: bool,
@@ -222,8 +224,10 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    tells = (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
-    if cfg.kv_events or tells:
+    self_describing = (
+        (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
+    )
+    if cfg.kv_events or self_describing:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -231,7 +235,7 @@ def _further_configs(
 
 
 def scheduler(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     load_failure: str,
     turns: bool = False,
     pushes: bool = False,
@@ -321,7 +325,7 @@ def extra_keys(extra_key: ExtraKey) -> dict[str, Any]:
 
 
 def request(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     known: state.Request,
     params: dict[str, Any] | None,
     priority: int = 0,

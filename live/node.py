@@ -26,7 +26,7 @@ class Node:
     """One engine of the cluster."""
 
     def __init__(
-        self, cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
+        self, cfg: config.EngineConfig, load_failure: str, turns: bool = False, pushes: bool = False
     ) -> None:
         self.cfg = cfg
         self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)

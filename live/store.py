@@ -19,7 +19,7 @@ from kvproof.model.environment import stores
 from kvproof.model.state import Table
 
 
-class Load(NamedTuple):
+class StoreLoad(NamedTuple):
     """Fill the blocks of a request with `external` tokens after its local `hit` (both in
     tokens)."""
 
@@ -32,7 +32,7 @@ class Load(NamedTuple):
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
     """The loads of the worker before the step runs."""
 
-    def __init__(self, loads: tuple[Load, ...]) -> None:
+    def __init__(self, loads: tuple[StoreLoad, ...]) -> None:
         self.loads = loads
 
 
@@ -43,7 +43,7 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         super().__init__(vllm_config, role, kv_cache_config)
         self.stored: tuple[str, ...] = ()
         self.hits: dict[str, int] = {}
-        self.loads: list[Load] = []
+        self.loads: list[StoreLoad] = []
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
@@ -58,7 +58,7 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         if num_external_tokens:
             tables = tuple(tuple(ids) for ids in blocks.get_block_ids())
             hit = self.hits[request.request_id]
-            self.loads.append(Load(request.request_id, tables, hit, num_external_tokens))
+            self.loads.append(StoreLoad(request.request_id, tables, hit, num_external_tokens))
 
     def build_connector_meta(self, scheduler_output: Any) -> Loads:  # noqa: ARG002
         """The loads of this step."""

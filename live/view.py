@@ -23,7 +23,7 @@ _STATUS = {
 class Names:
     """Prefixes by block hash, for each hash that a request of this engine ever had."""
 
-    def __init__(self, cfg: config.Engine) -> None:
+    def __init__(self, cfg: config.EngineConfig) -> None:
         self.cfg = cfg
         self.prefixes: dict[tuple[int, bytes], str] = {}
         self.known: dict[str, int] = {}
@@ -129,7 +129,7 @@ def text_of(live: Any, known: Request) -> str:
     return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
 
 
-def request(cfg: config.Engine, scheduler: Any, live: Any, known: Request) -> Request:
+def request(cfg: config.EngineConfig, scheduler: Any, live: Any, known: Request) -> Request:
     """One request. `known` has what vLLM does not keep: the job, and the last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Starts, Workload
 from kvproof.gate.search import search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.search import Search
-from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.changes import ChangedFunction, Changes
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -27,7 +27,9 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def changing(*keys: str, statements: tuple[str, ...] = ()) -> Changes:
     """A head that changes these functions, each with these statements."""
-    made = (Function(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys)
+    made = (
+        ChangedFunction(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys
+    )
     return Changes(tuple(made), ())
 
 
@@ -163,7 +165,9 @@ def test_a_look_at_what_cannot_be_driven_leaves_the_reason_to_the_search() -> No
         assert searching(found).reaches()
 
 
-CONNECTORS = tuple(Connector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store"))
+CONNECTORS = tuple(
+    KitConnector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store")
+)
 
 
 def reaching(*names: str, traces: bool = False) -> Callable[[Workload], Result]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 
 from kvproof.gate.difference.plan import ordered, touched
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import workloads
@@ -81,7 +81,7 @@ class Search:
         self.sized = sized
         self.loop_only = loop_only
         self.engines: list[OfEngines] = []
-        self.connectors: Sequence[Connector] = ()
+        self.connectors: Sequence[KitConnector] = ()
         self.reaching: list[str] = []
         self.by_traces: bool | None = None
         self.traces: list[Follow] = []

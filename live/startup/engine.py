@@ -19,8 +19,8 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, contract_check, step_output
-from kvproof.live.startup.plan import Layer, Plan
-from kvproof.live.startup.seen import Group, Pages, Run, Worker
+from kvproof.live.startup.plan import Layer, StartupPlan
+from kvproof.live.startup.seen import LoneRequest, Pages, StartedGroup, StartedWorker
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Flight
 
@@ -47,7 +47,7 @@ class Executor:
     what they receive. What else they are asked has no answer, and is noted."""
 
     def __init__(
-        self, plan: Plan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
+        self, plan: StartupPlan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
     ) -> None:
         self.specs, self.memory = specs, memory
         self.configs: Sequence[Any] = ()
@@ -86,7 +86,7 @@ class Executor:
         return lambda *_, **__: None
 
 
-def spec_of(plan: Plan, layer: Layer) -> Any:
+def spec_of(plan: StartupPlan, layer: Layer) -> Any:
     """The spec of a layer."""
     import vllm.v1.kv_cache_interface as kinds
 
@@ -133,10 +133,10 @@ def not_ours(error: Exception, core: EngineCore, executor: Executor) -> None:
         raise AdapterDrift(why, f"EngineCore.{name}") from error
 
 
-class Engine:
+class StartedEngine:
     """An engine after its start-up. Raises what the start-up raises."""
 
-    def __init__(self, plan: Plan, memory: Sequence[int], override: int | None) -> None:
+    def __init__(self, plan: StartupPlan, memory: Sequence[int], override: int | None) -> None:
         contract_check.check().require(["start-up"])
         self.plan = plan
         layers = plan.workers()
@@ -170,7 +170,7 @@ class Engine:
         counted = adapt.first([f"{home}.kv_cache_utils:{name}", f"{home}.kv_cache_planning:{name}"])
         return float(counted(self.vllm_config, self.config))
 
-    def workers(self) -> tuple[Worker, ...]:
+    def workers(self) -> tuple[StartedWorker, ...]:
         """The workers, and what they have to allocate."""
         return tuple(
             _worker(*each)
@@ -179,7 +179,7 @@ class Engine:
             )
         )
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[StartedGroup, ...]:
         """The cache groups of the scheduler."""
         return tuple(map(_group, self.config.kv_cache_groups))
 
@@ -188,7 +188,7 @@ class Engine:
         found = getattr(self.vllm_config, "max_concurrent_batches", None)
         return found or (self.plan.stages if self.plan.stages > 1 else 1 + self.plan.overlaps)
 
-    def run(self) -> Run:
+    def run(self) -> LoneRequest:
         """A request of the largest length comes, alone, and runs to its end."""
         scheduler = self._scheduler()
         tokens = self.max_model_len
@@ -221,7 +221,7 @@ class Engine:
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break
-        return Run(tokens, request.is_finished(), held, request.num_computed_tokens)
+        return LoneRequest(tokens, request.is_finished(), held, request.num_computed_tokens)
 
     def _scheduler(self) -> Any:
         kind: Any = self.vllm_config.scheduler_config.get_scheduler_cls()
@@ -241,7 +241,7 @@ class Engine:
         )
 
 
-def config_of(plan: Plan, override: int | None, **further: Any) -> VllmConfig:
+def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmConfig:
     """The config of an engine before its start-up. `further` are the configs of optional parts."""
     model = copy.copy(build.model_config())
     smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
@@ -281,7 +281,7 @@ def config_of(plan: Plan, override: int | None, **further: Any) -> VllmConfig:
     return made
 
 
-def _worker(layers: dict[str, Layer], memory: int, config: Any) -> Worker:
+def _worker(layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
     """What a worker has to allocate."""
     groups = tuple(_group(each) for each in config.kv_cache_groups)
     specs = {
@@ -302,10 +302,10 @@ def _worker(layers: dict[str, Layer], memory: int, config: Any) -> Worker:
             stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
             size = specs[name].page_size_bytes if name in specs else 0
             pages.append(Pages(name, buffer, start, stride, size))
-    return Worker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
+    return StartedWorker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
 
 
-def _group(group: Any) -> Group:
+def _group(group: Any) -> StartedGroup:
     import vllm.v1.kv_cache_interface as kinds
 
     spec = group.kv_cache_spec
@@ -321,4 +321,4 @@ def _group(group: Any) -> Group:
     window = 0
     if kind in ("window", "chunked"):
         window = first.sliding_window if kind == "window" else first.attention_chunk_size
-    return Group(kind, first.block_size, window, tuple(group.layer_names))
+    return StartedGroup(kind, first.block_size, window, tuple(group.layer_names))

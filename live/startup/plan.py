@@ -45,7 +45,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """A start. Each of the pipeline stages has `ranks` workers with equal layers.
 
     `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
@@ -86,7 +86,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: StartupPlan) -> list[str]:
     """The plan for a reader, a line for each layer."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
@@ -103,7 +103,7 @@ def lines(plan: Plan) -> list[str]:
     ]
 
 
-def drawn(seed: int) -> Plan:
+def random_plan(seed: int) -> StartupPlan:
     """The plan of this number. Most have few features: a model of one or two kinds of layers, with
     pages of one size."""
     r = Random(seed)
@@ -156,7 +156,7 @@ def drawn(seed: int) -> Plan:
         stage = place % stages if place < stages or r.random() < 0.7 else r.randrange(stages)
         layers.append(replace(layer, stage=stage))
     ample = r.random() < 0.35
-    return Plan(
+    return StartupPlan(
         layers=tuple(layers),
         max_model_len=max_model_len,
         chunk_tokens=r.choice((4, 8, 16, 16, 64)),

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.model.capacity import needed_blocks
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
@@ -135,10 +135,10 @@ def _cluster(name: str, settings: RandomSettings) -> Cluster:
 
 def _engine(
     name: str, role: Role, settings: RandomSettings, kernel_blocks: int | None = None
-) -> Engine:
+) -> EngineConfig:
     """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
     fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
-    engine = Engine(
+    engine = EngineConfig(
         name,
         tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),
         settings.choose(POOLS),
@@ -157,5 +157,5 @@ def _widened(group: dict[str, Any], times: int) -> Group:
     return Group(**{**group, "block_size": group["block_size"] * wider})
 
 
-def _roomy(engine: Engine) -> bool:
+def _roomy(engine: EngineConfig) -> bool:
     return needed_blocks(engine, TOKENS_LEAST) < engine.num_blocks

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvproof.model.capacity import needed_blocks
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
@@ -41,7 +41,7 @@ LONGEST = 256
 
 
 @functools.lru_cache(maxsize=64)
-def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
+def longest_prompt(engines: tuple[EngineConfig, ...], max_tokens: int) -> int:
     """The longest prompt (in tokens) that every engine can serve alone, 0 if none fits.
 
     The last sampled token is never computed, and P samples a single one.
@@ -49,7 +49,7 @@ def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
     return min(_longest_on(engine, max_tokens) for engine in engines)
 
 
-def _longest_on(engine: Engine, max_tokens: int) -> int:
+def _longest_on(engine: EngineConfig, max_tokens: int) -> int:
     after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
 
     def needed(prompt: int) -> int:
@@ -58,7 +58,7 @@ def _longest_on(engine: Engine, max_tokens: int) -> int:
     return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=needed)
 
 
-def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
+def prompt_lengths(engines: tuple[EngineConfig, ...], longest: int) -> list[int]:
     """Lengths worth trying, in tokens, shortest first: 1, the first block boundaries of each group
     and their neighbours, and the longest that fits."""
     sizes = {g.block_size for e in engines for g in e.groups}
@@ -73,7 +73,7 @@ def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
 
 @st.composite
 def prompts(
-    draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, earlier: Sequence[str]
+    draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, earlier: Sequence[str]
 ) -> str:
     """A prompt of at most `longest` tokens: a new one, an earlier one again, or one that extends an
     earlier one or branches off from it near a block boundary."""
@@ -103,7 +103,9 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 
 
 @st.composite
-def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
+def _next_turns(
+    draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, answered: Job
+) -> str:
     """The prompt of a follow-up turn: the conversation so far and some more tokens, or a prefix of
     the conversation that ends near a block boundary or near the end of what D holds."""
     conversation: str = answered.conversation

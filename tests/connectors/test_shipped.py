@@ -10,9 +10,17 @@ import vllm
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import Abort, Copies, Drain, Plan, Reset, Step, Submit
+from kvproof.connectors.plan import (
+    AbortRequest,
+    ConnectorPlan,
+    Copies,
+    Drain,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +34,15 @@ NOT_WHOLE = {"decode-bench", "images"}
 ONE_GROUP = {"example", "multi-example-offloading"}
 """They support one cache group."""
 
-TWICE = (Submit(0, 14), Submit(1, 14), Drain(), Reset(), Submit(0, 14), Submit(1, 14), Drain())
+TWICE = (
+    SubmitRequest(0, 14),
+    SubmitRequest(1, 14),
+    Drain(),
+    ResetCache(),
+    SubmitRequest(0, 14),
+    SubmitRequest(1, 14),
+    Drain(),
+)
 
 CASES = [
     pytest.param(name, groups, id=f"{name}-{kind}")
@@ -42,8 +58,8 @@ def test_a_shipped_connector_loads_what_it_stored(
     name: str, groups: tuple[Group, ...], late: bool
 ) -> None:
     subject = SHIPPED[name].subject
-    engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
-    result = play(subject, Plan(engine, TWICE, copies=Copies(late, 1)))
+    engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
+    result = play(subject, ConnectorPlan(engine, TWICE, copies=Copies(late, 1)))
     assert result.findings == ()
     assert result.judged["promised tokens"]
 
@@ -71,11 +87,19 @@ def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> No
 
 def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     # A finding in 0.32.0. If a release mends it, this test says so.
-    engine = Engine("E", ONE, num_blocks=9, chunk_tokens=5)
-    again = (Submit(0, 20, 4), Submit(0, 20, 3), Submit(0, 20, 4))
-    plan = Plan(
+    engine = EngineConfig("E", ONE, num_blocks=9, chunk_tokens=5)
+    again = (SubmitRequest(0, 20, 4), SubmitRequest(0, 20, 3), SubmitRequest(0, 20, 4))
+    plan = ConnectorPlan(
         engine,
-        (Submit(0, 20, 4), Drain(), *again, Abort(0), Abort(0), Step(2), Reset(running=True)),
+        (
+            SubmitRequest(0, 20, 4),
+            Drain(),
+            *again,
+            AbortRequest(0),
+            AbortRequest(0),
+            RunSteps(2),
+            ResetCache(running=True),
+        ),
     )
     result = play(SHIPPED["offloading"].subject, plan)
     assert [finding.invariant for finding in result.findings] == ["connector_survives"]
