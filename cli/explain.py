@@ -191,9 +191,14 @@ def _fault(name: str) -> Explanation:
 def _finding(name: str) -> Explanation:
     known = KNOWN.get(name)
     checks = sorted({each.check for each in known.signatures}) if known else []
-    page = next(p for each in ("issue.md", "README.md") if (p := FOLDER / name / each).exists())
-    title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
-    sentence = f"In vLLM, {known.says}." if known else f"{title.removeprefix('[Bug]: ')}."
+    pages = (FOLDER / name / each for each in ("issue.md", "README.md"))
+    page = next((each for each in pages if each.exists()), None)
+    if known:
+        sentence = f"In vLLM, {known.says}."
+    else:
+        assert page is not None  # a finding without a deviation is known by its page
+        title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
+        sentence = f"{title.removeprefix('[Bug]: ')}."
     return Explanation(
         kind="a finding in vLLM, which a search recognises" if known else "a finding in vLLM",
         name=name,
@@ -201,7 +206,7 @@ def _finding(name: str) -> Explanation:
         severity=_gravest(checks),
         scenario=_scenario("live.deviations", name) if known else (),
         breaks=tuple(checks),
-        page=_path(page),
+        page=_path(page) if page else "",
         see=(_report(name),) if (FOLDER / name / "trace.jsonl").exists() else (),
     )
 
