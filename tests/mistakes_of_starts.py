@@ -79,7 +79,21 @@ def _no_step_in_flight(patch: Patch) -> None:
     patch.setattr(Spec, "max_admission_blocks_per_request", counted)
 
 
+def _erased_beside_states_alone(patch: Patch) -> None:
+    from vllm.v1.kv_cache_interface import KVCacheConfig as Config
+
+    patch.setattr(Config, "needs_kv_cache_zeroing", property(lambda self: self.has_mamba_layers))
+
+
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "numbers of another precision are not erased (vllm#47574)": (
+        _erased_beside_states_alone,
+        "new_blocks_have_no_old_values",
+    ),
+    "hidden states have blocks of any size (vllm#51108)": (
+        _around(f"{UTILS}._largest_divisor_at_most", lambda _right, _blocks, most: most),
+        "start_up_survives",
+    ),
     "the null block is not counted": (
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",

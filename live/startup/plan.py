@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-Kind = Literal["full", "window", "chunked", "mla", "mamba"]
+Kind = Literal["full", "window", "chunked", "mla", "mamba", "hidden"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
@@ -15,9 +15,10 @@ LAYERS_MAX = 24
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
-    `width` numbers for K, and as many for V (none for MLA); a number has `bytes`. A Mamba layer has
-    a state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
-    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    `width` numbers for K, and as many for V (none for MLA, and none for the hidden states that an
+    engine keeps for its user); a number has `bytes`. A Mamba layer has a state of `heads` times
+    `width` numbers; with `padded`, its page is as large as the largest of the attention layers, as
+    vLLM's platforms set it. `window` are the tokens of a sliding window or
     of a local chunk. `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
@@ -32,7 +33,8 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def content_bytes(self) -> int:
         """The bytes of a token, of a Mamba layer those of a state."""
-        return self.heads * self.width * self.bytes * (1 if self.kind in ("mla", "mamba") else 2)
+        vectors = 1 if self.kind in ("mla", "mamba", "hidden") else 2
+        return self.heads * self.width * self.bytes * vectors
 
     @property
     def words(self) -> str:
@@ -156,7 +158,7 @@ def drawn(seed: int) -> Plan:
         stage = place % stages if place < stages or r.random() < 0.7 else r.randrange(stages)
         layers.append(replace(layer, stage=stage))
     ample = r.random() < 0.35
-    return Plan(
+    plan = Plan(
         layers=tuple(layers),
         max_model_len=max_model_len,
         chunk_tokens=r.choice((4, 8, 16, 16, 64)),
@@ -174,6 +176,11 @@ def drawn(seed: int) -> Plan:
         override=r.random() < 0.2,
         auto=r.random() < 0.3,
     )
+    if r.random() < 0.2:  # of several layers' hidden states, so a token is rather wide
+        sized = {**shape, "heads": r.choice((1, 2, 3, 5))}
+        hidden = Layer("hidden", block, **sized, stage=stages - 1)
+        plan = replace(plan, layers=(*plan.layers, hidden))
+    return plan
 
 
 def _number(count: int, what: str) -> str:
