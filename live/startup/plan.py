@@ -139,7 +139,7 @@ def drawn(seed: int) -> Plan:
         if kind == "chunked":  # of whole blocks, as in models
             window = 2 * tokens * r.choice((1, 2))
         if kind == "mamba":
-            tokens = tokens if prefix_caching else max_model_len
+            tokens = tokens * r.choice((1, 1, 1, 2, 3)) if prefix_caching else max_model_len
             sized["width"] = r.choice((1, 2, sized["width"], 2 * block * sized["width"]))
         if kind == "mla":
             sized["heads"] = 1
@@ -176,7 +176,8 @@ def drawn(seed: int) -> Plan:
         override=r.random() < 0.2,
         auto=r.random() < 0.3,
     )
-    if r.random() < 0.2:  # of several layers' hidden states, so a token is rather wide
+    hits_in_chunks = family == "chunked" and prefix_caching
+    if r.random() < 0.2 and not hits_in_chunks:  # hidden states of layers: a token is rather wide
         sized = {**shape, "heads": r.choice((1, 2, 3, 5))}
         hidden = Layer("hidden", block, **sized, stage=stages - 1)
         plan = replace(plan, layers=(*plan.layers, hidden))

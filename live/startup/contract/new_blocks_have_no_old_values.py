@@ -32,6 +32,7 @@ def judge(start: Start) -> Iterator[Because]:
                         kind=worker.layers[met[0]].words,
                         other=met[1],
                         of=worker.layers[met[1]].words,
+                        feature=_feature(worker, group, *met),
                     ),
                     reason(
                         "not_erased",
@@ -54,6 +55,15 @@ def _meets(worker: Worker, group: int) -> tuple[str, str] | None:
             if _share(one, other) and _differ(*layers):
                 return one.layer, other.layer
     return None
+
+
+def _feature(worker: Worker, group: int, one: str, other: str) -> str:
+    """What is different between such blocks: a vLLM that erases none of one kind may erase those of
+    another."""
+    held = "states" if worker.layers[other].kind == "mamba" else "another precision"
+    own = {worker.layers[name].bytes for name in worker.groups[group].layers}
+    several = ", in a group of several precisions" if len(own) > 1 else ""
+    return f"{worker.layers[one].kind} after {held}{several}"
 
 
 def _share(one: Pages, other: Pages) -> bool:
