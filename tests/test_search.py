@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import Connector
 from kvproof.gate.difference.result import Result
@@ -84,6 +85,25 @@ def test_calls_are_recorded_until_all_that_changed_was_called() -> None:
     first = next(n for n, name in enumerate(head.driven) if "hybrid" in name)
     assert first < len(head.watched) < first + search.SAMPLED_AT_ONCE + 1
     assert head.watched == head.driven[: len(head.watched)]
+
+
+def test_what_a_connector_reaches_is_reached_by_presets_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that is changed was called before the first trace; yet the traces say where else it is
+    called."""
+    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN, *(replace(RUN, name="again"),) * 9])
+    monkeypatch.setattr(search, "TRACES_AT_ONCE", 1)
+    here = (workloads.of_starts(0).name, RUN.name)
+    head = FakeSide(lambda each: result(each.name, reached=(SOME,) * (each.name in here)))
+    with compared(lambda each: result(each.name), head) as found:
+        made = searching(found, fails=some_presets(), sized=True)
+        made.by_traces = made.reaches()
+        made.run()
+    assert RUN.name in head.watched
+    assert "again" not in head.watched  # a cluster is watched once
+    presets = [each for each in head.driven if each.startswith("episodes of ")]
+    assert presets[0] == f"episodes of {RUN.cluster.name}"
 
 
 def test_every_other_part_is_watched_until_each_changed_statement_ran() -> None:
