@@ -52,9 +52,9 @@ def test_traces_come_first_then_presets_then_random_clusters() -> None:
     with compared(nothing, nothing) as found:
         searching(found, fails=some_presets()).run()
     kinds = [name.split()[0] for name in found.names]
-    assert kinds[:2] == ["finding", "fault"]
+    assert kinds[:2] == ["finding", "starts"]
     presets = [each.name for each in workloads.of_presets(0)]
-    assert found.names[2:4] == ["starts", "loops"]
+    assert found.names[1:4] == ["starts", "loops", OTHER.name]
     assert found.names[4] == "episodes of full"  # the traces on it reach what head changes
     assert {*found.names[4 : 4 + len(presets)]} == {*presets}
     rest = found.names[4 + len(presets) :]
@@ -125,9 +125,9 @@ def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
     with compared(nothing, shows(CRASH)) as found:
         made = searching(found)
         made.run()
-    assert found.names == [RUN.name, OTHER.name]
+    assert found.names == [RUN.name]
     presets = len(workloads.of_presets(0))
-    assert made.not_run == [f"{presets} of {presets} presets"]
+    assert made.not_run == ["1 of 1 further traces", f"{presets} of {presets} presets"]
 
 
 def test_what_differs_is_confirmed_where_time_ends_the_traces(
@@ -154,7 +154,11 @@ def test_no_workload_begins_after_its_end() -> None:
         made.run()
     assert not found.names
     presets = len(workloads.of_presets(0))
-    assert made.not_run == ["2 of 2 traces", f"{presets} of {presets} presets"]
+    assert made.not_run == [
+        "1 of 1 traces",
+        "1 of 1 further traces",
+        f"{presets} of {presets} presets",
+    ]
 
 
 def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:

@@ -7,7 +7,7 @@ So do plans with images where head changes the scheduler, since no trace has ima
 reaches what is changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, random starts of engines come first,
-and random messages to engines whose loops run; else some come after the traces.
+and random messages to engines whose loops run; else some come after a trace of each cluster.
 
 A search begins with more plans for the connectors that reach what is changed, and more starts and
 loops where they do. Where the traces reach something, they come next, one of each cluster first:
@@ -189,10 +189,12 @@ class Search:
                 self.prepare()
             firsts = {each.cluster.name: each for each in reversed(self.traces)}
             named = {each.name for each in firsts.values()}
-            these = sorted(self.traces, key=lambda each: each.name not in named)
-            self._all(these, "traces", TRACES_AT_ONCE, named)
+            one = [each for each in self.traces if each.name in named]
+            rest = [each for each in self.traces if each.name not in named]
+            self._all(one, "traces", TRACES_AT_ONCE, named)
             if not (self.sized or self._over()):
                 self._look_at_engines()
+            self._all(rest, "further traces", TRACES_AT_ONCE)
             names, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
             clusters = workloads.of_random_clusters(self.comparison.seed)
@@ -244,7 +246,7 @@ class Search:
             reach = self._watches() or any(each.name in watched for each in part)
             self.comparison.drive(part, reach=reach)
             pending += [workload.name for workload in part]
-            if what != "traces" or time.monotonic() - begin > TRACES_S:
+            if "traces" not in what or time.monotonic() - begin > TRACES_S:
                 self.comparison.confirm(pending)
                 pending = []
         if pending:  # also where the time ended the search: what differs must not be lost
