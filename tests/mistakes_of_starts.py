@@ -90,10 +90,6 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         _erased_beside_states_alone,
         "new_blocks_have_no_old_values",
     ),
-    "hidden states have blocks of any size (vllm#51108)": (
-        _around(f"{UTILS}._largest_divisor_at_most", lambda _right, _blocks, most: most),
-        "start_up_survives",
-    ),
     "the null block is not counted": (
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",

@@ -114,7 +114,7 @@ def drawn(seed: int) -> Plan:
     family = r.choice((*("full", "window", "chunked", "mla", "mamba") * 2, "two windows", "three"))
     own = {
         "full": ["full"],
-        "mla": ["mla"] if r.random() < 0.5 else ["mla", "window"],
+        "mla": r.choice((["mla"], ["mla", "window"], ["mla", "mamba"])),
         "two windows": ["full", "window", "window"],
         "three": ["full", "window", "mamba"],
     }.get(family, ["full", family])
