@@ -179,7 +179,7 @@ def drawn(seed: int) -> Plan:
     hits_in_chunks = family == "chunked" and prefix_caching
     if r.random() < 0.2 and not hits_in_chunks:  # hidden states of layers: a token is rather wide
         sized = {**shape, "heads": r.choice((1, 2, 3, 5))}
-        hidden = Layer("hidden", block, **sized, stage=stages - 1)
+        hidden = Layer("hidden", block, **sized, stage=stages - 1)  # type: ignore
         plan = replace(plan, layers=(*plan.layers, hidden))
     return plan
 
