@@ -153,8 +153,13 @@ def _course(kind: Kind, seen: list[Any]) -> Course:
 
 
 def _feature(seen: Any, finding: Finding) -> str:
-    """What is different between hangs: a vLLM that forgets the null block lacks one block, and may
-    have other mistakes."""
+    """What is different between breaks of one rule, as its reasons say; between hangs: a vLLM that
+    forgets the null block lacks one block, and may have other mistakes."""
+    for each in finding.reasons:
+        if "feature" in each.facts:
+            return str(each.facts["feature"])
+    if finding.invariant == START.survives:  # one death has several causes
+        return ", ".join(sorted({each.kind for each in seen.plan.layers}))
     if finding.invariant != "admitted_length_is_served":
         return ""
     return "lacks a block" if seen.lacks <= 1 else "lacks blocks"

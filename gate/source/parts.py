@@ -65,6 +65,7 @@ PARTS = (
         (
             *("*kv_cache_config*", "*kv_cache_group*", "*kv_cache_spec*", "*max_model_len*"),
             *("*memory*", "*num_blocks*", "*page_size*", "*capacity*", "*concurrency*"),
+            *("*block_size*", "*divisor*"),
         ),
     ),
     AccountingPart(CORE, ("v1/core/*",)),

@@ -22,7 +22,7 @@ from kvproof.live import adapt, contract_check, step_output
 from kvproof.live.startup.plan import Layer, StartupPlan
 from kvproof.live.startup.seen import LoneRequest, Pages, StartedGroup, StartedWorker
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.state import Flight
+from kvproof.model.state import NULL, Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 ANSWERLESS = (
@@ -106,13 +106,21 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
         "head_size": layer.width,
         "dtype": DTYPES[layer.bytes],
     }
-    if layer.kind == "mla":  # a token has one vector, and no V
-        return kinds.MLAAttentionSpec(**common, **_no_v(kinds.MLAAttentionSpec, common))
+    if layer.kind in ("mla", "hidden"):  # a token has no V
+        kind = _hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
+        return kind(**common, **_no_v(kind, common))
     if layer.kind == "window":
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
     return kinds.FullAttentionSpec(**common)
+
+
+def _hidden_states() -> Any:
+    """The spec of hidden states; older releases keep them as latent attention."""
+    import vllm.v1.kv_cache_interface as kinds
+
+    return getattr(kinds, "HiddenStateCacheSpec", kinds.MLAAttentionSpec)
 
 
 def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
@@ -207,10 +215,17 @@ class StartedEngine:
         pool = scheduler.kv_cache_manager.block_pool
         free = pool.get_num_free_blocks()
         held, idle, steps = 0, 0, self.in_flight_steps()
+        clean: set[int] = {NULL}
+        unerased: set[tuple[int, int]] = set()
         flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
         for _ in range(STEPS_MAX):
             output = scheduler.schedule()
             held = max(held, free - pool.get_num_free_blocks())
+            erased = adapt.zeroed(output)
+            for group, table in enumerate(scheduler.kv_cache_manager.get_block_ids("r0")):
+                if erased is not None:
+                    unerased |= {(group, block) for block in {*table} - clean - {*erased}}
+                clean |= {*table}
             count = output.num_scheduled_tokens.get("r0", 0)
             samples = bool(count) and request.num_computed_tokens >= request.num_tokens
             shares = (Flight("r0", count, samples=samples),) if count else ()
@@ -221,7 +236,10 @@ class StartedEngine:
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break
-        return LoneRequest(tokens, request.is_finished(), held, request.num_computed_tokens)
+        return LoneRequest(
+            *(tokens, request.is_finished(), held, request.num_computed_tokens),
+            tuple(sorted(unerased)),
+        )
 
     def _scheduler(self) -> Any:
         kind: Any = self.vllm_config.scheduler_config.get_scheduler_cls()
@@ -314,6 +332,7 @@ def _group(group: Any) -> StartedGroup:
         "mamba": kinds.MambaSpec,
         "window": kinds.SlidingWindowSpec,
         "chunked": kinds.ChunkedLocalAttentionSpec,
+        "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
         "mla": kinds.MLAAttentionSpec,
         "full": kinds.FullAttentionSpec,
     }

@@ -47,12 +47,14 @@ class StartedWorker(NamedTuple):
 class LoneRequest(NamedTuple):
     """A request of `tokens` tokens, alone on the engine that was started. `held_max` is the largest
     number of blocks that it held after a step was scheduled. Where it does not end, `computed` says
-    how far it came."""
+    how far it came. `unerased` are the blocks that it took, by group, and that the workers did not
+    erase; none where a release does not report what is erased."""
 
     tokens: int
     ended: bool
     held_max: int
     computed: int
+    unerased: tuple[tuple[int, int], ...] = ()
 
 
 class Startup(NamedTuple):

@@ -32,9 +32,9 @@ def judge(start: Startup) -> Iterator[Because]:
 
 
 def _shapes(worker: StartedWorker) -> str:
-    """What the tables of the groups keep. A worker may have none of the layers of a group, and MLA
-    keeps what full attention keeps."""
-    kinds = [(g.kind if g.kind != "mla" else "full", g) for g in worker.groups]
+    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA
+    and hidden states keep what full attention keeps."""
+    kinds = [(g.kind if g.kind not in ("mla", "hidden") else "full", g) for g in worker.groups]
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)
 
 
