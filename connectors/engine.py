@@ -69,9 +69,14 @@ class Engine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(
-            cfg, plan.load_failure, connector=connector, layers=LAYERS, local=plan.local
+            cfg,
+            plan.load_failure,
+            connector=connector,
+            layers=LAYERS,
+            local=plan.local,
+            ranks=plan.ranks,
         )
-        self.owners = Owners(cfg, self.scheduler, plan.local)
+        self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
         self.worker = Worker(plan, self.scheduler, Numbers(), self.owners, self.facts, clock)
 

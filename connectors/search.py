@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, Layers, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, Layers, plans
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import Result, play
 from kvproof.connectors.plan import Plan
@@ -82,7 +82,7 @@ def accepted(subject: Subject, found: Search, kinds: Sequence[Layers] = HYBRID) 
     there are none, the exception that the connector raises goes on."""
     layers: list[Layers] = []
     why: Exception | None = None
-    for each in kinds if subject.supports_groups else ALONE:
+    for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
         try:
@@ -114,7 +114,7 @@ def is_refusal(error: Exception) -> bool:
 def bare(layers: Layers) -> Plan:
     """A plan in which an engine is made, and ends."""
     engine = Engine("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
-    return Plan(engine, (), local=layers.local)
+    return Plan(engine, (), local=layers.local, ranks=layers.ranks)
 
 
 def search(

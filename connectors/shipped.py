@@ -31,7 +31,7 @@ def _several(*subjects: Subject) -> Subject:
 
 EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = Subject("DecodeBenchConnector")
-OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
+OFFLOADING = Subject("OffloadingConnector", OFFLOADED, ranks=True)
 WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
 TELLING = Subject("OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True})
 """Its KV events carry tokens."""
@@ -44,11 +44,11 @@ FILES = Subject(
     },
     forgets=True,
 )
-ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
+ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True)
 """Room for more prompts than an episode has, so that none is forgotten."""
-SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
-SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True)
+SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True)
+LAZY = Subject(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True)
+SIMPLE_ROOMY = Subject(SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True)
 KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
