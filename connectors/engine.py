@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -243,13 +243,13 @@ class Engine:
             for f in self.facts[begin:]
             if not (isinstance(f, Read | Loaded) and f.request in spared)
         ]
-        self._end_loads(output)
+        self._end_loads(output, self.facts[begin:])
         return result
 
-    def _end_loads(self, output: Any) -> None:
-        """Loads within the step are over with it; others when the worker reports them."""
+    def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
+        """Loads within the step are over with it; others when the worker reports them in it."""
         loads = self.owners.loads
-        for fact in self.facts:
+        for fact in facts:
             if isinstance(fact, LoadEnded):
                 loads.pop(fact.request, None)
         for name in output.num_scheduled_tokens:
