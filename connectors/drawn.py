@@ -29,10 +29,12 @@ from kvproof.model.config import EngineConfig, Group
 
 
 class LayerGroups(NamedTuple):
-    """The cache groups of an engine. With `local`, windows are chunked local attention."""
+    """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
+    the size of decode context parallelism."""
 
     groups: tuple[Group, ...]
     local: bool = False
+    ranks: int = 1
 
     @property
     def drafts(self) -> int:
@@ -47,7 +49,7 @@ class LayerGroups(NamedTuple):
             + ", drafter)" * g.eagle
             + ")" * (not g.eagle)
             for g in self.groups
-        )
+        ) + f" on {self.ranks} ranks" * (self.ranks > 1)
 
 
 ALONE: tuple[LayerGroups, ...] = (
@@ -70,6 +72,9 @@ HYBRID: tuple[LayerGroups, ...] = (
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
+
+SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
+"""Cache groups whose attention blocks lie on several ranks."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -144,6 +149,7 @@ def plans(
         local=layers.local,
         accepted=draw(st.integers(0, 2)) if drafts else 0,
         encoder_tokens=room,
+        ranks=layers.ranks,
     )
 
 

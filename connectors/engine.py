@@ -4,7 +4,7 @@ import contextlib
 import inspect
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +69,14 @@ class DrivenEngine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(
-            cfg, plan.load_failure, connector=connector, layers=LAYERS, local=plan.local
+            cfg,
+            plan.load_failure,
+            connector=connector,
+            layers=LAYERS,
+            local=plan.local,
+            ranks=plan.ranks,
         )
-        self.owners = Owners(cfg, self.scheduler, plan.local)
+        self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
         self.worker = ConnectorWorker(
             plan, self.scheduler, Numbers(), self.owners, self.facts, clock
@@ -240,13 +245,13 @@ class DrivenEngine:
             for f in self.facts[begin:]
             if not (isinstance(f, SlotRead | Loaded) and f.request in spared)
         ]
-        self._end_loads(output)
+        self._end_loads(output, self.facts[begin:])
         return result
 
-    def _end_loads(self, output: Any) -> None:
-        """Loads within the step are over with it; others when the worker reports them."""
+    def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
+        """Loads within the step are over with it; others when the worker reports them in it."""
         loads = self.owners.loads
-        for fact in self.facts:
+        for fact in facts:
             if isinstance(fact, LoadEnded):
                 loads.pop(fact.request, None)
         for name in output.num_scheduled_tokens:

@@ -156,7 +156,9 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     actions in order. After the last one the engine is drained. With `local`, the windows of the
     engine are chunked local attention: a token reads from the last multiple of the window on. Of
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
-    encoder cache, and what the encoder may compute in a step; without images it is 0."""
+    encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
+    an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
+    the engine are those of all ranks, and the worker is the first of them."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -165,6 +167,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     local: bool = False
     accepted: Annotated[int, Meta(ge=0, le=4)] = 0
     encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
+    ranks: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -180,6 +183,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     )
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
+    overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [

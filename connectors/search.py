@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, LayerGroups, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
@@ -84,7 +84,7 @@ def accepted(
     there are none, the exception that the connector raises goes on."""
     layers: list[LayerGroups] = []
     why: Exception | None = None
-    for each in kinds if subject.supports_groups else ALONE:
+    for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
         try:
@@ -116,7 +116,7 @@ def is_refusal(error: Exception) -> bool:
 def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
     engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
-    return ConnectorPlan(engine, (), local=layers.local)
+    return ConnectorPlan(engine, (), local=layers.local, ranks=layers.ranks)
 
 
 def search(

@@ -31,7 +31,7 @@ def _several(*subjects: TestedConnector) -> TestedConnector:
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = TestedConnector("DecodeBenchConnector")
-OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED)
+OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True)
 WIDE = TestedConnector("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
 SELF_DESCRIBING = TestedConnector(
     "OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True}
@@ -46,14 +46,14 @@ FILES = TestedConnector(
     },
     forgets=True,
 )
-ROOMY = TestedConnector("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
-"""Room for more prompts than an episode has, so that none is forgotten."""
-SIMPLE = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-LAZY = TestedConnector(
-    "SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True}
+ROOMY = TestedConnector(
+    "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
 )
+"""Room for more prompts than an episode has, so that none is forgotten."""
+SIMPLE = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True)
+LAZY = TestedConnector(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True)
 SIMPLE_ROOMY = TestedConnector(
-    "SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True
+    SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True)

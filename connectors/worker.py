@@ -19,6 +19,7 @@ from kvproof.connectors.plan import ConnectorPlan
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
+from kvproof.model.config import Group
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
@@ -26,6 +27,9 @@ LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 
 DRAFT = "~"
 """A draft token that is rejected."""
+
+ELSEWHERE = -1
+"""The slot of a token that another rank has (vLLM's `PAD_SLOT_ID`)."""
 
 
 class ComputedPart(NamedTuple):
@@ -135,13 +139,20 @@ class ConnectorWorker:
             return end_forward(self.calls, output)
 
     def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
-        size = self.cfg.groups[layer.group].block_size
-        mapping = [
-            self.batch.tables[part.request][layer.group][token // size] * size + token % size
-            for part in parts
-            for token in range(part.start, part.end + part.rejected)
-        ]
+        group = self.cfg.groups[layer.group]
+        here = group.block_size // self.owners.ranks if group.attention else group.block_size
+        mapping = []
+        for part in parts:
+            table = self.batch.tables[part.request][layer.group]
+            for token in range(part.start, part.end + part.rejected):
+                place = self._place(group, table, token)
+                mapping.append(place[0] * here + place[1] if place else ELSEWHERE)
         return Metadata(mapping)
+
+    def _place(self, group: Group, table: tuple[int, ...], token: int) -> tuple[int, int] | None:
+        """The block of a token and its slot there; None if another rank has it."""
+        offset = self.owners.offset(group, token)
+        return None if offset is None else (table[token // group.block_size], offset)
 
     def _compute(self, layer: LayerCache, parts: list[ComputedPart]) -> None:
         group = self.cfg.groups[layer.group]
@@ -150,12 +161,10 @@ class ConnectorWorker:
             beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             if group.attention:
-                for token in range(part.start, part.end):
-                    place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text[: beside + token + 1])
-                for token in range(part.end, part.end + part.rejected):
-                    place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text + DRAFT)
+                for token in range(part.start, part.end + part.rejected):
+                    if place := self._place(group, table, token):
+                        known = text[: beside + token + 1] if token < part.end else text + DRAFT
+                        self.caches.write(layer, *place, known)
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
@@ -183,7 +192,8 @@ class ConnectorWorker:
             table = self.batch.tables[part.request][layer.group]
             first = read_from(group, part.start, self.plan.local)
             for token in range(first, part.end):
-                place = table[token // group.block_size], token % group.block_size
+                if not (place := self._place(group, table, token)):
+                    continue
                 found = self.caches.found(layer, *place)
                 self.owners.judged["reads"] += 1
                 expected = text[: beside + token + 1]

@@ -14,7 +14,7 @@ from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import ConnectorPlan, Drain, Forget, ResetCache, SubmitRequest
+from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Forget, ResetCache, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import connector_plans
@@ -114,3 +114,21 @@ def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(
     result = play(SHIPPED["mooncake-store"].subject, plan)
     assert result.findings == ()
     assert result.judged["prompts that came again"] == asked
+
+
+def test_a_second_load_of_a_request_in_one_action_is_a_load_of_its_own() -> None:
+    # r4 loads, loses its blocks to r3, and loads again, all within the last action.
+    engine = EngineConfig(
+        "E", (Group("full", 8),), num_blocks=7, chunk_tokens=64, steps_in_flight=2
+    )
+    first, second = SubmitRequest(0, 24, 6), SubmitRequest(1, 24, 6)
+    loses = (Drain(), ResetCache())
+    plan = ConnectorPlan(
+        engine,
+        (first, *loses, first, second, *loses, second, first),
+        copies=Copies(late=True, steps=1),
+        ranks=2,
+    )
+    result = play(SHIPPED["simple-cpu-roomy"].subject, plan)
+    assert result.findings == ()
+    assert result.judged["loads"] == 5

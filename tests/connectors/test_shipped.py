@@ -1,6 +1,8 @@
 """The connectors that vLLM ships run in the kit: each loads what it stored, with real bytes."""
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ pytest.importorskip("vllm")
 import vllm
 
 from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import (
     AbortRequest,
@@ -104,3 +107,37 @@ def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     result = play(SHIPPED["offloading"].subject, plan)
     assert [finding.invariant for finding in result.findings] == ["connector_survives"]
     assert "assert self._jobs[any_jid].is_store" in result.findings[0].sentence
+
+
+RANKED = [name for name, each in SHIPPED.items() if each.subject.ranks]
+"""They are driven as one rank of context parallelism too."""
+
+
+@pytest.mark.parametrize("layers", SPREAD, ids=lambda layers: layers.words)
+@pytest.mark.parametrize("name", RANKED)
+def test_a_rank_of_context_parallelism_loads_its_part(name: str, layers: LayerGroups) -> None:
+    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+    assert result.findings == ()
+    assert result.judged["promised tokens"]
+
+
+@pytest.mark.parametrize("name", ["offloading", "offloading-roomy", "simple-cpu-roomy"])
+def test_block_sizes_that_leave_out_the_ranks_are_named(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The connector believes that its blocks are of one rank.
+    layers = SPREAD[0]
+    kind = SHIPPED[name].subject.kind
+    made = kind.__init__
+
+    def alone(self: Any, vllm_config: Any, *more: Any, **named: Any) -> None:
+        config = copy.copy(vllm_config)
+        config.parallel_config = copy.copy(vllm_config.parallel_config)
+        config.parallel_config.decode_context_parallel_size = 1
+        made(self, config, *more, **named)
+
+    monkeypatch.setattr(kind, "__init__", alone)
+    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+    assert result.findings
