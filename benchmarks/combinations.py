@@ -12,8 +12,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from random import Random
@@ -25,18 +24,21 @@ from kvproof.model.errors import AdapterDrift, NotAllowed, NotValid, UsageError
 from kvproof.model.events import Complete, Schedule, Submit, TransferDone
 from kvproof.model.presets.random_clusters import clusters_with
 
-CLUSTERS = 4
-"""Clusters for each combination."""
+DRAWN = 12
+"""Clusters that are drawn for a combination."""
+TRIED = 3
+"""Clusters of a combination that are built; those that kvproof does not refuse come first."""
 STEPS = 12
 """Events of one cluster at most."""
 SEED = 28
-TRIPLES = 400
+TRIPLES = 200
 ALWAYS = {"chunked_prefill"}
 """Features that every cluster uses."""
 IDS = [f for f in FEATURES if f not in ALWAYS]
 
-DRIVEN, REFUSED, GAP, UNFIT, ABSENT = "driven", "refused", "gap", "unfit", "absent"
-MARKS = {"driven": "+", "partly": "o", "gap": "G", "refused": "-", "absent": "a", "none": "."}
+DRIVEN, GAP, UNFIT = "driven", "gap", "unfit"
+REFUSED, ABSENT, NONE = "refused", "absent", "none"
+MARKS = {DRIVEN: "+", GAP: "G", UNFIT: "U", REFUSED: "-", ABSENT: "a", NONE: "."}
 
 
 @contextmanager
@@ -118,18 +120,19 @@ def first_steps(cluster: Cluster) -> str:
 
 
 def combination(features: tuple[str, ...]) -> tuple[str, str]:
-    """The cell of these features: what holds for the clusters with them, and the first reason."""
+    """The cell of these features: driven, if a cluster with them is accepted and driven. Otherwise
+    what holds for the first clusters with them, and the reason."""
     with unchecked():
-        drawn = clusters_with(frozenset(features), CLUSTERS, f"{SEED}:{features}")
-    found = [verdict(cluster) for cluster in drawn]
-    kinds = Counter(kind for kind, _ in found)
-    why = next((w for wanted in (UNFIT, GAP, REFUSED, ABSENT) for k, w in found if k == wanted), "")
-    gaps = kinds[GAP] + kinds[UNFIT]
-    if not found:
-        return "none", "no cluster has them together"
-    if gaps:
-        return ("partly" if kinds[DRIVEN] else "gap"), why
-    return (DRIVEN, "") if kinds[DRIVEN] else (REFUSED if kinds[REFUSED] else ABSENT, why)
+        drawn = clusters_with(frozenset(features), DRAWN, f"{SEED}:{features}")
+    if not drawn:
+        return NONE, "no cluster has them together"
+    drawn.sort(key=lambda cluster: bool(refusal(cluster)))
+    found = list(map(verdict, drawn[:TRIED]))
+    for wanted in (DRIVEN, GAP, UNFIT, REFUSED):
+        why = next((why for kind, why in found if kind == wanted), None)
+        if why is not None:
+            return wanted, why
+    return found[0]
 
 
 def triples() -> list[tuple[str, ...]]:
@@ -154,44 +157,57 @@ def one(vllm: str | None) -> dict[str, Any]:
 def page(runs: list[dict[str, Any]]) -> str:
     """The page of these runs."""
     lines = ["# What vLLM accepts, and what is driven", "", HOW.strip(), ""]
-    lines += ["| | " + " | ".join(run["version"] for run in runs) + " |", "|---|" + "---|" * len(runs)]
-    for words, size in (("pairs", 2), ("triples", 3)):
-        for kind in MARKS:
-            counts = [sum(k == kind and len(f.split()) == size for f, (k, _) in run["cells"].items()) for run in runs]
-            lines.append(f"| {words}, {WORDS[kind]} | " + " | ".join(map(str, counts)) + " |")
+    lines += table(["", *(run["version"] for run in runs)], totals(runs))
     for run in runs:
-        lines += ["", f"## Pairs on {run['version']}", ""]
-        lines += ["| | " + " | ".join(map(str, range(1, len(IDS) + 1))) + " |"]
-        lines += ["|---|" + "---|" * len(IDS)]
-        for row, name in enumerate(IDS):
-            marks = [MARKS[run["cells"][f"{other} {name}"][0]] for other in IDS[:row]]
-            marks += [" "] * (len(IDS) - row)
-            lines.append(f"| {row + 1} {name} | " + " | ".join(marks) + " |")
-        for kinds, title in (({"gap"}, "Gaps"), ({"partly"}, "Driven in part"), ({"refused"}, "Refused by vLLM")):
-            lines += ["", f"### {title} on {run['version']}", "", "| features | why |", "|---|---|"]
-            lines += [
-                f"| {', '.join(f.split())} | {why} |"
-                for f, (kind, why) in run["cells"].items()
-                if kind in kinds
-            ]
+        cells, version = run["cells"], run["version"]
+        lines += ["", f"## Pairs on {version}", ""]
+        lines += table(["", *map(str, range(1, len(IDS) + 1))], rows(cells))
+        for kinds, title in ((GAPS, "Gaps"), ({REFUSED}, "Refused by vLLM")):
+            named = [(", ".join(f.split()), w) for f, (k, w) in cells.items() if k in kinds]
+            lines += ["", f"### {title} on {version}", "", *table(["features", "why"], named)]
     return "\n".join(lines)
 
 
+def totals(runs: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    """How many pairs and triples there are of each kind, a column for each run."""
+    for words, size in (("pairs", 2), ("triples", 3)):
+        for kind in MARKS:
+            counts = (
+                sum(k == kind for f, (k, _) in run["cells"].items() if len(f.split()) == size)
+                for run in runs
+            )
+            yield (f"{words}: {WORDS[kind]}", *map(str, counts))
+
+
+def rows(cells: dict[str, tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """A row for each feature, with a mark for each feature before it."""
+    for row, name in enumerate(IDS):
+        marks = [MARKS[cells[f"{other} {name}"][0]] for other in IDS[:row]]
+        yield (f"{row + 1} {name}", *marks, *[""] * (len(IDS) - row))
+
+
+def table(head: list[str], lines: Iterable[tuple[str, ...]]) -> list[str]:
+    """A table in Markdown."""
+    rule = "|" + "---|" * len(head)
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)]
+
+
+GAPS = {GAP, UNFIT}
 WORDS = {
-    "driven": "accepted and driven (`+`)",
-    "partly": "accepted, driven only in part (`o`)",
-    "gap": "accepted and not driven: a gap (`G`)",
-    "refused": "refused by vLLM (`-`)",
-    "absent": "a feature that this vLLM has not (`a`)",
-    "none": "features that exclude each other by what they are (`.`)",
+    DRIVEN: "accepted and driven (`+`)",
+    GAP: "accepted, and refused by kvproof: a gap (`G`)",
+    UNFIT: "kvproof cannot express it: a gap (`U`)",
+    REFUSED: "refused by vLLM (`-`)",
+    ABSENT: "a feature that this vLLM has not (`a`)",
+    NONE: "no cluster has them together (`.`)",
 }
 HOW = """
 Each pair of features, and triples by sampling, in random clusters that have few other features. The
 clusters are built without the refusals of kvproof. vLLM accepts a cluster if the configs and the
 schedulers can be built and the first requests are scheduled. kvproof drives it if
-[features.md](../docs/reference/features.md) does not refuse it. Where only some of the accepted
-clusters are driven, the rows below give one of the reasons. What NIXL's worker accepts at a
-handshake is not part of this. Made by `benchmarks/combinations.py`.
+[features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
+some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Made by
+`benchmarks/combinations.py`.
 """
 
 

@@ -36,6 +36,8 @@ class Node:
         self.nixl = nixl_worker(cfg) if cfg.connected else None
         self.store = self.scheduler.connector if cfg.store else None
         self.known: dict[str, state.Request] = {}
+        if self.store is not None:
+            self.store.known = self.known
         self.arrived = 0
         self.output: SchedulerOutput | None = None
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()

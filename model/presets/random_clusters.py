@@ -36,6 +36,9 @@ LAYOUTS = (
 )
 """The kinds of the cache groups of an engine; `state` is a Mamba group of mode none."""
 
+RARE_LAYOUTS = (("full", "window", "state"),)
+"""Layouts of clusters that are drawn for their features only."""
+
 WINDOWS = (2, 3, 4, 7)
 """In tokens. A window of one token never reads the cache, and no model has one."""
 WINDOW_BLOCKS = (1, 2, 3)
@@ -51,6 +54,8 @@ CHOSEN = (0, 1, 2, 2, 3, 3)
 """The numbers of features that a cluster may have, without the features that have a `chance`."""
 TRIES = 100
 """How many clusters are tried with the chosen features before other features are chosen."""
+FEW_TRIES = 12
+"""How many clusters are drawn at least, to have some with few other features."""
 TOKENS_LEAST = 2
 """The number of computed tokens for which each engine must have enough blocks."""
 
@@ -78,10 +83,13 @@ def clusters_with(features: frozenset[str], count: int, seed: str) -> list[Clust
     random = Random(seed)
     wanted = {need for f in features for need in (*FEATURES[f].needs, *FEATURES[f].idle_without)}
     found: dict[Cluster, int] = {}
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
+        if attempt >= FEW_TRIES and len(found) >= count:
+            break
+        also = frozenset(["unequal_block_sizes"] if random.random() < 0.2 else [])
         pair = "pd" in features | wanted or ("failures" in features and random.random() < 0.5)
         try:
-            drawn = _cluster("drawn", _settings(random, pair, features, alone=True))
+            drawn = _cluster("drawn", _settings(random, pair, features | also, alone=True))
             engines = tuple(replace(e, num_blocks=64, chunk_tokens=16) for e in drawn.engines)
             cluster = _with_jobs(replace(drawn, engines=engines), features)
         except UsageError:
@@ -139,7 +147,7 @@ def _settings(
     random: Random, pair: bool, chosen: frozenset[str], alone: bool = False
 ) -> RandomSettings:
     """Settings with the chosen features and, unless they are `alone`, those that join by chance."""
-    layout = random.choice(LAYOUTS)
+    layout = random.choice((*LAYOUTS, *RARE_LAYOUTS) if alone else LAYOUTS)
     size = random.choice(BLOCK_SIZES)
     settings = RandomSettings(random, pair, [_group(random, kind, size) for kind in layout])
     settings.on_engines(prefix_caching="state" not in layout)

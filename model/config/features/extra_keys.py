@@ -36,7 +36,6 @@ FEATURE = Feature(
     off="extra_keys false",
     job_field="extra_key",
     exclusions=(
-        Exclusion(of=Cluster, beside=("store",), because="which knows prompts by their token ids"),
         Exclusion(of=Cluster, beside=("kv_events",), because="which name token ids alone"),
         Exclusion(of=Cluster, beside=("follow_up_turns",)),
         Exclusion(of=Cluster, beside=("sessions",)),
