@@ -37,7 +37,6 @@ FEATURE = Feature(
     used=lambda engine: engine.retention is not None,
     off="retention null",
     exclusions=(
-        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to keep"),
         Exclusion(
             of=Engine,
             beside=("partial_block_hits", "windows"),
