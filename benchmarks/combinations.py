@@ -21,7 +21,7 @@ from typing import Any
 from kvproof.model.config import Cluster, Engine
 from kvproof.model.config.features.registry import FEATURES, refuse
 from kvproof.model.errors import AdapterDrift, NotAllowed, NotValid, UsageError
-from kvproof.model.events import Complete, Schedule, Submit, TransferDone
+from kvproof.model.events import Complete, Continue, Schedule, Submit, TransferDone
 from kvproof.model.presets.random_clusters import clusters_with
 
 DRAWN = 12
@@ -106,7 +106,7 @@ def first_steps(cluster: Cluster) -> str:
     machine = LiveMachine(cluster)
     try:
         for _ in range(STEPS):
-            kinds = (Submit, Complete, TransferDone, Schedule)
+            kinds = (Submit, Complete, Continue, TransferDone, Schedule)
             wished = [e for e in machine.stimuli() if isinstance(e, kinds)]
             if not wished:
                 break

@@ -73,7 +73,8 @@ class Node:
         paused = self.engine.request(job.name)
         part = sessions.next_part(paused, job)
         update = paused._replace(prompt=part or state.SAMPLED)
-        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part))
+        keys = build.extra_keys(job.extra_key)
+        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part), keys)
         self.arrived += 1
         self.scheduler.add_request(last)
         known = sessions.with_part(paused, part)

@@ -144,11 +144,10 @@ def jobs(
     before = draw(st.sampled_from([None, *answered])) if answered else None
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
-        return Job(name, prompt, max_tokens, follows=before.name)
+        return Job(name, prompt, max_tokens, follows=before.name, extra_key=before.extra_key)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    by_ids = (
-        cluster.follow_up_turns or cluster.extra_keys or any(e.kv_events for e in cluster.engines)
-    )
+    turns = cluster.follow_up_turns or cluster.sessions
+    by_ids = turns or any(e.kv_events for e in cluster.engines)
     connected = any(e.has_connector for e in cluster.engines)
     as_embeds = embeds and connected and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
