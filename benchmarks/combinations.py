@@ -127,7 +127,11 @@ def combination(features: tuple[str, ...]) -> tuple[str, str]:
     if not drawn:
         return NONE, "no cluster has them together"
     drawn.sort(key=lambda cluster: bool(refusal(cluster)))
-    found = list(map(verdict, drawn[:TRIED]))
+    found = []
+    for cluster in drawn[:TRIED]:
+        found.append(verdict(cluster))
+        if found[-1][0] == DRIVEN:
+            break
     for wanted in (DRIVEN, GAP, UNFIT, REFUSED):
         why = next((why for kind, why in found if kind == wanted), None)
         if why is not None:

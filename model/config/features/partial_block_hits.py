@@ -45,7 +45,7 @@ FEATURE = Feature(
         Exclusion(of=Engine, beside=("pd",), live=True),
         Exclusion(of=Engine, beside=("store",), live=True),
         Exclusion(of=Engine, beside=("drafts",), live=True),
-        Exclusion(of=Engine, beside=("eagle",)),
+        Exclusion(of=Engine, beside=("eagle",), live=True),
         Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hit"),
     ),
     limits=(
