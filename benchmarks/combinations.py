@@ -19,9 +19,10 @@ from random import Random
 from typing import Any
 
 from kvproof.model.config import Cluster, Engine
-from kvproof.model.config.features.registry import FEATURES, refuse
+from kvproof.model.config.features.registry import FEATURES, refuse, used_by
 from kvproof.model.errors import AdapterDrift, NotAllowed, NotValid, UsageError
 from kvproof.model.events import Complete, Continue, Schedule, Submit, TransferDone
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import clusters_with
 
 DRAWN = 12
@@ -124,6 +125,8 @@ def combination(features: tuple[str, ...]) -> tuple[str, str]:
     what holds for the first clusters with them, and the reason."""
     with unchecked():
         drawn = clusters_with(frozenset(features), DRAWN, f"{SEED}:{features}")
+    presets = (*CLUSTERS.values(), *LIVE_CLUSTERS.values())
+    drawn += [cluster for cluster in presets if used_by(cluster) >= set(features)]
     if not drawn:
         return NONE, "no cluster has them together"
     drawn.sort(key=lambda cluster: bool(refusal(cluster)))
@@ -208,9 +211,10 @@ WORDS = {
 HOW = """
 Each pair of features, and triples by sampling, in random clusters that have few other features. The
 clusters are built without the refusals of kvproof. vLLM accepts a cluster if the configs and the
-schedulers can be built and the first requests are scheduled. kvproof drives it if
-[features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
-some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Made by
+schedulers can be built and the first requests are scheduled. Presets with the features are tried
+too. kvproof drives a cluster if [features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
+some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. "Prefix hits do
+not end inside a block" and the like say that vLLM accepts the settings and switches a feature off. Made by
 `benchmarks/combinations.py`.
 """
 
