@@ -209,13 +209,13 @@ WORDS = {
     NONE: "no cluster has them together (`.`)",
 }
 HOW = """
-Each pair of features, and triples by sampling, in random clusters that have few other features. The
-clusters are built without the refusals of kvproof. vLLM accepts a cluster if the configs and the
-schedulers can be built and the first requests are scheduled. Presets with the features are tried
-too. kvproof drives a cluster if [features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
-some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. "Prefix hits do
-not end inside a block" and the like say that vLLM accepts the settings and switches a feature off. Made by
-`benchmarks/combinations.py`.
+Each pair of features, and triples by sampling, in random clusters that have few other features, and
+in presets. The clusters are built without the refusals of kvproof. vLLM accepts a cluster if the
+configs and the schedulers can be built and the first requests are scheduled. kvproof drives it if
+[features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
+some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Where the
+reason is that hits do not end inside a block, or that hashes do not look ahead, vLLM accepts the
+settings and switches a feature off. Made by `benchmarks/combinations.py`.
 """
 
 
