@@ -10,6 +10,7 @@ from kvproof.live import adapt
 from kvproof.live.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
+from kvproof.model.config.extra_keys import key_of, written
 from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {
@@ -116,9 +117,9 @@ def status_alone(scheduler: Any, request: Any) -> str:
 
 def prompt_of(live: Any, known: Request) -> str:
     """The prompt. The prompt of a session grows by the answers that vLLM keeps, so it is read from
-    vLLM."""
-    if getattr(live, "resumable", False):
-        return "".join(map(chr, live.prompt_token_ids))
+    vLLM, in the letters of its extra key."""
+    if getattr(live, "resumable", False) and not known.embeds:
+        return written("".join(map(chr, live.prompt_token_ids)), key_of(known.prompt))
     return known.prompt[: live.num_prompt_tokens]
 
 

@@ -126,8 +126,9 @@ def jobs(
     answered: Sequence[Job] = (),
 ) -> Job:
     """A job that each engine of the cluster can serve alone; if the cluster is `oversized`, the job
-    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` P/D traffic
-    sends some prompts as embeddings; `answered` are jobs that may have a follow-up turn.
+    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` the traffic
+    of P/D and of a store sends some prompts as embeddings; `answered` are jobs that may have a
+    follow-up turn.
 
     Raises UsageError if not even one token fits.
     """
@@ -145,12 +146,12 @@ def jobs(
     before = draw(st.sampled_from([None, *answered])) if answered else None
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
-        return Job(name, prompt, max_tokens, follows=before.name)
+        return Job(name, prompt, max_tokens, follows=before.name, extra_key=before.extra_key)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    by_ids = (
-        cluster.follow_up_turns or cluster.extra_keys or any(e.kv_events for e in cluster.engines)
-    )
-    as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
+    turns = cluster.follow_up_turns or cluster.sessions
+    by_ids = turns or any(e.kv_events for e in cluster.engines)
+    connected = any(e.has_connector for e in cluster.engines)
+    as_embeds = embeds and connected and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""

@@ -45,7 +45,7 @@ FEATURE = Feature(
         Exclusion(of=EngineConfig, beside=("pd",), live=True),
         Exclusion(of=EngineConfig, beside=("store",), live=True),
         Exclusion(of=EngineConfig, beside=("drafts",), live=True),
-        Exclusion(of=EngineConfig, beside=("eagle",)),
+        Exclusion(of=EngineConfig, beside=("eagle",), live=True),
         Exclusion(
             of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to hit"
         ),
