@@ -58,7 +58,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
     monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
     presets = workloads.of_presets(0)[:3]
     monkeypatch.setattr(workloads, "of_presets", lambda *_: presets)
-    clock = SimpleNamespace(now=0.0)
+    clock = SimpleNamespace(now=0.0, plans=search.PLANS_FIRST)
     clock.monotonic = lambda: clock.now
 
     def no_more(_seed: int) -> Iterator[Workload]:
@@ -66,7 +66,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         yield from ()
 
     def few(names: Any, seed: int, part: int = 0) -> list[Plays]:
-        if part == 3:
+        if part > clock.plans:
             clock.now = math.inf
         return of_connectors(names, seed, part)
 
@@ -83,7 +83,9 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         fail_on: str = "crash",
         traces: Any = (),
         changed: ChangedFunction = CHANGED,
+        plans: int = search.PLANS_FIRST,
     ) -> Gate:
+        clock.plans = plans
         if traces:
             monkeypatch.setattr(workloads, "of_findings", lambda: traces)
         grave = next(each for each in Severity if each.option == fail_on)
@@ -407,6 +409,9 @@ def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(ju
     seen = Seen("", (), (KitConnector("offloading"),))
     sides = FakeSide(of_store, seen), FakeSide(of_store, seen)
     assert judged(*sides, changed=STORE).verdict == "SAMPLED"
+    gate = judged(*sides, changed=STORE, plans=1)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert "the time ended before 5 of 5 plans for connectors were driven" in str(gate.reason)
     other = STORE._replace(name="Manager.evict")
     gate = judged(*sides, changed=other)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)

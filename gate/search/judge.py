@@ -252,6 +252,11 @@ class _Judge:
         left = [each for each in ours if not each.ran(self._reached_in(each))]
         if len(left) == len(ours) or any(each.part != USED for each in left):
             return self._left(left) + self._drifted()
+        if missing := self.search.missing:
+            return (
+                f"the time ended before {' and '.join(missing)} were driven, which a judgement "
+                "needs; use a larger --budget"
+            )
         if lost := only_on_base(self.comparison):
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
             return f"{number} can be driven on base and not on head: {lost[0].reason}"

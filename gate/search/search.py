@@ -57,7 +57,9 @@ class Search:
     reach what is changed. `sized` says that head changes what starts and loops reach, and `engines`
     are those of them that reach what is changed. `loop_only` says that head changes the loop of the
     engine alone, which nothing else reaches. `by_traces` says whether the traces reach it, None if
-    nobody looked."""
+    nobody looked. `not_run` has what the end of the search left out, and `missing` that part of it
+    without which head cannot be judged: the first workloads of each kind that reaches the
+    change."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Search:
         self.by_traces: bool | None = None
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
+        self.missing: list[str] = []
         self._parts = count()
 
     def prepare(self) -> None:
@@ -175,11 +178,11 @@ class Search:
         """Search. Raises Ended, and KeyboardInterrupt."""
         plans = self._plans()
         first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
-        self._all(first, "plans for connectors", SAMPLED_AT_ONCE)
+        self._all(first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
         engines = self._of_engines()
         if self.engines:
             number = ENGINES_FIRST * len(self.engines)
-            self._all([*islice(engines, number)], "engines", SAMPLED_AT_ONCE)
+            self._all([*islice(engines, number)], "engines", SAMPLED_AT_ONCE, due=True)
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
@@ -191,7 +194,7 @@ class Search:
             named = {each.name for each in firsts.values()}
             one = [each for each in self.traces if each.name in named]
             rest = [each for each in self.traces if each.name not in named]
-            self._all(one, "traces", TRACES_AT_ONCE, named)
+            self._all(one, "traces", TRACES_AT_ONCE, named, due=True)
             if not (self.sized or self._over()):
                 self._look_at_engines()
             self._all(rest, "further traces", TRACES_AT_ONCE)
@@ -223,12 +226,20 @@ class Search:
         return self.fails() or time.monotonic() >= self.until
 
     def _all(
-        self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
+        self,
+        these: Sequence[Workload],
+        what: str,
+        at_once: int,
+        watched: Collection[str] = (),
+        *,
+        due: bool = False,
     ) -> None:
         """Drive workloads, those with the names in `watched` watched. Those that the end of the
-        search leaves out are noted."""
+        search leaves out are noted. Without those that are `due`, head is not judged."""
         if left := self._drive(these, what, at_once, watched):
             self.not_run.append(f"{left} of {len(these)} {what}")
+            if due:
+                self.missing.append(self.not_run[-1])
 
     def _drive(
         self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
