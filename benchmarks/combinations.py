@@ -26,7 +26,7 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import clusters_with
 
 DRAWN = 12
-"""Clusters that are drawn for a combination."""
+"""Clusters that are made for a combination."""
 TRIED = 3
 """Clusters of a combination that are built; those that kvproof does not refuse come first."""
 STEPS = 12
@@ -124,14 +124,14 @@ def combination(features: tuple[str, ...]) -> tuple[str, str]:
     """The cell of these features: driven, if a cluster with them is accepted and driven. Otherwise
     what holds for the first clusters with them, and the reason."""
     with unchecked():
-        drawn = clusters_with(frozenset(features), DRAWN, f"{SEED}:{features}")
+        made = clusters_with(frozenset(features), DRAWN, f"{SEED}:{features}")
     presets = (*CLUSTERS.values(), *LIVE_CLUSTERS.values())
-    drawn += [cluster for cluster in presets if used_by(cluster) >= set(features)]
-    if not drawn:
+    made += [cluster for cluster in presets if used_by(cluster) >= set(features)]
+    if not made:
         return NONE, "no cluster has them together"
-    drawn.sort(key=lambda cluster: bool(refusal(cluster)))
+    made.sort(key=lambda cluster: bool(refusal(cluster)))
     found = []
-    for cluster in drawn[:TRIED]:
+    for cluster in made[:TRIED]:
         found.append(verdict(cluster))
         if found[-1][0] == DRIVEN:
             break

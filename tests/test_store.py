@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
@@ -109,9 +109,3 @@ def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None
 def test_a_store_beside_a_transfer_is_bad_usage() -> None:
     with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
         EngineConfig("P", (FULL,), role="prefill", store=True)
-
-
-def test_embeddings_with_a_store_are_bad_usage() -> None:
-    engine = EngineConfig("E", (FULL,), store=True)
-    with pytest.raises(UsageError, match="Use embeds false, or store false"):
-        Cluster("c", (engine,), (Job("r0", "ab", embeds=True),))

@@ -37,7 +37,7 @@ LAYOUTS = (
 """The kinds of the cache groups of an engine; `state` is a Mamba group of mode none."""
 
 RARE_LAYOUTS = (("full", "window", "state"),)
-"""Layouts of clusters that are drawn for their features only."""
+"""Layouts of clusters made for their features only."""
 
 WINDOWS = (2, 3, 4, 7)
 """In tokens. A window of one token never reads the cache, and no model has one."""
@@ -55,7 +55,7 @@ CHOSEN = (0, 1, 2, 2, 3, 3)
 TRIES = 100
 """How many clusters are tried with the chosen features before other features are chosen."""
 FEW_TRIES = 12
-"""How many clusters are drawn at least, to have some with few other features."""
+"""How many clusters are made at least, to have some with few other features."""
 TOKENS_LEAST = 2
 """The number of computed tokens for which each engine must have enough blocks."""
 
@@ -89,9 +89,9 @@ def clusters_with(features: frozenset[str], count: int, seed: str) -> list[Clust
         also = frozenset(["unequal_block_sizes"] if random.random() < 0.2 else [])
         pair = "pd" in features | wanted or ("failures" in features and random.random() < 0.5)
         try:
-            drawn = _cluster("drawn", _settings(random, pair, features | also, alone=True))
-            engines = tuple(replace(e, num_blocks=64, chunk_tokens=16) for e in drawn.engines)
-            cluster = _with_jobs(replace(drawn, engines=engines), features)
+            made = _cluster("combined", _settings(random, pair, features | also, alone=True))
+            engines = tuple(replace(e, num_blocks=64, chunk_tokens=16) for e in made.engines)
+            cluster = _with_jobs(replace(made, engines=engines), features)
         except UsageError:
             continue
         used = used_by(cluster)
