@@ -213,7 +213,7 @@ def kinds(names: list[str]) -> list[str]:
 def test_a_changed_connector_is_driven_first_and_alone() -> None:
     """The other connectors have one workload each: the look."""
     with compared(nothing_reached, reaching("store")) as both:
-        made = searching(both, connected=True, until=time.monotonic() + 6000)
+        made = searching(both, connected=[SOME], until=time.monotonic() + 6000)
         made.connectors = CONNECTORS
         assert made.reaches()
         assert made.reaching == ["store"]
@@ -221,6 +221,18 @@ def test_a_changed_connector_is_driven_first_and_alone() -> None:
         made.run()
     assert both.names[:3] == [f"plans for {each.name}" for each in CONNECTORS]
     assert both.names[3:6] == [f"plans for store, part {part}" for part in (2, 3, 4)]
+
+
+def test_connectors_that_reach_only_the_scheduler_do_not_come_before_the_traces() -> None:
+    """A pull request changes the scheduler and a connector, and every connector calls the first."""
+    with compared(nothing_reached, reaching("store", traces=True)) as both:
+        made = searching(both, connected=["v1/store/keys.py:Keys.find"])
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        made.fails = lambda: RUN.name in both.names
+        made.run()
+    assert made.reaching == ["store"]
+    assert both.names[len(CONNECTORS) :] == [RUN.name]
 
 
 @pytest.mark.parametrize("reaches", [True, False])
@@ -244,7 +256,7 @@ def test_starts_come_first_where_start_up_sizing_is_changed(reaches: bool) -> No
 
 def test_code_of_connectors_that_nothing_reaches_is_not_searched() -> None:
     with compared(nothing_reached, nothing_reached) as both:
-        made = searching(both, connected=True)
+        made = searching(both, connected=[SOME])
         made.connectors = CONNECTORS
         assert not made.reaches()
         assert len(both.names) == len(CONNECTORS)
@@ -278,11 +290,11 @@ def test_a_connector_whose_code_is_changed_comes_first_and_may_be_enough() -> No
         return result(workload.name, reached=tuple(changed))
 
     with compared(does, does) as both:
-        made = searching(both, connected=True, changes=changing(*changed))
+        made = searching(both, connected=changed, changes=changing(*changed))
         made.connectors = CONNECTORS
         assert made.reaches()
         assert both.names == ["plans for store"]
-        other = searching(both, connected=True, changes=changing(*changed, "v1/other.py:f"))
+        other = searching(both, connected=changed, changes=changing(*changed, "v1/other.py:f"))
         other.connectors = CONNECTORS
         assert other.reaches()
         assert {*other.reaching} == {"store", "example", "offloading"}

@@ -110,7 +110,7 @@ class _Judge:
         self.until = begin + SEARCHED * args.budget
         self.end = begin + args.budget
         self.started = begin
-        connected = any(each.part in CONNECTED for each in changes.accounting)
+        connected = [each.key for each in changes.accounting if each.part in CONNECTED]
         sized = any(each.part in STARTED for each in changes.accounting)
         self.search = Search(
             comparison,

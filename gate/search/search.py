@@ -52,14 +52,14 @@ OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
 
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
-    whether what was confirmed so far is enough to end. `connected` says that head changes code of
-    connectors; `connectors` are the names of those that can be driven, and `reaching` of those that
-    reach what is changed. `sized` says that head changes what starts and loops reach, and `engines`
-    are those of them that reach what is changed. `loop_only` says that head changes the loop of the
-    engine alone, which nothing else reaches. `by_traces` says whether the traces reach it, None if
-    nobody looked. `not_run` has what the end of the search left out, and `missing` that part of it
-    without which head cannot be judged: the first workloads of each kind that reaches the
-    change."""
+    whether what was confirmed so far is enough to end. `connected` are the changed functions of
+    connectors and of what only they reach; `connectors` are the names of those that can be driven,
+    and `reaching` of those that reach what is changed. `sized` says that head changes what starts
+    and loops reach, and `engines` are those of them that reach what is changed. `loop_only` says
+    that head changes the loop of the engine alone, which nothing else reaches. `by_traces` says
+    whether the traces reach it, None if nobody looked. `not_run` has what the end of the search
+    left out, and `missing` that part of it without which head cannot be judged: the first workloads
+    of each kind that reaches the change."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Search:
         until: float,
         fails: Callable[[], bool],
         show: Show,
-        connected: bool = False,
+        connected: Collection[str] = (),
         sized: bool = False,
         loop_only: bool = False,
     ) -> None:
@@ -85,6 +85,7 @@ class Search:
         self.engines: list[OfEngines] = []
         self.connectors: Sequence[KitConnector] = ()
         self.reaching: list[str] = []
+        self.called: dict[str, frozenset[str]] = {}
         self.by_traces: bool | None = None
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
@@ -142,6 +143,7 @@ class Search:
                 called |= {each.connector: self._called(each.name) for each in part}
             if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
                 break
+        self.called |= called
         names = ordered([*called], called, self.changed)
         return [name for name in names if touched(called[name], self.changed)]
 
@@ -176,8 +178,8 @@ class Search:
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
-        plans = self._plans()
-        first = [*islice(plans, PLANS_FIRST * len(self.reaching))]
+        nearest = self._nearest()
+        first = [*islice(self._plans(nearest), PLANS_FIRST * len(nearest))]
         self._all(first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
         engines = self._of_engines()
         if self.engines:
@@ -203,6 +205,7 @@ class Search:
             clusters = workloads.of_random_clusters(self.comparison.seed)
             parts = count(1) if touching else ()
             again = (each for part in parts for each in self._episodes(touching, part))
+        plans = self._plans(self.reaching or [each.name for each in self.connectors], PLANS_FIRST)
         while not self._over():
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
@@ -210,11 +213,16 @@ class Search:
             number = SAMPLED_AT_ONCE if self.sized else 1
             self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
 
-    def _plans(self) -> Iterator[Workload]:
-        """Further plans for the connectors that reach what is changed, or for all where none was
-        looked at, without end."""
-        names = self.reaching or [each.name for each in self.connectors]
-        for part in count(1) if names else ():
+    def _nearest(self) -> list[str]:
+        """The connectors whose plans come first: those that reach a changed function of connectors,
+        if there is one. What else is changed, the traces reach better."""
+        if not self.connected:
+            return self.reaching
+        return [name for name in self.reaching if touched(self.called[name], self.connected)]
+
+    def _plans(self, names: Sequence[str], after: int = 0) -> Iterator[Workload]:
+        """Further plans for these connectors, without end, from the part `after` on."""
+        for part in count(1 + after) if names else ():
             yield from workloads.of_connectors(names, self.comparison.seed, part)
 
     def _of_engines(self) -> Iterator[Workload]:
