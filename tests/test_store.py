@@ -1,14 +1,17 @@
 """An external store beside one engine: what it keeps and offers, and that the searches use it."""
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.machine import ModelMachine
+from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
@@ -109,3 +112,39 @@ def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None
 def test_a_store_beside_a_transfer_is_bad_usage() -> None:
     with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
         EngineConfig("P", (FULL,), role="prefill", store=True)
+
+
+@contextmanager
+def model(cluster: Cluster) -> Iterator[Machine]:
+    yield ModelMachine(cluster)
+
+
+@contextmanager
+def live(cluster: Cluster) -> Iterator[Machine]:
+    from kvproof.live.machine import LiveMachine
+
+    with closing(LiveMachine(cluster)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("machine", [model, pytest.param(live, marks=pytest.mark.live)])
+@pytest.mark.parametrize(
+    ("first", "second", "loaded"), [(0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 2)]
+)
+def test_a_store_gives_no_tokens_for_embeddings(
+    machine: Callable[[Cluster], AbstractContextManager[Machine]],
+    first: int,
+    second: int,
+    loaded: int,
+) -> None:
+    engine = EngineConfig("E", (FULL,), store=True, num_blocks=9, prefix_caching=False)
+    jobs = Job("r0", "abc", embeds=bool(first)), Job("r1", "abc", embeds=bool(second))
+    with machine(Cluster("c", (engine,), jobs)) as made:
+        admitted = [
+            choice.external
+            for name in ("r0", "r1")
+            for event in (Submit("E", name), Schedule("E"), Complete("E"))
+            for choice in getattr(made.take(event).event, "chose", None) or ()
+            if isinstance(choice, Admit)
+        ]
+    assert admitted == [0, loaded]

@@ -18,8 +18,8 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     `width` numbers for K, and as many for V (none for MLA, and none for the hidden states that an
     engine keeps for its user); a number has `bytes`. A Mamba layer has a state of `heads` times
     `width` numbers; with `padded`, its page is as large as the largest of the attention layers, as
-    vLLM's platforms set it. `window` are the tokens of a sliding window or
-    of a local chunk. `stage` is the pipeline stage that has the layer."""
+    vLLM's platforms set it. `window` are the tokens of a sliding window or of a local chunk.
+    `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
     block: Count
@@ -178,8 +178,8 @@ def random_plan(seed: int) -> StartupPlan:
     )
     hits_in_chunks = family == "chunked" and prefix_caching
     if r.random() < 0.2 and not hits_in_chunks:  # hidden states of layers: a token is rather wide
-        sized = {**shape, "heads": r.choice((1, 2, 3, 5))}
-        hidden = Layer("hidden", block, **sized, stage=stages - 1)  # type: ignore
+        heads = r.choice((1, 2, 3, 5))
+        hidden = replace(kinds[0], kind="hidden", block=block, heads=heads, stage=stages - 1)
         plan = replace(plan, layers=(*plan.layers, hidden))
     return plan
 
