@@ -1,4 +1,4 @@
-"""Small mutants of the rules in `counts`, and the smallest sizes at which each differs from its rule.
+"""Small mutants of the rules in `counts`, and the smallest sizes at which each differs from it.
 
 A mutant is made from the syntax tree of a rule: one operand, comparison, rounding or constant of it
 is another one. Z3 says for which numbers the two differ, or that there are none. Rules are asked
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import z3
 
 from kvproof.model.arithmetic import algebra, counts
-from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of
+from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, either
 from kvproof.model.arithmetic.case_targets import as_tuple
 from kvproof.model.arithmetic.cases import EFFORT, always
 
@@ -47,12 +47,21 @@ OTHER_SIGN = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 DIVIDES = ("ceil_div", "div", "round_down", "blocks_for_tokens", "full_blocks")
 
 GIVEN: dict[str, Callable[..., Truth]] = {
+    "settled_tokens": lambda computed, in_flight: in_flight <= computed,
     "serves_a_hit": lambda block_size, hit_unit, **_: _multiple(hit_unit, block_size),
-    "is_retained": lambda block_size, hit_unit, interval, shared_prefix_boundary, **_: all_of(
-        _multiple(hit_unit, block_size),
-        _multiple(interval, hit_unit),
-        _multiple(shared_prefix_boundary, hit_unit),
+    "is_retained": lambda block_size, hit_unit, interval, **_: all_of(
+        _multiple(hit_unit, block_size), _multiple(interval, hit_unit)
     ),
+    "tokens_loaded_by_decode": lambda backoff, **_: backoff <= 1,
+    "align_chunk": lambda prefill_end, known, block_size, shared_prefix_boundary, **_: all_of(
+        _multiple(shared_prefix_boundary, block_size),
+        either(prefill_end == known, prefill_end == known - 1),
+    ),
+    "tail_chunk": lambda boundary, tail, **_: either(tail == 0, boundary != tail),
+    "state_blocks_predicted": lambda end, block_size, held_blocks, scratch, **_: (
+        held_blocks <= counts.blocks_for_tokens(end, block_size) + scratch
+    ),
+    "trim": lambda local_first, remote_first, **_: remote_first <= local_first,
 }
 """What holds of the numbers of a rule besides their lowest values."""
 
@@ -202,9 +211,7 @@ def _places(tree: ast.FunctionDef) -> Iterator[tuple[ast.expr, bool]]:
     }
     for statement in tree.body:
         for node in ast.walk(statement):
-            if isinstance(node, ast.expr) and not isinstance(node, ast.Call | ast.Tuple):
-                yield node, id(node) in by
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if isinstance(node, ast.expr):
                 yield node, id(node) in by
 
 

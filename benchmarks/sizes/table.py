@@ -7,13 +7,17 @@ Where a mutant differs from its rule at such numbers, that step is taken again w
 planted, and the run is driven to its end.
 """
 
+import functools
+import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
 from benchmarks.sizes.mutants import GIVEN, POSITIVE, RULES, Mutant, Sizes, kinds, mutants, smallest
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.functions.function import Function
+from kvproof.live.functions.registry import FUNCTIONS
 from kvproof.model import planting
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
@@ -29,23 +33,31 @@ from kvproof.strategies.sampling.wide import EPISODES, drawn
 RANDOM = len(CLUSTERS)
 """Random clusters that are run, beside each preset once."""
 
-PLACES = 3
-"""Steps that are kept for the same numbers, each of another cluster."""
+PLACES = 12
+"""Steps that are kept for the same numbers, two of each cluster."""
 
-TRIES = 12
-"""Steps that are taken with a mutant, each with other numbers or of another cluster."""
+SAME_MAX = 300
+"""Steps that are taken with a mutant, until one is another step with it."""
+
+TRIES = 8
+"""Runs that such steps begin, until a check notices the mutant."""
 
 TITLE = "# Small mutants of the arithmetic"
 ABOUT = """
 Each rule of `model/arithmetic/counts.py` with one small change, made from its syntax tree. *Sizes*
 are the smallest at which the two differ, by Z3 (a truth value is 0 or 1). *Cluster* is a preset or
 a random cluster of the default search in which the model takes another step with the change, and
-*result* the check that notices it there. Made by `benchmarks/sizes/table.py`.
+*result* the check that notices it there. *Live vLLM* has the functions of
+`live/functions` with a case, on which vLLM is called, at which the two differ. Made by
+`benchmarks/sizes/table.py`.
 """
-HEAD = "| place | was | instead | sizes | cluster | result |"
+HEAD = "| place | was | instead | sizes | cluster | result | live vLLM |"
+RESULT = 5
+"""The column of the result."""
 EQUAL = "equal everywhere, proved"
 STEP = "another step, no check"
-OPEN = "OPEN"
+FUNCTION = "a function of vLLM alone"
+OPEN = "OPEN: differs in no step"
 
 EVENTUALLY = next(check.id for check in CHECKS.values() if check.kind == "eventually")
 
@@ -64,7 +76,7 @@ Calls = dict[str, dict[Numbers, list[Place]]]
 """For each rule the numbers that it was called with, and where."""
 
 
-class Told(NamedTuple):
+class Noticed(NamedTuple):
     """What tells a mutant from its rule: a `cluster`, and the check that is broken there; empty
     where only the step is another one."""
 
@@ -72,7 +84,7 @@ class Told(NamedTuple):
     check: str
 
 
-def called(clusters: Iterator[Cluster], episodes: int = EPISODES) -> Calls:
+def called(clusters: Iterable[Cluster], episodes: int = EPISODES) -> Calls:
     """The calls of each rule in random runs of these clusters."""
     calls: Calls = {name: {} for name in RULES}
     now: list[Place] = []
@@ -88,48 +100,67 @@ def called(clusters: Iterator[Cluster], episodes: int = EPISODES) -> Calls:
                 now.clear()
 
     def noting(name: str) -> Callable[..., Any]:
-        names = list(kinds(name))
+        signature = inspect.signature(RULES[name])
 
         def noted(*given: Any, **named: Any) -> Any:
             if now:
-                rest = {**DEFAULTS, **named}
-                numbers = (*given, *(rest[n] for n in names[len(given) :]))
-                places = calls[name].setdefault(numbers, [])
-                if len(places) < PLACES and now[0].cluster.name not in [
-                    p.cluster.name for p in places
-                ]:
+                bound = signature.bind(*given, **named)
+                bound.apply_defaults()
+                places = calls[name].setdefault(tuple(bound.arguments.values()), [])
+                here = [p for p in places if p.cluster.name == now[0].cluster.name]
+                if len(places) < PLACES and len(here) < 2 and now[0] not in here:
                     places.append(now[0])
             return RULES[name](*given, **named)
 
         return noted
 
     with planting.planted({f"arithmetic.counts:{name}": noting(name) for name in RULES}):
-        for number, cluster in enumerate(clusters):
-            sample(cluster, Noting, (), seed=number, examples=episodes)
+        for cluster in clusters:
+            sample(cluster, Noting, (), examples=episodes)
     return calls
 
 
-DEFAULTS = {
-    "eagle_drop_blocks": 0,
-    "eagle_drop_tokens": 0,
-    "equal_ratios": True,
-    "fresh": 0,
-    "scratch": 0,
-}
-"""What a rule takes for numbers that are not given."""
-
-
-def told_apart(mutant: Mutant, calls: Calls) -> Told | None:
+def noticed(mutant: Mutant, calls: Calls) -> Noticed | None:
     """The first cluster in which a check notices the mutant; else one in which a step is another
     one. None where there is neither."""
-    found = None
-    for place in islice(_places(mutant, calls), TRIES):
-        check = _noticed(mutant, place)
+    other = None
+    tried = 0
+    for place in islice(_places(mutant, calls), SAME_MAX):
+        check = _broken(mutant, place)
         if check:
-            return Told(place.cluster.name, check)
+            return Noticed(place.cluster.name, check)
         if check is not None:
-            found = found or Told(place.cluster.name, "")
-    return found
+            other = other or Noticed(place.cluster.name, "")
+            tried += 1
+            if tried == TRIES:
+                break
+    return other
+
+
+@functools.cache
+def _cases() -> list[tuple[Function, list[tuple[dict[str, int], tuple[int, ...]]]]]:
+    """The cases on which functions of vLLM are called, each with what the rule says."""
+    return [
+        (f, [(case.numbers, f.ours(case.numbers)) for case in f.cases().cases])
+        for f in FUNCTIONS.values()
+    ]
+
+
+def on_vllm(mutant: Mutant) -> list[str]:
+    """The functions of vLLM with a case at which the mutant is not what vLLM must compute."""
+    with planting.planted({f"arithmetic.counts:{mutant.rule}": mutant.wrong}):
+        return [
+            function.id
+            for function, cases in _cases()
+            if any(_ours(function, numbers) != right for numbers, right in cases)
+        ]
+
+
+def _ours(function: Function, numbers: dict[str, int]) -> tuple[int, ...] | None:
+    try:
+        return function.ours(numbers)
+    except ZeroDivisionError:
+        return None
 
 
 def _places(mutant: Mutant, calls: Calls) -> Iterator[Place]:
@@ -145,7 +176,7 @@ def _places(mutant: Mutant, calls: Calls) -> Iterator[Place]:
     yield from rest
 
 
-def _noticed(mutant: Mutant, place: Place) -> str | None:
+def _broken(mutant: Mutant, place: Place) -> str | None:
     """The check that is broken by a step with a mutant, or by the run after it. Empty where the
     step is another one and nothing is broken; None where it is the same."""
     right = _machine(place).take(place.event)
@@ -185,17 +216,36 @@ def _given(name: str, numbers: dict[str, Any]) -> bool:
     return lowest and (name not in GIVEN or bool(GIVEN[name](**numbers)))
 
 
-def row(mutant: Mutant, sizes: Sizes, told: Told | None) -> str:
+def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, vllm: list[str]) -> str:
     """The line of the table for a mutant."""
     if sizes.proved:
         result = EQUAL
-    elif told is None:
-        result = OPEN
+    elif by is None:
+        result = FUNCTION if vllm else OPEN
     else:
-        result = f"`{told.check}`" if told.check else STEP
-    where = f"`{told.cluster}`" if told else ""
-    cells = (f"`{mutant.place}`", f"`{mutant.was}`", f"`{mutant.instead}`", sizes.text, where)
-    return f"| {' | '.join((*cells, result))} |"
+        result = f"`{by.check}`" if by.check else STEP
+    where = f"`{by.cluster}`" if by else ""
+    cells = (
+        f"`{mutant.place}`",
+        f"`{mutant.was}`",
+        f"`{mutant.instead}`",
+        sizes.text,
+        where,
+        result,
+    )
+    return f"| {' | '.join((*cells, ', '.join(f'`{each}`' for each in vllm)))} |"
+
+
+def rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of the page, each as the name of its mutant and its cells."""
+    rule = ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            rule = line.split("`")[1]
+        if line.startswith("| `"):
+            cells = [cell.strip() for cell in line.split("|")[1:-1]]
+            place, was, instead = (cell.strip("`") for cell in cells[:3])
+            yield f"{rule}:{place}: {was} -> {instead}", cells
 
 
 def clusters() -> Iterator[Cluster]:
@@ -207,14 +257,17 @@ def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
     """The page."""
     lines: list[str] = []
     for name in RULES:
-        lines += ["", f"## `{name}`", "", HEAD, "|---" * 6 + "|"]
-        lines += [row(each, answer(each), told_apart(each, calls)) for each in mutants(name)]
-    cells = [line.rsplit("|", 2)[1].strip() for line in lines if line.startswith("| `")]
-    equal, opened, steps = (cells.count(word) for word in (EQUAL, OPEN, STEP))
-    told = len(cells) - equal - opened
+        lines += ["", f"## `{name}`", "", HEAD, "|---" * 7 + "|"]
+        lines += [
+            row(each, answer(each), noticed(each, calls), on_vllm(each)) for each in mutants(name)
+        ]
+    cells = [each[RESULT] for _, each in rows("\n".join(lines))]
+    equal, opened, steps, alone = map(cells.count, (EQUAL, OPEN, STEP, FUNCTION))
+    apart = len(cells) - equal - opened
     total = (
-        f"{len(cells)} mutants of {len(RULES)} rules: {told} told apart ({told - steps} by a check, "
-        f"{steps} by another step alone), {equal} equal everywhere, {opened} open."
+        f"{len(cells)} mutants of {len(RULES)} rules: {apart} told apart "
+        f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a case of a "
+        f"function of vLLM alone), {equal} equal everywhere, {opened} open."
     )
     return "\n".join([TITLE, ABOUT, total, *lines, ""])
 
