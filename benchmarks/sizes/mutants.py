@@ -24,7 +24,7 @@ LIMITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Sizes are looked for up to these, the smallest first."""
 
 POSITIVE = frozenset(
-    ["block_size", "chunk_limit", "hit_unit", "known", "max_tokens", "prompt", "ratio", "window"]
+    ["block_size", "chunk_limit", "hit_unit", "max_tokens", "prompt", "ratio", "window"]
 )
 """The numbers that are 1 or more; the others are 0 or more."""
 
@@ -54,10 +54,13 @@ GIVEN: dict[str, Callable[..., Truth]] = {
     ),
     "tokens_loaded_by_decode": lambda backoff, **_: backoff <= 1,
     "align_chunk": lambda prefill_end, known, block_size, shared_prefix_boundary, **_: all_of(
+        known >= 1,
         _multiple(shared_prefix_boundary, block_size),
         either(prefill_end == known, prefill_end == known - 1),
     ),
-    "tail_chunk": lambda boundary, tail, **_: either(tail == 0, boundary != tail),
+    "tail_chunk": lambda start, tokens, boundary, tail: any_of(
+        tail == 0, start >= boundary, start + tokens <= boundary
+    ),
     "state_blocks_predicted": lambda end, block_size, held_blocks, scratch, **_: (
         held_blocks <= counts.blocks_for_tokens(end, block_size) + scratch
     ),
@@ -140,51 +143,50 @@ def mutants(rule: str) -> tuple[Mutant, ...]:
 def smallest(mutant: Mutant) -> Sizes:
     """The smallest sizes at which a mutant differs from its rule, by Z3."""
     fixed = [name for name in kinds(mutant.rule) if name in FIXED]
-    answers = [
-        _smallest(mutant, dict(zip(fixed, values, strict=True)))
-        for values in itertools.product(*[FIXED[name] for name in fixed])
-    ]
-    found = [a.numbers for a in answers if a.numbers]
-    if found:
-        return Sizes(min(found, key=lambda n: (max(n.values()), sum(n.values()))), False)
-    return Sizes(None, all(a.proved for a in answers))
+    values = itertools.product(*(FIXED[name] for name in fixed))
+    questions = [_Question(mutant, dict(zip(fixed, each, strict=True))) for each in values]
+    for limit in (*LIMITS, None):
+        answers = set()
+        for question in questions:
+            answer, numbers = question.ask(limit)
+            if numbers:
+                return Sizes(numbers, False)
+            answers.add(answer)
+    return Sizes(None, answers == {"unsat"})
 
 
-def _smallest(mutant: Mutant, fixed: Mapping[str, int]) -> Sizes:
-    """The same, with these values for the numbers that are `FIXED`."""
-    context = z3.Context()
-    free = {
-        name: z3.Bool(name, context) if kind == "Truth" else z3.Int(name, context)
-        for name, kind in kinds(mutant.rule).items()
-        if name not in fixed
-    }
-    numbers = [v for v in free.values() if z3.is_int(v)]
-    given = {**free, **fixed}
-    right, wrong = (as_tuple(f(**given)) for f in (RULES[mutant.rule], mutant.wrong))
-    differ = any_of(*(a != b for a, b in zip(right, wrong, strict=True)))
-    claims = [v >= int(str(v) in POSITIVE) for v in numbers]
-    claims += [GIVEN.get(mutant.rule, always)(**given), differ]
+class _Question:
+    """Whether a mutant differs from its rule, with these values for the numbers that are
+    `FIXED`."""
 
-    def ask(*limits: Any) -> tuple[str, dict[str, int | bool]]:
-        solver = z3.Solver(ctx=context)
+    def __init__(self, mutant: Mutant, fixed: Mapping[str, int]) -> None:
+        self.context = z3.Context()
+        self.fixed = fixed
+        self.free = {
+            name: z3.Bool(name, self.context) if kind == "Truth" else z3.Int(name, self.context)
+            for name, kind in kinds(mutant.rule).items()
+            if name not in fixed
+        }
+        given = {**self.free, **fixed}
+        right, wrong = (as_tuple(f(**given)) for f in (RULES[mutant.rule], mutant.wrong))
+        self.numbers = [v for v in self.free.values() if z3.is_int(v)]
+        self.claims = [v >= int(str(v) in POSITIVE) for v in self.numbers]
+        self.claims.append(GIVEN.get(mutant.rule, always)(**given))
+        self.claims.append(any_of(*(a != b for a, b in zip(right, wrong, strict=True))))
+
+    def ask(self, limit: int | None) -> tuple[str, dict[str, int | bool]]:
+        """Z3's answer for numbers up to a limit, and such numbers."""
+        solver = z3.Solver(ctx=self.context)
         solver.set("random_seed", 0)
         solver.set("rlimit", EFFORT)
-        solver.add(*claims, *limits)
+        solver.add(*self.claims, *(v <= limit for v in self.numbers if limit is not None))
         answer = str(solver.check())
         if answer != "sat":
             return answer, {}
         model = solver.model()
-        values = {name: model.eval(v, model_completion=True) for name, v in free.items()}
-        return answer, {
-            n: v.as_long() if z3.is_int(v) else z3.is_true(v) for n, v in values.items()
-        }
-
-    for limit in LIMITS:
-        found = ask(*(v <= limit for v in numbers))[1]
-        if found:
-            return Sizes({**found, **fixed}, False)
-    answer, found = ask()
-    return Sizes({**found, **fixed} if found else None, answer == "unsat")
+        found = {name: model.eval(v, model_completion=True) for name, v in self.free.items()}
+        numbers = {n: v.as_long() if z3.is_int(v) else z3.is_true(v) for n, v in found.items()}
+        return answer, {**numbers, **self.fixed}
 
 
 @functools.cache

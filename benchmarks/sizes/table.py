@@ -33,8 +33,9 @@ from kvproof.strategies.sampling.wide import EPISODES, drawn
 RANDOM = len(CLUSTERS)
 """Random clusters that are run, beside each preset once."""
 
-PLACES = 12
-"""Steps that are kept for the same numbers, two of each cluster."""
+PLACES = 60
+PLACES_OF_CLUSTER = 20
+"""Steps that are kept for the same numbers, in all and of each cluster."""
 
 SAME_MAX = 300
 """Steps that are taken with a mutant, until one is another step with it."""
@@ -107,8 +108,9 @@ def called(clusters: Iterable[Cluster], episodes: int = EPISODES) -> Calls:
                 bound = signature.bind(*given, **named)
                 bound.apply_defaults()
                 places = calls[name].setdefault(tuple(bound.arguments.values()), [])
-                here = [p for p in places if p.cluster.name == now[0].cluster.name]
-                if len(places) < PLACES and len(here) < 2 and now[0] not in here:
+                here = sum(p.cluster.name == now[0].cluster.name for p in places)
+                new = not places or places[-1] is not now[0]
+                if new and len(places) < PLACES and here < PLACES_OF_CLUSTER:
                     places.append(now[0])
             return RULES[name](*given, **named)
 
