@@ -26,8 +26,8 @@ from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
-    from kvproof.connectors.search import Search
-    from kvproof.connectors.subject import Subject
+    from kvproof.connectors.search import PlanSearch
+    from kvproof.connectors.subject import TestedConnector
 
 EXTRA_BYTES_MAX = 100_000
 
@@ -65,14 +65,14 @@ def run(args: argparse.Namespace) -> int:
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
     from kvproof.connectors.contract.rules import RULES
-    from kvproof.connectors.search import Search, search
+    from kvproof.connectors.search import PlanSearch, search
     from kvproof.connectors.shown import shown
-    from kvproof.connectors.subject import Subject
+    from kvproof.connectors.subject import TestedConnector
 
-    subject = Subject(args.name, extra, args.keeps_prompts)
+    subject = TestedConnector(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
     subject.kind  # noqa: B018 (raises UsageError)
-    found = Search()
+    found = PlanSearch()
     with (
         interruption.stoppable() as stopped,
         progress("connector: {} episodes, {} steps") as show,
@@ -143,12 +143,12 @@ def _extra(text: str) -> dict[str, object]:
     return made
 
 
-def _replay(subject: "Subject", path: Path, found: "Search") -> None:
+def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None:
     from kvproof.connectors.episode import play
-    from kvproof.connectors.plan import Plan
+    from kvproof.connectors.plan import ConnectorPlan
 
     try:
-        plan = msgspec.json.decode(read_text(path, "plan"), type=Plan)
+        plan = msgspec.json.decode(read_text(path, "plan"), type=ConnectorPlan)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{shown_path(path)} has no plan ({error}). Use a file that kvproof connector wrote."
@@ -156,7 +156,7 @@ def _replay(subject: "Subject", path: Path, found: "Search") -> None:
     found.take(plan, play(subject, plan))
 
 
-def _plan_file(args: argparse.Namespace, found: "Search") -> File:
+def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
     path: Path = args.traces / f"connector-{found.rule}-{args.seed}.json"
 
     def write() -> Path:

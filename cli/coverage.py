@@ -25,7 +25,7 @@ from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.reports.output.many import AbstractStep, Coverage, ExecutedLines
 from kvproof.reports.screen import say
-from kvproof.reports.tables import Table
+from kvproof.reports.tables import TextTable
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.exercised import (
     Exercised,
@@ -189,7 +189,7 @@ def _print(
         (row.step, str(row.model), str(row.machine), "UNKNOWN" if row.missed else "")
         for row in rows
     )
-    table = Table(("abstract step", "model", "live", "verdict"), shown)
+    table = TextTable(("abstract step", "model", "live", "verdict"), shown)
     table.show()
     if executed:
         say()
@@ -208,11 +208,11 @@ def _print(
     )
 
 
-def _line_table(executed: Sequence[ExecutedLines]) -> Table:
+def _line_table(executed: Sequence[ExecutedLines]) -> TextTable:
     """The executed statements of each module, without the first word of its name."""
     rows = []
     for line in executed:
         share = f"{100 * line.executed / max(line.statements, 1):.0f} %"
         executed_of = f"{line.executed} of {line.statements}"
         rows.append((line.module.removeprefix("vllm."), executed_of, share))
-    return Table(("module of vllm", "executed", "share"), tuple(rows))
+    return TextTable(("module of vllm", "executed", "share"), tuple(rows))

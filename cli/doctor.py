@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import borrow, tell_author
+from kvproof.cli.machines import borrow, print_import_error
 from kvproof.live import availability, importing
 from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
-from kvproof.live.contract_check import Contract, Look, check
+from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
@@ -27,7 +27,7 @@ NAMED = 4
 """Number of missing entries that the line of a feature names; the table marks all of them."""
 
 
-class Found(NamedTuple):
+class InstalledVllm(NamedTuple):
     """The installed vLLM and its contract. `failure` is the reason, in one or two sentences, if
     nothing can be looked up. `sanitizer` are sentences about engines that are watched."""
 
@@ -60,18 +60,18 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _found() -> Found:
+def _found() -> InstalledVllm:
     try:
         version, path = availability.installed(), str(availability.place())
     except UsageError as error:
-        return Found("", "", Contract(()), str(error))
+        return InstalledVllm("", "", Contract(()), str(error))
     live_line.show("importing vLLM ...")
     contract = check()
-    tell_author(contract.traceback)
+    print_import_error(contract.traceback)
     failure = contract.failure and (
         f"vLLM {version} in {path} fails at import ({contract.failure}). {_remedy(contract)}."
     )
-    return Found(version, path, contract, failure)
+    return InstalledVllm(version, path, contract, failure)
 
 
 def _remedy(contract: Contract) -> str:
@@ -85,7 +85,7 @@ def _remedy(contract: Contract) -> str:
     return "Use the Python that it was installed for"
 
 
-def _output(found: Found, code: int) -> Doctor:
+def _output(found: InstalledVllm, code: int) -> Doctor:
     features = (
         FeatureRow(
             name=name,
@@ -127,7 +127,7 @@ def _where(place: Place) -> str:
     return place.name
 
 
-def _print(found: Found) -> None:
+def _print(found: InstalledVllm) -> None:
     for hidden in found.contract.hidden:
         say(_advice(hidden))
     if found.failure:
@@ -161,7 +161,7 @@ def _advice(hidden: Hidden) -> str:
     )
 
 
-def _why(name: str, missing: list[Look]) -> str:
+def _why(name: str, missing: list[EntryLookup]) -> str:
     """What a feature lacks, or which feature that it needs lacks something."""
     own = [look for look in missing if look.entry.feature == name]
     if not own:
@@ -171,7 +171,7 @@ def _why(name: str, missing: list[Look]) -> str:
     return f"missing: {names}{more}{f' ({own[0].why})' if own[0].why else ''}"
 
 
-def _print_entries(name: str, looks: list[Look]) -> None:
+def _print_entries(name: str, looks: list[EntryLookup]) -> None:
     """The entries of a feature: how each was found, its name, and what kvproof needs it for."""
     say(f"{name}: {FEATURES[name].what}")
     for look in looks:

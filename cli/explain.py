@@ -25,7 +25,7 @@ from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.output.lists import Explained, Explanation
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
-from kvproof.strategies.joined import ASKED
+from kvproof.strategies.joined import JOIN_CHECKS
 from kvproof.strategies.witnesses import broken_by
 from kvproof.watch.shown import NOT_JUDGED
 
@@ -64,7 +64,7 @@ def explanations(name: str) -> Iterator[Explanation]:
     thread = THREAD.fullmatch(name)
     if thread is not None:
         return iter(_of_thread(thread["number"]))
-    found = [told for names, told in KINDS if name in names()]
+    found = [explain for names, explain in KINDS if name in names()]
     if not found:
         near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
         hint = " or ".join(near) or "a name that kvproof invariants, faults or configs lists"
@@ -72,12 +72,12 @@ def explanations(name: str) -> Iterator[Explanation]:
             "There is no invariant, guard, fault, finding or preset named "
             f"{name[:NAME_MAX]!r}. Use {hint}."
         )
-    return (told(name) for told in found)
+    return (explain(name) for explain in found)
 
 
 def _of_thread(number: str) -> list[Explanation]:
     """What has this pull request or issue as its origin."""
-    every = (told(name) for names, told in KINDS for name in sorted(names()))
+    every = (explain(name) for names, explain in KINDS for name in sorted(names()))
     found = [each for each in every if re.search(rf"#{number}\b", each.origin)]
     if not found:
         raise UsageError(
@@ -92,15 +92,15 @@ def every_name() -> list[str]:
     return sorted({each for names, _ in KINDS for each in names()})
 
 
-def _print(told: Collection[Explanation]) -> None:
+def _print(explained: Collection[Explanation]) -> None:
     """All that is known of one name, or of a finding and its fault; of more, the sentence and a
     command each."""
-    for number, each in enumerate(told):
+    for number, each in enumerate(explained):
         if number:
             say()
         beside = ", ".join(filter(None, (each.severity, each.origin)))
         say(f"{each.name}: {each.kind}{f' ({beside})' if beside else ''}")
-        if len(told) > NAMED_ALIKE:
+        if len(explained) > NAMED_ALIKE:
             say(f"  {each.sentence}", hang=2)
             say(f"  See it: {each.see[0]}", hang=0)
             continue
@@ -141,7 +141,7 @@ def _check(name: str) -> Explanation:
         if name in NOT_JUDGED
         else "and by the sanitizer"
     )
-    joined = "; and by kvproof join" if name in ASKED else ""
+    joined = "; and by kvproof join" if name in JOIN_CHECKS else ""
     faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
@@ -191,17 +191,22 @@ def _fault(name: str) -> Explanation:
 def _finding(name: str) -> Explanation:
     known = KNOWN.get(name)
     checks = sorted({each.check for each in known.signatures}) if known else []
-    page = next(p for each in ("issue.md", "README.md") if (p := FOLDER / name / each).exists())
-    title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
-    says = f"In vLLM, {known.says}." if known else f"{title.removeprefix('[Bug]: ')}."
+    pages = (FOLDER / name / each for each in ("issue.md", "README.md"))
+    page = next((each for each in pages if each.exists()), None)
+    if known:
+        sentence = f"In vLLM, {known.says}."
+    else:
+        assert page is not None  # a finding without a deviation is known by its page
+        title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
+        sentence = f"{title.removeprefix('[Bug]: ')}."
     return Explanation(
         kind="a finding in vLLM, which a search recognises" if known else "a finding in vLLM",
         name=name,
-        sentence=says,
+        sentence=sentence,
         severity=_gravest(checks),
         scenario=_scenario("live.deviations", name) if known else (),
         breaks=tuple(checks),
-        page=_path(page),
+        page=_path(page) if page else "",
         see=(_report(name),) if (FOLDER / name / "trace.jsonl").exists() else (),
     )
 

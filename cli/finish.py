@@ -14,7 +14,7 @@ from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import write_new
-from kvproof.reports.output.base import Part, encoded
+from kvproof.reports.output.base import OutputPart, encoded
 from kvproof.reports.screen import say
 
 NOT_WRITTEN = 2
@@ -101,7 +101,7 @@ def page_file(path: Path, html: str) -> File:
 def finish(
     args: argparse.Namespace,
     code: int,
-    output: Callable[[int], Part],
+    output: Callable[[int], OutputPart],
     text: Callable[[], None],
     files: Sequence[File] = (),
 ) -> int:

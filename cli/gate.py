@@ -16,7 +16,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, trees
-from kvproof.gate.search.outcome import Found, output
+from kvproof.gate.search.outcome import GateOutcome, output
 from kvproof.gate.source.changes import Changes, changed
 from kvproof.gate.source.parts import STARTED
 from kvproof.live.trees import fingerprint
@@ -63,10 +63,12 @@ def run(args: argparse.Namespace) -> int:
     begin = time.monotonic()
     live_line.show("reading base and head ...")
     base, head = trees.chosen(args)
-    changes, found = Changes((), ()), Found(reason="interrupted")
+    changes, found = Changes((), ()), GateOutcome(reason="interrupted")
     with interruption.stoppable():
         if fingerprint(base) == fingerprint(head):
-            found = Found(unchanged=True, reason=f"{head.name} has the same files as {base.name}")
+            found = GateOutcome(
+                unchanged=True, reason=f"{head.name} has the same files as {base.name}"
+            )
         else:
             changes = changed(base.package, head.package)
             if not changes.accounting:
@@ -74,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
                 what = (
                     f"it changes {others} other functions" if others else "only other text differs"
                 )
-                found = Found(unchanged=True, reason=f"head changes no function of it; {what}")
+                found = GateOutcome(
+                    unchanged=True, reason=f"head changes no function of it; {what}"
+                )
             elif not any(each.called or each.part in STARTED for each in changes.accounting):
                 found = judge.not_reached(changes)
             else:

@@ -24,8 +24,8 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
-    Record,
     Recorded,
+    RecordRun,
     Request,
 )
 from kvproof.gate.difference.result import Result
@@ -62,7 +62,7 @@ def _send(out: BinaryIO, answer: Answer) -> None:
     out.flush()
 
 
-def _in_a_fork(request: Drive | Record, places: Places) -> Answer:
+def _in_a_fork(request: Drive | RecordRun, places: Places) -> Answer:
     """Carry a request out in a fork of this process. A fork that does not end in time, or ends
     without an answer, is a reason."""
     reads, writes = os.pipe()
@@ -89,13 +89,13 @@ def _in_a_fork(request: Drive | Record, places: Places) -> Answer:
     return _failed(request, why)
 
 
-def _failed(request: Drive | Record, why: str) -> Answer:
-    if isinstance(request, Record):
+def _failed(request: Drive | RecordRun, why: str) -> Answer:
+    if isinstance(request, RecordRun):
         return Recorded(error=why)
     return Driven(Result(request.workload.name, reason=why))
 
 
-def _child(request: Drive | Record, places: Places, writes: int) -> None:
+def _child(request: Drive | RecordRun, places: Places, writes: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -32,8 +32,8 @@ def with_graver(
     """
     if found.finding is None or not found.tolerated(fail_on):
         return found
-    asked = setup.invariants or checks
-    grave = [i for i in asked if i.severity is None or i.severity <= fail_on]
+    chosen = setup.invariants or checks
+    grave = [i for i in chosen if i.severity is None or i.severity <= fail_on]
     if not grave:
         return found
     second = search(setup._replace(invariants=grave))

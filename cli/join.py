@@ -15,18 +15,17 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.ledger.of_record import of_join
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.join import Joined as JoinedOutput
-from kvproof.reports.output.join import JoinFinding
+from kvproof.reports.output.join import Joined, JoinFinding
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
-from kvproof.strategies.joined import ASKED, NECESSARY, Judged, Trim, judged, sent, took
+from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SHOWN_MAX = 8
 """So many findings are printed; the rest is counted."""
 
 
-class Joined(NamedTuple):
+class JoinResult(NamedTuple):
     """What was judged, and the verdict."""
 
     judged: Judged
@@ -113,9 +112,11 @@ def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
     return trimmed, ""
 
 
-def _joined(found: Judged) -> Joined:
+def _joined(found: Judged) -> JoinResult:
     findings = gravest(found.findings)
-    nothing = {name: "there was nothing to judge" for name in ASKED if not found.asked[name]}
+    nothing = {
+        name: "there was nothing to judge" for name in JOIN_CHECKS if not found.times_judged[name]
+    }
     not_judged = nothing | {n: why for n, why in found.skipped.items() if n in nothing}
     missing = [name for name in NECESSARY if name in not_judged]
     reason = ""
@@ -126,10 +127,10 @@ def _joined(found: Judged) -> Joined:
     verdict = Verdict.VIOLATED if findings else Verdict.UNKNOWN if reason else Verdict.SAMPLED
     first = findings[0] if findings else None
     outcome = Outcome(verdict, finding=first, reason="" if findings else reason)
-    return Joined(found, findings, not_judged, outcome)
+    return JoinResult(found, findings, not_judged, outcome)
 
 
-def _print(args: argparse.Namespace, joined: Joined) -> None:
+def _print(args: argparse.Namespace, joined: JoinResult) -> None:
     found, outcome = joined.judged, joined.outcome
     for finding in joined.findings[:SHOWN_MAX]:
         severity = severity_of(finding)
@@ -143,13 +144,13 @@ def _print(args: argparse.Namespace, joined: Joined) -> None:
         say(f"SAMPLED: P and D agree on {found.requests} requests")
     for line in tolerated_lines(outcome, args.fail_on):
         say(line)
-    if found.asked:
-        say(f"judged: {', '.join(f'{name} {found.asked[name]}' for name in found.asked)}")
+    if found.times_judged:
+        say(f"judged: {', '.join(f'{name} {n}' for name, n in found.times_judged.items())}")
     for name, why in joined.not_judged.items():
         say(f"not judged: {name} ({why})")
 
 
-def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput:
+def _output(args: argparse.Namespace, joined: JoinResult, code: int) -> Joined:
     rows = tuple(
         JoinFinding(
             invariant=finding.invariant,
@@ -159,14 +160,14 @@ def _output(args: argparse.Namespace, joined: Joined, code: int) -> JoinedOutput
         for finding in joined.findings
     )
     return verdict_output(
-        JoinedOutput,
+        Joined,
         joined.outcome,
         code=code,
         machine="none",
         seed=args.seed,
         more={
             "requests": joined.judged.requests,
-            "judged": dict(joined.judged.asked),
+            "judged": dict(joined.judged.times_judged),
             "not_judged": joined.not_judged,
             "findings": rows,
         },

@@ -117,12 +117,12 @@ def summary(report: Path) -> tuple[str, bool]:
     count = ran(report)
     if not any(count):
         return f"live: not run (vLLM {version} is installed, but no live test was selected)", False
-    said = f"live: {count.passed} tests passed on vLLM {version}"
+    line = f"live: {count.passed} tests passed on vLLM {version}"
     if count.failed:
-        said += f", {count.failed} failed"
+        line += f", {count.failed} failed"
     if count.skipped:
-        said += f", {count.skipped} skipped"
-    return said, count.passed >= REQUIRED and not count.skipped
+        line += f", {count.skipped} skipped"
+    return line, count.passed >= REQUIRED and not count.skipped
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -132,12 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("report", type=Path, help="JUnit report of pytest")
     args = parser.parse_args(argv)
     try:
-        said, enough = summary(args.report)
+        line, enough = summary(args.report)
     except UsageError as error:
         say(str(error), file=sys.stderr)
         return 2
     if os.environ.get("KVPROOF_REQUIRE_LIVE") and not enough:
-        print(f"{said}; required are {REQUIRED} passed and none skipped")
+        print(f"{line}; required are {REQUIRED} passed and none skipped")
         return 3
-    print(said)
+    print(line)
     return 0

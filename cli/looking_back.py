@@ -8,7 +8,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.strategies.explorer.point_of_no_return import point_of_no_return
 
 AHEAD_MAX = 20_000
@@ -18,7 +18,7 @@ is unknown."""
 
 def looked_back(
     cluster: Cluster, events: Sequence[Event], invariants: Sequence[Invariant]
-) -> PointOfNoReturn | None:
+) -> ShownPointOfNoReturn | None:
     """The event from which the violation was certain. None if the user interrupts this search (the
     violation is kept)."""
     with (
@@ -29,4 +29,4 @@ def looked_back(
         found = point_of_no_return(
             cluster, invariants or list(CHECKS.values()), events, AHEAD_MAX, progress=show
         )
-    return None if stopped else PointOfNoReturn(**found._asdict(), sentence=found.sentence)
+    return None if stopped else ShownPointOfNoReturn(**found._asdict(), sentence=found.sentence)

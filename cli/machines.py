@@ -99,13 +99,13 @@ def _import() -> float:
     begin = time.monotonic()
     live_line.show("importing vLLM ...")
     contract = check()
-    tell_author(contract.traceback)
+    print_import_error(contract.traceback)
     if not contract.failure and not contract.missing(CORE):
         importlib.import_module("kvproof.live.machine")
     return round(time.monotonic() - begin, 1)
 
 
-def tell_author(traceback: Iterable[str]) -> None:
+def print_import_error(traceback: Iterable[str]) -> None:
     """Print the lines of vLLM that led to an error at its import to standard error: they belong to
     the author of that vLLM."""
     for line in traceback:

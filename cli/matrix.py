@@ -29,7 +29,7 @@ ENGINES = ("explore", "sample", "prove")
 NO_FAULT = "(no fault)"
 
 
-class Row(NamedTuple):
+class FaultOutcome(NamedTuple):
     """One fault, the cluster in which it was searched, and the outcome of each engine."""
 
     name: str
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compute the table and print it."""
-    rows: list[Row] = []
+    rows: list[FaultOutcome] = []
     with interruption.stoppable() as interrupted:
         for row in _rows(args):
             rows.append(row)
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(args, worst.exit_code, output, text)
 
 
-def _rows(args: argparse.Namespace) -> Iterator[Row]:
+def _rows(args: argparse.Namespace) -> Iterator[FaultOutcome]:
     for name in _names(args):
         faults = [] if name == NO_FAULT else [name]
         scope = argparse.Namespace(config=args.config, fault=faults, invariant=[])
@@ -102,7 +102,7 @@ def _rows(args: argparse.Namespace) -> Iterator[Row]:
             sampled(setup, maker("model"), args),
             proofs,
         )
-        yield Row(name, setup.cluster.name, outcomes)
+        yield FaultOutcome(name, setup.cluster.name, outcomes)
         if any(outcome.reason == INTERRUPTED for outcome in outcomes):
             raise KeyboardInterrupt
 
@@ -112,7 +112,7 @@ def _names(args: argparse.Namespace) -> list[str]:
     return args.fault or [NO_FAULT, *FAULTS]
 
 
-def print_rows(rows: list[Row]) -> None:
+def print_rows(rows: list[FaultOutcome]) -> None:
     """Print a block for each row: what each engine found, with the length of its trace."""
     for row in rows:
         say(f"{row.name} (cluster {row.cluster})")
@@ -127,7 +127,7 @@ def _cell(outcome: Outcome) -> str:
     return f"{length}{outcome.finding.invariant}"
 
 
-def _row(row: Row) -> MatrixRow:
+def _row(row: FaultOutcome) -> MatrixRow:
     explore, sample, prove = (
         EngineResult(
             verdict=outcome.verdict.value,

@@ -36,8 +36,10 @@ def run(args: argparse.Namespace) -> int:
     def printed() -> None:
         for line in kind.lines(plan):
             say(line)
-        said = [f"{each.invariant}, {each.sentence}" for each in found]
-        say(f"{outcome.verdict.value}: {'; '.join(said) or outcome.reason or 'no rule is broken'}")
+        broken = [f"{each.invariant}, {each.sentence}" for each in found]
+        say(
+            f"{outcome.verdict.value}: {'; '.join(broken) or outcome.reason or 'no rule is broken'}"
+        )
 
     return finish(
         args,

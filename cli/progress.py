@@ -10,14 +10,14 @@ from kvproof.reports import live_line
 SHOWN_EVERY_S = 0.1
 
 
-class Progress(Protocol):
+class ProgressReporter(Protocol):
     """Receives two counts from time to time."""
 
     def __call__(self, done: int, other: int, /) -> None: ...
 
 
 @contextmanager
-def progress(text: str) -> Iterator[Progress]:
+def progress(text: str) -> Iterator[ProgressReporter]:
     """Shows `text` with the two counts filled in for its `{}`."""
     shown_at = 0.0
 

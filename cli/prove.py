@@ -22,7 +22,7 @@ from kvproof.proofs.obligations import table
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
-from kvproof.reports.output.proof import Counterexample, Obligation, Proved
+from kvproof.reports.output.proof import Proved, ShownCounterexample, ShownObligation
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -154,15 +154,15 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _obligation(proof: Proof) -> Obligation:
+def _obligation(proof: Proof) -> ShownObligation:
     against = proof.counterexample
-    return Obligation(
+    return ShownObligation(
         name=proof.id,
         sentence=proof.name,
         method=proof.method,
         verdict=proof.verdict.value,
         numbers=proof.numbers,
-        counterexample=Counterexample(**against._asdict()) if against else None,
+        counterexample=ShownCounterexample(**against._asdict()) if against else None,
         cases=proof.cases,
         seconds=round(proof.seconds, 3),
         slowest_s=round(proof.slowest_s, 3),

@@ -22,7 +22,7 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.heat_map import Release
+from kvproof.reports.heat_map import SurveyedRelease
 from kvproof.strategies.witnesses import witnesses
 
 SURVEYED = (
@@ -80,7 +80,7 @@ class Surveys:
         for index, (name, run) in enumerate((*runs, *recorded)):
             trace.write(folder / f"{index:03}-{name}.jsonl", run)
 
-    def survey(self, version: str, seed: int, episodes: int) -> Release:
+    def survey(self, version: str, seed: int, episodes: int) -> SurveyedRelease:
         """The survey of a release, from the cache if it is complete there."""
         stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
         kept = self.folder / f"{stem}.jsonl"
@@ -92,10 +92,10 @@ class Surveys:
                 options += ["--witnesses", str(self.witnesses())]
                 records = self._run(version, kept, options)
             except Failed as failed:
-                return Release(version, reason=str(failed))
-        return Release(version, tuple(records))
+                return SurveyedRelease(version, reason=str(failed))
+        return SurveyedRelease(version, tuple(records))
 
-    def follow(self, version: str, file: Path) -> Release:
+    def follow(self, version: str, file: Path) -> SurveyedRelease:
         """Replay one trace on a release. The result is not kept."""
         with part_of(self.folder / "trace") as folder:
             try:
@@ -103,8 +103,8 @@ class Surveys:
                     version, folder / "trace.jsonl", ["--trace", str(file.absolute())]
                 )
             except Failed as failed:
-                return Release(version, reason=str(failed))
-            return Release(version, tuple(records))
+                return SurveyedRelease(version, reason=str(failed))
+            return SurveyedRelease(version, tuple(records))
 
     def _environment(self, version: str) -> Mapping[str, str]:
         """The environment of a process that imports a release, installed if missing. Raises

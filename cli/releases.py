@@ -26,8 +26,8 @@ from kvproof.model.finding import Finding
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_blocks, heat_table
 from kvproof.reports.heat_map import (
-    Release,
-    Row,
+    HeatMapRow,
+    SurveyedRelease,
     fault_rows,
     first_bad_and_good,
     invariant_rows,
@@ -126,7 +126,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(args, verdict.exit_code, output, text, files)
 
 
-def _map(releases: Sequence[Release]) -> list[str]:
+def _map(releases: Sequence[SurveyedRelease]) -> list[str]:
     """The heat map: a table, which is also Markdown, or blocks where a terminal is too narrow."""
     table = list(heat_table.lines(releases))
     wide = max(cells(line) for line in table if line.startswith("|"))
@@ -144,7 +144,7 @@ def _known(names: Sequence[str]) -> list[str]:
     return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
 
 
-def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | None:
+def _drawer(path: Path | None) -> Callable[[Sequence[SurveyedRelease], str], bytes] | None:
     """The function that draws, found before the long search, so that the picture is not lost after
     it."""
     if path is None:
@@ -160,11 +160,13 @@ def _drawer(path: Path | None) -> Callable[[Sequence[Release], str], bytes] | No
     return picture
 
 
-def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Release]:
+def _each(
+    versions: Sequence[str], survey: Callable[[str], SurveyedRelease]
+) -> list[SurveyedRelease]:
     """The surveys, two at a time. Each finished survey is reported on standard error."""
     begin = time.monotonic()
-    found: dict[str, Release] = {}
-    running: dict[Future[Release], str] = {}
+    found: dict[str, SurveyedRelease] = {}
+    running: dict[Future[SurveyedRelease], str] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         with interruption.stoppable():
@@ -180,7 +182,9 @@ def _each(versions: Sequence[str], survey: Callable[[str], Release]) -> list[Rel
     finally:
         pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
     wait(running, CLEAN_S)  # after an interruption, for surveys that end and remove their files
-    return [found.get(version) or Release(version, reason=NOT_SURVEYED) for version in versions]
+    return [
+        found.get(version) or SurveyedRelease(version, reason=NOT_SURVEYED) for version in versions
+    ]
 
 
 def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) -> int:
@@ -200,7 +204,7 @@ def _trace(args: argparse.Namespace, surveys: Surveys, versions: Sequence[str]) 
     )
 
 
-def _print_trace(row: Row, versions: Sequence[str], finding: Finding | None) -> None:
+def _print_trace(row: HeatMapRow, versions: Sequence[str], finding: Finding | None) -> None:
     for version, cell in zip(versions, row.cells, strict=True):
         say(f"{version:8} {heat_table.MARKS[cell.verdict]:4} {cell.why}", hang=14)
     assert finding is not None
@@ -208,7 +212,7 @@ def _print_trace(row: Row, versions: Sequence[str], finding: Finding | None) -> 
 
 
 def _trace_output(
-    row: Row, versions: Sequence[str], verdict: Verdict, code: int
+    row: HeatMapRow, versions: Sequence[str], verdict: Verdict, code: int
 ) -> ReleasesOfTrace:
     bad, good = first_bad_and_good(row, versions)
     return ReleasesOfTrace(

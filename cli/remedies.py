@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kvproof.cli.finish import finish
 from kvproof.reports.changes import value
 from kvproof.reports.output.lists import Remedies, RemedyRow
-from kvproof.reports.tables import Table
+from kvproof.reports.tables import TextTable
 
 if TYPE_CHECKING:
     from kvproof.strategies.remedies import Remedy
@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _print(rows: "Sequence[Remedy]") -> None:
     headings = tuple(name.replace("_", " ") for name in rows[0]._fields)
-    shown = Table(headings, tuple(tuple(map(value, row)) for row in rows))
+    shown = TextTable(headings, tuple(tuple(map(value, row)) for row in rows))
     shown.show()

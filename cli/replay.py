@@ -18,13 +18,12 @@ from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.output.search import Difference
 from kvproof.reports.output.search import Parted as PartedOutput
-from kvproof.reports.output.search import Replayed as ReplayedOutput
+from kvproof.reports.output.search import Replayed, ShownDifference
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.record_end import end_differs
-from kvproof.strategies.conformance.replay import Parting, Replayed, replay
+from kvproof.strategies.conformance.replay import Parting, Replay, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 DIFFERS = "DIFFERS"
@@ -58,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     faults = [fault_named(name) for name in trace.faults]
     args.machine = args.machine or trace.machine
     borrow(args.vllm, args.cache, live=args.machine == "live")
-    replayed = Replayed(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
+    replayed = Replay(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable(), planted(*faults):
         chosen = maker(args.machine, faults, cache=args.cache)
         try:
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 if isinstance(found, Record):
                     replayed = _of_record(machine, replayed, found)
         except AdapterDrift as drift:
-            replayed = Replayed(undriven(drift))
+            replayed = Replay(undriven(drift))
         replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
     return finish(
         args,
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _of_record(machine: Machine, replayed: Replayed, record: Record) -> Replayed:
+def _of_record(machine: Machine, replayed: Replay, record: Record) -> Replay:
     """Where a machine differs from a record without a finding, this may be a mistake of either, or
     the record may lack what made the difference."""
     if not replayed.compared:
@@ -98,19 +97,19 @@ def _not_followed(args: argparse.Namespace, why: str) -> int:
         args,
         outcome.exit_code(args.fail_on),
         lambda code: verdict_output(
-            ReplayedOutput, outcome, code=code, machine=args.machine or "model", seed=args.seed
+            Replayed, outcome, code=code, machine=args.machine or "model", seed=args.seed
         ),
         lambda: say(f"UNKNOWN: {outcome.reason}"),
     )
 
 
-def _print(args: argparse.Namespace, trace: Trace, replayed: Replayed) -> None:
+def _print(args: argparse.Namespace, trace: Trace, replayed: Replay) -> None:
     lines = _lines(f"on machine {args.machine}", args.machine, trace, replayed)
     for line in (*lines, *tolerated_lines(replayed.outcome, args.fail_on)):
         say(line, 12 if line.startswith("  ") else HANG)
 
 
-def _lines(on: str, machine: str, trace: Trace, replayed: Replayed) -> list[str]:
+def _lines(on: str, machine: str, trace: Trace, replayed: Replay) -> list[str]:
     """What the replay shows, and then the verdict."""
     count = len(trace.events)
     outcome, differs, parted = replayed.outcome, replayed.differs, replayed.parted
@@ -161,20 +160,18 @@ def _beside(parted: Parting | None, count: int) -> list[str]:
     ]
 
 
-def _output(
-    args: argparse.Namespace, trace: Trace, replayed: Replayed, code: int
-) -> ReplayedOutput:
+def _output(args: argparse.Namespace, trace: Trace, replayed: Replay, code: int) -> Replayed:
     differs = replayed.differs
     parted = replayed.parted
     more: dict[str, object] = {"followed": parted.step - 1 if parted else len(trace.events)}
     if parted is not None:
         more["parted"] = PartedOutput(**parted._asdict())
     if differs is not None:
-        more["differs"] = Difference(**differs._asdict())
+        more["differs"] = ShownDifference(**differs._asdict())
         if replayed.compared:
             more["verdict"] = DIFFERS
     return verdict_output(
-        ReplayedOutput,
+        Replayed,
         replayed.outcome,
         code=code,
         cluster=trace.cluster,

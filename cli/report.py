@@ -22,7 +22,7 @@ from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.output.lists import Report
-from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
@@ -81,7 +81,7 @@ def _record(args: argparse.Namespace, record: Record) -> int:
     )
 
 
-def _point(trace: Trace) -> PointOfNoReturn | None:
+def _point(trace: Trace) -> ShownPointOfNoReturn | None:
     """The point of no return of a finding of the model. None for live vLLM, whose other runs are
     not known."""
     if trace.finding is None or trace.machine != "model":

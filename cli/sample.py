@@ -119,7 +119,7 @@ def _times(count: int, what: str) -> str:
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
     """The outcome of the episodes."""
     from kvproof.strategies.sampling.stateful import sample
-    from kvproof.strategies.sampling.wide import drawn, sample_many
+    from kvproof.strategies.sampling.wide import random_clusters, sample_many
 
     seen: dict[str, dict[str, int]] = {}
 
@@ -129,8 +129,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             return
         finding, steps = violated.finding, _times(len(violated.events), "event")
         live_line.clear()
-        said = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
-        say(said, file=sys.stderr)
+        line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
+        say(line, file=sys.stderr)
         say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
 
     def note() -> None:
@@ -141,7 +141,7 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     with planted(*setup.faults), progress("sampling: {} of {} episodes") as show:
         try:
             search = (
-                partial(sample_many, drawn(args.seed, live=machine.name == "live"))
+                partial(sample_many, random_clusters(args.seed, live=machine.name == "live"))
                 if setup.wide
                 else partial(sample, setup.cluster)
             )

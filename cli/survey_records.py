@@ -14,19 +14,19 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A record: no field is unknown."""
 
 
-class Header(_Record, frozen=True):
+class SurveyHeader(_Record, frozen=True):
     """The first record: the release."""
 
     vllm: str
 
 
-class End(_Record, frozen=True):
+class SurveyEnd(_Record, frozen=True):
     """The last record. A survey without it was cut off."""
 
     end: Literal[True]
 
 
-class Before(_Record, frozen=True):
+class EarlierBreak(_Record, frozen=True):
     """An invariant that broke at an earlier event of a run, and the known deviation that explains
     it."""
 
@@ -53,7 +53,7 @@ class BrokenRecord(_Record, frozen=True):
     stray: bool
     reasons: list[str]
     runs: int
-    after: list[Before]
+    after: list[EarlierBreak]
     events: int
     trace: str
 
@@ -101,8 +101,8 @@ def decoded(text: str, version: str) -> list[dict[str, Any]] | None:
         return None
     first, *lines, last = lines
     try:
-        decoded_json(last, End, "the end", "another")
-        if decoded_json(first, Header, "the header", "another").vllm != version:
+        decoded_json(last, SurveyEnd, "the end", "another")
+        if decoded_json(first, SurveyHeader, "the header", "another").vllm != version:
             return None
         records = [decoded_json(line, SurveyRecord, "a record", "another") for line in lines]
     except UsageError:

@@ -93,8 +93,8 @@ class Surveyor:
         except AdapterDrift as drift:
             return record | {"reason": drift.why}
         except Exception as error:  # a mistake of the adapter on this release, not a defect of vLLM
-            said = f"{type(error).__name__}: {error}".splitlines()[0]
-            return record | {"reason": f"kvproof's adapter fails here ({said})"}
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+            return record | {"reason": f"kvproof's adapter fails here ({message})"}
         return record | {
             "runs": found.runs,
             "steps": found.steps,

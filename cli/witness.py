@@ -15,7 +15,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
 from kvproof.proofs.proof import Proof
-from kvproof.proofs.witness import Witness, witness
+from kvproof.proofs.witness import WitnessResult, witness
 from kvproof.reports.output.proof import WitnessRun
 from kvproof.strategies.verdict import Verdict
 
@@ -24,7 +24,7 @@ class Attempt(NamedTuple):
     """The result for one refuted obligation: its run, and the file of its trace if there is one."""
 
     proof: Proof
-    witness: Witness
+    witness: WitnessResult
     file: File | None
 
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace, proofs: Sequence[Proof]) -> list[Attempt]:
     return attempts
 
 
-def _file(args: argparse.Namespace, found: Witness, faults: Sequence[Fault]) -> File | None:
+def _file(args: argparse.Namespace, found: WitnessResult, faults: Sequence[Fault]) -> File | None:
     if found.cluster is None:
         return None
     setup = options.Setup(found.cluster, tuple(faults), None)

@@ -8,13 +8,13 @@ import torch
 from kvproof.connectors.allocated import allocated, slots
 from kvproof.connectors.facts import Slot
 from kvproof.connectors.numbers import Numbers
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 
 NO_NUMBER = float("nan")
 """What a slot reads as if its bytes are not all of one number: half a copy."""
 
 
-class Layer(NamedTuple):
+class LayerCache(NamedTuple):
     """A layer, its group, and its cache as `[blocks, slots of a block, ...]` of float32: as it is
     now, and as it was when the caches were last looked at."""
 
@@ -24,14 +24,14 @@ class Layer(NamedTuple):
     seen: torch.Tensor
 
 
-class Memory(NamedTuple):
+class SharedBytes(NamedTuple):
     """The bytes that layers share: as they are now, and when they were last looked at."""
 
     now: torch.Tensor
     seen: torch.Tensor
 
     @classmethod
-    def of(cls, storage: torch.UntypedStorage) -> "Memory":
+    def of(cls, storage: torch.UntypedStorage) -> "SharedBytes":
         """The bytes of a storage."""
         now = torch.tensor([], dtype=torch.uint8).set_(storage)
         return cls(now, now.clone())
@@ -41,26 +41,28 @@ class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
 
-    def __init__(self, cfg: Engine, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
+    def __init__(
+        self, cfg: EngineConfig, kv_cache_config: Any, layout: Any, numbers: Numbers
+    ) -> None:
         self.numbers = numbers
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
-        self.memory: dict[int, Memory] = {}
+        self.memory: dict[int, SharedBytes] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
                 now = slots(self.named[name], cfg.groups[index].attention)
                 storage = now.untyped_storage()
-                memory = self.memory.setdefault(storage.data_ptr(), Memory.of(storage))
+                memory = self.memory.setdefault(storage.data_ptr(), SharedBytes.of(storage))
                 seen = torch.tensor([], dtype=torch.float32).set_(
                     memory.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
                 )
-                self.layers.append(Layer(name, index, now, seen))
+                self.layers.append(LayerCache(name, index, now, seen))
 
-    def write(self, layer: Layer, block: int, offset: int, prefix: str) -> None:
+    def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
         """Fill a slot with the number of a prefix."""
         layer.now[block, offset] = float(self.numbers.of(layer.name, prefix))
 
-    def found(self, layer: Layer, block: int, offset: int) -> str | None:
+    def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
         """The prefix in a slot."""
         return self._prefix(layer.name, layer.now[block, offset])
 
@@ -85,7 +87,7 @@ class Caches:
         for memory in self.memory.values():
             memory.seen.copy_(memory.now)
 
-    def changes(self) -> Iterator[tuple[Layer, Slot, str | None]]:
+    def changes(self) -> Iterator[tuple[LayerCache, Slot, str | None]]:
         """The slots that changed since `look`, and what each held before."""
         if all(torch.equal(memory.seen, memory.now) for memory in self.memory.values()):
             return

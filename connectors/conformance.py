@@ -37,11 +37,11 @@ class ConnectorConformance:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
         from kvproof.connectors.search import search
         from kvproof.connectors.shown import shown
-        from kvproof.connectors.subject import Subject
+        from kvproof.connectors.subject import TestedConnector
 
         named = self.connector
         name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"
-        subject = Subject(name, self.extra, self.keeps_prompts, self.forgets)
+        subject = TestedConnector(name, self.extra, self.keeps_prompts, self.forgets)
         found = search(subject, self.examples, self.seed, overlaps=self.async_scheduling)
         text = "\n" + "\n".join(shown(subject, found))
         assert found.result is None, text

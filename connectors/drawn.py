@@ -9,30 +9,32 @@ from hypothesis import strategies as st
 from kvproof.connectors.plan import (
     IMAGES,
     PROMPT_TOKENS_MAX,
-    Abort,
+    AbortRequest,
     Action,
     Beside,
+    ConnectorPlan,
     Copies,
     Drain,
     Fail,
     Forget,
     Image,
-    Output,
-    Pause,
-    Plan,
-    Reset,
-    Resume,
-    Step,
-    Submit,
+    PauseEngine,
+    ReceiveOutput,
+    ResetCache,
+    ResumeEngine,
+    RunSteps,
+    SubmitRequest,
 )
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 
-class Layers(NamedTuple):
-    """The cache groups of an engine. With `local`, windows are chunked local attention."""
+class LayerGroups(NamedTuple):
+    """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
+    the size of decode context parallelism."""
 
     groups: tuple[Group, ...]
     local: bool = False
+    ranks: int = 1
 
     @property
     def drafts(self) -> int:
@@ -47,26 +49,32 @@ class Layers(NamedTuple):
             + ", drafter)" * g.eagle
             + ")" * (not g.eagle)
             for g in self.groups
-        )
+        ) + f" on {self.ranks} ranks" * (self.ranks > 1)
 
 
-ALONE: tuple[Layers, ...] = (Layers((Group("full", 4),)), Layers((Group("full", 2),)))
+ALONE: tuple[LayerGroups, ...] = (
+    LayerGroups((Group("full", 4),)),
+    LayerGroups((Group("full", 2),)),
+)
 """Cache groups for a connector that supports one group."""
 
-HYBRID: tuple[Layers, ...] = (
+HYBRID: tuple[LayerGroups, ...] = (
     *ALONE,
-    Layers((Group("full", 4, eagle=True),)),
-    Layers((Group("full", 4), Group("window", 4, window=8))),
-    Layers((Group("full", 4), Group("window", 4, window=6))),
-    Layers((Group("full", 4), Group("window", 4, window=8, eagle=True))),
-    Layers((Group("full", 8), Group("window", 2, window=4))),
-    Layers((Group("window", 4, window=8), Group("full", 4))),
-    Layers((Group("full", 4), Group("window", 4, window=8)), local=True),
-    Layers((Group("full", 4), Group("mamba", 4))),
-    Layers((Group("mamba", 4), Group("full", 4))),
+    LayerGroups((Group("full", 4, eagle=True),)),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8))),
+    LayerGroups((Group("full", 4), Group("window", 4, window=6))),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8, eagle=True))),
+    LayerGroups((Group("full", 8), Group("window", 2, window=4))),
+    LayerGroups((Group("window", 4, window=8), Group("full", 4))),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), local=True),
+    LayerGroups((Group("full", 4), Group("mamba", 4))),
+    LayerGroups((Group("mamba", 4), Group("full", 4))),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
+
+SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
+"""Cache groups whose attention blocks lie on several ranks."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -88,11 +96,11 @@ ROUNDS_MAX = 4
 @st.composite
 def plans(
     draw: st.DrawFn,
-    kinds: Sequence[Layers],
+    kinds: Sequence[LayerGroups],
     overlaps: bool,
     forgets: bool = False,
     images: bool = False,
-) -> Plan:
+) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
     layers = draw(st.sampled_from(kinds))
@@ -102,7 +110,7 @@ def plans(
     attention = all(group.attention for group in chosen)
     ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
     drafts = layers.drafts or ngrams
-    engine = Engine(
+    engine = EngineConfig(
         "E",
         chosen,
         num_blocks=blocks + draw(st.integers(0, 4)),
@@ -123,7 +131,7 @@ def plans(
     room = draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX)) if images else 0
     pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
     submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, *more: Submit(*prompt, *more),
+        lambda prompt, *more: SubmitRequest(*prompt, *more),
         st.sampled_from(prompts),
         st.integers(1, 4),
         st.sampled_from(draw(st.sampled_from(BESIDE))),
@@ -133,7 +141,7 @@ def plans(
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
-    return Plan(
+    return ConnectorPlan(
         engine,
         tuple(actions),
         "recompute" if recompute else "fail",
@@ -141,6 +149,7 @@ def plans(
         local=layers.local,
         accepted=draw(st.integers(0, 2)) if drafts else 0,
         encoder_tokens=room,
+        ranks=layers.ranks,
     )
 
 
@@ -162,12 +171,12 @@ def rounds(
 ) -> list[Action]:
     """Actions in rounds: some arrive, the engine may end its work and lose its own cache, and then
     what arrived may come again, so that it is loaded."""
-    step = st.builds(Step, st.integers(1, 3))
+    step = st.builds(RunSteps, st.integers(1, 3))
     rare: list[st.SearchStrategy[Sequence[Action]]] = [
-        st.tuples(st.builds(Abort, st.integers(0, 3))),
-        st.tuples(st.builds(Abort, st.integers(0, 3))),
-        st.tuples(st.builds(Reset, st.booleans(), st.booleans())),
-        st.tuples(st.builds(Pause, st.booleans()), step, st.just(Resume())),
+        st.tuples(st.builds(AbortRequest, st.integers(0, 3))),
+        st.tuples(st.builds(AbortRequest, st.integers(0, 3))),
+        st.tuples(st.builds(ResetCache, st.booleans(), st.booleans())),
+        st.tuples(st.builds(PauseEngine, st.booleans()), step, st.just(ResumeEngine())),
     ]
     if forgets:
         rare += [
@@ -175,14 +184,14 @@ def rounds(
             st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans())),
         ]
     if overlaps:
-        rare.append(st.tuples(st.just(Output())))
+        rare.append(st.tuples(st.just(ReceiveOutput())))
     submits = st.tuples(submit, submit)
     turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
-    again_loaded: list[Action] = [Drain(), Reset()]
+    again_loaded: list[Action] = [Drain(), ResetCache()]
     ends: tuple[list[Action], ...] = (
         [],
-        [Reset()],
-        [Drain(), Reset(connector=True)],
+        [ResetCache()],
+        [Drain(), ResetCache(connector=True)],
         again_loaded,
         again_loaded,
     )

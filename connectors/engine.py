@@ -4,17 +4,17 @@ import contextlib
 import inspect
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
     Announced,
-    Counted,
+    BlocksKept,
+    CacheStatistics,
     Died,
     Fact,
-    Kept,
     Loaded,
     LoadEnded,
     Matched,
@@ -22,14 +22,14 @@ from kvproof.connectors.facts import (
     NotComputed,
     Owed,
     Promised,
-    Read,
     Remembered,
+    SlotRead,
     Waits,
 )
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import Plan, Submit
-from kvproof.connectors.worker import Worker
+from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
@@ -48,12 +48,12 @@ IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
 
 
-class Engine:
+class DrivenEngine:
     """One engine. `facts` are what happened since they were last taken."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConnectorPlan,
         connector: Mapping[str, Any],
         clock: Clock,
         keeps_prompts: bool = False,
@@ -69,15 +69,22 @@ class Engine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any]] = deque()
         self.scheduler = build.scheduler(
-            cfg, plan.load_failure, connector=connector, layers=LAYERS, local=plan.local
+            cfg,
+            plan.load_failure,
+            connector=connector,
+            layers=LAYERS,
+            local=plan.local,
+            ranks=plan.ranks,
         )
-        self.owners = Owners(cfg, self.scheduler, plan.local)
+        self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
-        self.worker = Worker(plan, self.scheduler, Numbers(), self.owners, self.facts, clock)
+        self.worker = ConnectorWorker(
+            plan, self.scheduler, Numbers(), self.owners, self.facts, clock
+        )
 
     # What the environment may do.
 
-    def submit(self, name: str, arrives: Submit) -> None:
+    def submit(self, name: str, arrives: SubmitRequest) -> None:
         """A request arrives."""
         tokens = arrives.tokens_of_prompt
         known = state.Request(
@@ -161,7 +168,7 @@ class Engine:
         self._settle()
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
-            self.facts.append(Counted(where, count, self.arrived))
+            self.facts.append(CacheStatistics(where, count, self.arrived))
         self.facts.extend(self.worker.encoder.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
@@ -236,15 +243,15 @@ class Engine:
         self.facts[begin:] = [
             f
             for f in self.facts[begin:]
-            if not (isinstance(f, Read | Loaded) and f.request in spared)
+            if not (isinstance(f, SlotRead | Loaded) and f.request in spared)
         ]
-        self._end_loads(output)
+        self._end_loads(output, self.facts[begin:])
         return result
 
-    def _end_loads(self, output: Any) -> None:
-        """Loads within the step are over with it; others when the worker reports them."""
+    def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
+        """Loads within the step are over with it; others when the worker reports them in it."""
         loads = self.owners.loads
-        for fact in self.facts:
+        for fact in facts:
             if isinstance(fact, LoadEnded):
                 loads.pop(fact.request, None)
         for name in output.num_scheduled_tokens:
@@ -321,12 +328,12 @@ class Engine:
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
-        asked = connector.get_num_new_matched_tokens
+        original = connector.get_num_new_matched_tokens
         allocated = connector.update_state_after_alloc
         computed_of: dict[str, tuple[int, bool]] = {}
 
         def matched(request: Any, num_computed_tokens: int) -> Any:
-            answer = asked(request, num_computed_tokens)
+            answer = original(request, num_computed_tokens)
             tokens, later = answer
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
@@ -357,7 +364,7 @@ class Engine:
                     name = request.request_id
                     self.ended[name] = self.owners.beside[name], self.owners.prompts[name]
                 if answer[0]:
-                    self.facts.append(Kept(request.request_id))
+                    self.facts.append(BlocksKept(request.request_id))
                 return answer
 
             return finished
@@ -391,7 +398,7 @@ def is_ours(error: Exception) -> bool:
     return any(raised.is_relative_to(room) for room in OURS)
 
 
-def _arguments(arrives: Submit) -> dict[str, Any]:
+def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
     """The arguments of a request for what it has beside its tokens."""
     more: dict[str, Any] = {}
     if arrives.beside == "salt":

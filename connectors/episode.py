@@ -11,32 +11,32 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
-from kvproof.connectors.engine import Engine
+from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.facts import (
+    BlocksKept,
     Fact,
-    Failed,
-    Kept,
     LoadEnded,
+    LoadFailed,
     Matched,
     Promised,
     SendEnded,
 )
 from kvproof.connectors.memory import Memory
 from kvproof.connectors.plan import (
-    Abort,
+    AbortRequest,
     Action,
+    ConnectorPlan,
     Drain,
     Fail,
     Forget,
-    Output,
-    Pause,
-    Plan,
-    Reset,
-    Resume,
-    Step,
-    Submit,
+    PauseEngine,
+    ReceiveOutput,
+    ResetCache,
+    ResumeEngine,
+    RunSteps,
+    SubmitRequest,
 )
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.model.finding import Finding
@@ -46,18 +46,18 @@ COUNTED: dict[type, str] = {
     Promised: "loads",
     LoadEnded: "reports",
     SendEnded: "reports",
-    Failed: "failures",
-    Kept: "kept requests",
+    LoadFailed: "failures",
+    BlocksKept: "kept requests",
 }
 """What a fact is counted as (`Rule.counts`)."""
 
-Note = Callable[[Engine, int, list[Fact]], bool]
+Note = Callable[[DrivenEngine, int, list[Fact]], bool]
 """Is told the engine after an action, the number of the action, and the facts of it. Returns
 whether the episode goes on although a rule is broken."""
 
 
 @dataclass(frozen=True)
-class Result:
+class EpisodeResult:
     """An episode's end. `findings` are those of the first action that broke a rule, the gravest
     first; `at` is the number of that action, from 1 on (after the last one: the final drain).
     `steps` counts the worker's steps, `judged` what was compared."""
@@ -68,7 +68,7 @@ class Result:
     judged: Counter[str]
 
 
-def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
+def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None) -> EpisodeResult:
     """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
     AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
@@ -78,7 +78,7 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         with (
             device(clock),
-            closing(Engine(plan, settings, clock, subject.keeps_prompts)) as engine,
+            closing(DrivenEngine(plan, settings, clock, subject.keeps_prompts)) as engine,
         ):
             judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
@@ -91,26 +91,26 @@ def play(subject: Subject, plan: Plan, note: Note | None = None) -> Result:
                 findings = list(broken(facts, past))
                 if engine.dead or (findings and not goes_on):
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
-                    return Result(tuple(findings), at, engine.steps, judged)
-            return Result((), len(plan.actions) + 1, engine.steps, judged)
+                    return EpisodeResult(tuple(findings), at, engine.steps, judged)
+            return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged)
 
 
-def _act(engine: Engine, memory: Memory, action: Action) -> None:
-    if isinstance(action, Submit):
+def _act(engine: DrivenEngine, memory: Memory, action: Action) -> None:
+    if isinstance(action, SubmitRequest):
         name = f"r{engine.arrived}"
         engine.submit(name, action)
-    elif isinstance(action, Step):
+    elif isinstance(action, RunSteps):
         for _ in range(action.times):
             engine.step()
-    elif isinstance(action, Output):
+    elif isinstance(action, ReceiveOutput):
         engine.deliver()
-    elif isinstance(action, Abort) and engine.running:
+    elif isinstance(action, AbortRequest) and engine.running:
         engine.abort(engine.running[action.which % len(engine.running)])
-    elif isinstance(action, Reset):
+    elif isinstance(action, ResetCache):
         engine.reset(action.running, action.connector)
-    elif isinstance(action, Pause):
+    elif isinstance(action, PauseEngine):
         engine.pause(action.new)
-    elif isinstance(action, Resume):
+    elif isinstance(action, ResumeEngine):
         engine.resume()
     elif isinstance(action, Drain):
         engine.drain()

@@ -58,7 +58,7 @@ class Wrote(NamedTuple):
     found: str | None
 
 
-class Read(NamedTuple):
+class SlotRead(NamedTuple):
     """A step of a request read a slot. It needs `expected`."""
 
     request: str
@@ -75,7 +75,7 @@ class LoadEnded(NamedTuple):
     failed: bool = False
 
 
-class Kept(NamedTuple):
+class BlocksKept(NamedTuple):
     """The connector keeps the blocks of a request that has ended (`request_finished` is True)."""
 
     request: str
@@ -87,7 +87,7 @@ class SendEnded(NamedTuple):
     request: str
 
 
-class Failed(NamedTuple):
+class LoadFailed(NamedTuple):
     """The worker reported blocks whose load failed."""
 
     blocks: tuple[int, ...]
@@ -153,7 +153,7 @@ class Announced(NamedTuple):
     group_tokens: int | None
 
 
-class Counted(NamedTuple):
+class CacheStatistics(NamedTuple):
     """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
     end: look-ups of `counted` requests that had not run before. `arrived` requests have arrived."""
 
@@ -200,11 +200,11 @@ Fact: TypeAlias = (
     | Promised
     | Loaded
     | Wrote
-    | Read
+    | SlotRead
     | LoadEnded
-    | Kept
+    | BlocksKept
     | SendEnded
-    | Failed
+    | LoadFailed
     | Died
     | Waits
     | Owed
@@ -212,7 +212,7 @@ Fact: TypeAlias = (
     | Remembered
     | NotComputed
     | Announced
-    | Counted
+    | CacheStatistics
     | ItemMissing
     | ItemUnkept
     | ItemsHeld

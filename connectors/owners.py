@@ -8,19 +8,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import NULL, SAMPLED
 
 
 class Owners:
     """The requests of one engine. `loads` are the promised loads that have not ended, by request.
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
-    local attention."""
+    local attention; with several `ranks`, only the slots of the first are here."""
 
-    def __init__(self, cfg: Engine, scheduler: Any, local: bool = False) -> None:
-        self.cfg, self.scheduler, self.local = cfg, scheduler, local
+    def __init__(
+        self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
+    ) -> None:
+        self.cfg, self.scheduler, self.local, self.ranks = cfg, scheduler, local, ranks
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
@@ -73,14 +75,14 @@ class Owners:
             load = self.loads.get(request)
             if load is None:
                 continue
-            token = index * group.block_size + slot.offset
+            token = index * group.block_size + slot.offset * self.ranks
             promised = load.start <= token < load.start + load.tokens
             if promised or not group.attention or held != self.text(request, token + 1):
                 return
             first = request
         yield Wrote(slot, first, held, found)
 
-    def loaded_at_once(self, caches: Caches, layer: Layer) -> Iterator[Loaded]:
+    def loaded_at_once(self, caches: Caches, layer: LayerCache) -> Iterator[Loaded]:
         """The promised slots of a layer that loads within this step left wrong."""
         for load in self.loads.values():
             if not load.later:
@@ -97,7 +99,7 @@ class Owners:
                 if wrong.slot.block not in invalid:
                     yield wrong
 
-    def _left_wrong(self, caches: Caches, layer: Layer, load: Promised) -> Iterator[Loaded]:
+    def _left_wrong(self, caches: Caches, layer: LayerCache, load: Promised) -> Iterator[Loaded]:
         for token, block, offset in self._promised(layer.group, load):
             self.judged["promised tokens"] += 1
             expected = self.text(load.request, token + 1)
@@ -117,9 +119,14 @@ class Owners:
             return
         first = max(load.start, read_from(group, end, self.local))
         for token in range(first, end):
-            block = table[token // group.block_size]
-            if block != NULL:
-                yield token, block, token % group.block_size
+            block, offset = table[token // group.block_size], self.offset(group, token)
+            if block != NULL and offset is not None:
+                yield token, block, offset
+
+    def offset(self, group: Group, token: int) -> int | None:
+        """The slot of a token in its attention block; None if another rank has it."""
+        turn, rank = divmod(token % group.block_size, self.ranks)
+        return None if rank else turn
 
 
 def read_from(group: Group, token: int, local: bool) -> int:

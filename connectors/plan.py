@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 
 FAMILIES = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -44,7 +44,7 @@ class Image(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{IMAGES[self.which]}{self.tokens}"
 
 
-class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=True):
     """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
     depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
     the log-probabilities of its prompt. Its `images` are in order, and what of them is behind the
@@ -79,17 +79,17 @@ class Submit(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
         return "".join(text)
 
 
-class Step(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class RunSteps(Struct, frozen=True, tag="Step", forbid_unknown_fields=True):
     """The engine's loop goes round this many times."""
 
     times: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
-class Output(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class ReceiveOutput(Struct, frozen=True, tag="Output", forbid_unknown_fields=True):
     """The output of the oldest step in flight arrives (async scheduling)."""
 
 
-class Abort(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class AbortRequest(Struct, frozen=True, tag="Abort", forbid_unknown_fields=True):
     """The client of a running or waiting request goes away: of the one at this place, counted round
     the list."""
 
@@ -100,7 +100,7 @@ class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """Nothing arrives until the engine says that it has nothing more to do."""
 
 
-class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class ResetCache(Struct, frozen=True, tag="Reset", forbid_unknown_fields=True):
     """The engine's own prefix cache is emptied, if no block is in use; with `running`, the requests
     that run are preempted first; with `connector`, the connector's cache is emptied too."""
 
@@ -108,13 +108,13 @@ class Reset(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     connector: bool = False
 
 
-class Pause(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class PauseEngine(Struct, frozen=True, tag="Pause", forbid_unknown_fields=True):
     """The engine is paused: no request is scheduled, or no new one. `Drain` ends it."""
 
     new: bool = False
 
 
-class Resume(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class ResumeEngine(Struct, frozen=True, tag="Resume", forbid_unknown_fields=True):
     """A pause ends."""
 
 
@@ -129,7 +129,18 @@ class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     raises: bool = False
 
 
-Action = Submit | Step | Output | Abort | Drain | Reset | Pause | Resume | Forget | Fail
+Action = (
+    SubmitRequest
+    | RunSteps
+    | ReceiveOutput
+    | AbortRequest
+    | Drain
+    | ResetCache
+    | PauseEngine
+    | ResumeEngine
+    | Forget
+    | Fail
+)
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,23 +151,26 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
     steps: Annotated[int, Meta(ge=0, le=8)] = 0
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
     actions in order. After the last one the engine is drained. With `local`, the windows of the
     engine are chunked local attention: a token reads from the last multiple of the window on. Of
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
-    encoder cache, and what the encoder may compute in a step; without images it is 0."""
+    encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
+    an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
+    the engine are those of all ranks, and the worker is the first of them."""
 
-    engine: Engine
+    engine: EngineConfig
     actions: tuple[Action, ...]
     load_failure: Literal["fail", "recompute"] = "recompute"
     copies: Copies = Copies()
     local: bool = False
     accepted: Annotated[int, Meta(ge=0, le=4)] = 0
     encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
+    ranks: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: ConnectorPlan) -> list[str]:
     """The plan for a reader, a line for each action."""
     engine = plan.engine
     groups = ", ".join(
@@ -169,6 +183,7 @@ def lines(plan: Plan) -> list[str]:
     )
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
+    overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
@@ -177,7 +192,7 @@ def lines(plan: Plan) -> list[str]:
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
-        if isinstance(action, Submit):
+        if isinstance(action, SubmitRequest):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
             what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
             what += "".join(f", image {i.name} at token {i.at}" for i in action.whole)
@@ -189,15 +204,15 @@ def lines(plan: Plan) -> list[str]:
 
 
 def _more(action: Action) -> str:
-    if isinstance(action, Step) and action.times > 1:
+    if isinstance(action, RunSteps) and action.times > 1:
         return f", {action.times} times"
     if isinstance(action, Fail):
         return f" in its next {action.times} calls" + ", by an exception" * action.raises
-    if isinstance(action, Reset):
+    if isinstance(action, ResetCache):
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
         )
-    if isinstance(action, Pause):
+    if isinstance(action, PauseEngine):
         return ": no new request is scheduled" if action.new else ": nothing is scheduled"
     return ""
 
@@ -212,13 +227,13 @@ def _copies(copies: Copies) -> str:
 
 
 WORDS: dict[type, str] = {
-    Step: "a step",
-    Output: "the output of a step arrives",
-    Abort: "a client goes away",
+    RunSteps: "a step",
+    ReceiveOutput: "the output of a step arrives",
+    AbortRequest: "a client goes away",
     Drain: "the engine runs until it has nothing more to do",
-    Reset: "the engine's own prefix cache is emptied",
-    Pause: "the engine is paused",
-    Resume: "the pause ends",
+    ResetCache: "the engine's own prefix cache is emptied",
+    PauseEngine: "the engine is paused",
+    ResumeEngine: "the pause ends",
     Forget: "the store forgets all that it has",
     Fail: "the store fails",
 }

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, Layers, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans
 from kvproof.connectors.engine import is_ours
-from kvproof.connectors.episode import Result, play
-from kvproof.connectors.plan import Plan
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.lookup import last_line, may_take
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
 
@@ -29,12 +29,12 @@ Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""
 
 
-class Broken(Exception):
+class RuleBroken(Exception):
     """The plan of the episode breaks a rule."""
 
 
 @dataclass
-class Search:
+class PlanSearch:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
     counts findings that are less severe than a leak. `unmade` are the cache groups with which the
     connector could not be made, and what it raised."""
@@ -42,10 +42,10 @@ class Search:
     episodes: int = 0
     steps: int = 0
     judged: Counter[str] = field(default_factory=Counter)
-    plan: Plan | None = None
-    result: Result | None = None
+    plan: ConnectorPlan | None = None
+    result: EpisodeResult | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
-    unmade: dict[Layers, Exception] = field(default_factory=dict)
+    unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
 
     @property
     def refused(self) -> dict[str, str]:
@@ -62,7 +62,7 @@ class Search:
         """The id of the rule that is broken; empty if none is."""
         return self.result.findings[0].invariant if self.result is not None else ""
 
-    def take(self, plan: Plan, result: Result) -> bool:
+    def take(self, plan: ConnectorPlan, result: EpisodeResult) -> bool:
         """Count an episode. Returns whether it breaks a rule: the one that was found first."""
         self.episodes += 1
         self.steps += result.steps
@@ -77,12 +77,14 @@ class Search:
         return True
 
 
-def accepted(subject: Subject, found: Search, kinds: Sequence[Layers] = HYBRID) -> list[Layers]:
+def accepted(
+    subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
+) -> list[LayerGroups]:
     """The cache groups with which the connector can be made. The others are noted as refused. If
     there are none, the exception that the connector raises goes on."""
-    layers: list[Layers] = []
+    layers: list[LayerGroups] = []
     why: Exception | None = None
-    for each in kinds if subject.supports_groups else ALONE:
+    for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
         try:
@@ -111,25 +113,25 @@ def is_refusal(error: Exception) -> bool:
     return not isinstance(error, AssertionError | LookupError | AttributeError | TypeError)
 
 
-def bare(layers: Layers) -> Plan:
+def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
-    engine = Engine("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
-    return Plan(engine, (), local=layers.local)
+    engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
+    return ConnectorPlan(engine, (), local=layers.local, ranks=layers.ranks)
 
 
 def search(
-    subject: Subject,
+    subject: TestedConnector,
     examples: int,
     start: int,
     *,
     overlaps: bool = True,
     shrinks: bool = True,
-    found: Search | None = None,
+    found: PlanSearch | None = None,
     progress: Progress | None = None,
-) -> Search:
+) -> PlanSearch:
     """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
     plan is made smaller. What is found is in `found` also if an interruption ends the search."""
-    found = Search() if found is None else found
+    found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)
     began: list[float] = []
 
@@ -145,18 +147,18 @@ def search(
         verbosity=Verbosity.quiet,
     )
     @given(plans(kinds, overlaps, subject.forgets, subject.images))
-    def episode(plan: Plan) -> None:
+    def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:
-                raise Broken
+                raise RuleBroken
             return
         broken = found.take(plan, play(subject, plan))
         if progress is not None:
             progress(found.episodes, found.steps)
         if broken:
             began.append(time.monotonic())
-            raise Broken
+            raise RuleBroken
 
-    with suppress(Broken):
+    with suppress(RuleBroken):
         episode()
     return found

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.subject import TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 
@@ -14,28 +14,30 @@ class Shipped(NamedTuple):
     """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
     a change of one is a change of this connector."""
 
-    subject: Subject
+    subject: TestedConnector
     home: tuple[str, ...]
 
 
-def _child(subject: Subject) -> dict[str, object]:
+def _child(subject: TestedConnector) -> dict[str, object]:
     """The settings of a connector inside a MultiConnector."""
     extra = dict(subject.extra)
     return {"kv_connector": subject.name, "kv_role": "kv_both", "kv_connector_extra_config": extra}
 
 
-def _several(*subjects: Subject) -> Subject:
+def _several(*subjects: TestedConnector) -> TestedConnector:
     """A MultiConnector of these."""
-    return Subject("MultiConnector", {"connectors": [_child(each) for each in subjects]})
+    return TestedConnector("MultiConnector", {"connectors": [_child(each) for each in subjects]})
 
 
-EXAMPLE = Subject("ExampleConnector", {"shared_storage_path": "{tmp}"})
-BENCH = Subject("DecodeBenchConnector")
-OFFLOADING = Subject("OffloadingConnector", OFFLOADED)
-WIDE = Subject("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
-TELLING = Subject("OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True})
+EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
+BENCH = TestedConnector("DecodeBenchConnector")
+OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True)
+WIDE = TestedConnector("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+SELF_DESCRIBING = TestedConnector(
+    "OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True}
+)
 """Its KV events carry tokens."""
-FILES = Subject(
+FILES = TestedConnector(
     "OffloadingConnector",
     {
         **OFFLOADED,
@@ -44,15 +46,19 @@ FILES = Subject(
     },
     forgets=True,
 )
-ROOMY = Subject("OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True)
+ROOMY = TestedConnector(
+    "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
+)
 """Room for more prompts than an episode has, so that none is forgotten."""
-SIMPLE = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-LAZY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12, "lazy_offload": True})
-SIMPLE_ROOMY = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**16}, keeps_prompts=True)
-KEPT_FILES = Subject(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
-MOONCAKE = Subject("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
+SIMPLE = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True)
+LAZY = TestedConnector(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True)
+SIMPLE_ROOMY = TestedConnector(
+    SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
+)
+KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
+MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
 
-IMAGES = Subject("kvproof.connectors.storeless:Storeless", images=True)
+IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
 
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
@@ -68,7 +74,7 @@ SHIPPED: dict[str, Shipped] = {
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
-    "offloading-events": Shipped(TELLING, OF_OFFLOADING),
+    "offloading-events": Shipped(SELF_DESCRIBING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.episode import Result
-from kvproof.connectors.plan import Plan, lines
-from kvproof.connectors.search import Search
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.episode import EpisodeResult
+from kvproof.connectors.plan import ConnectorPlan, lines
+from kvproof.connectors.search import PlanSearch
+from kvproof.connectors.subject import TestedConnector
 
 FINDINGS_MAX = 3
 """How many findings of one action are shown."""
 
 
-def shown(subject: Subject, searched: Search) -> Iterator[str]:
+def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     """The lines: the verdict, the reasons, what was done, what was judged."""
     if searched.plan is not None and searched.result is not None:
         yield from of_violation(searched.plan, searched.result)
@@ -33,7 +33,7 @@ def shown(subject: Subject, searched: Search) -> Iterator[str]:
         yield f"Also seen, {count} times ({rule.severity.words}): it must be true that {rule.name}."
 
 
-def of_violation(plan: Plan, result: Result) -> Iterator[str]:
+def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
     """A violation: the rule, the reasons, and the plan that leads to it."""
     first = RULES[result.findings[0].invariant]
     yield f"VIOLATED {first.id}: {first.severity.words}"

@@ -17,18 +17,20 @@ from kvproof.model.files.reading import shown
 
 
 @dataclass(frozen=True)
-class Subject:
+class TestedConnector:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
-    store. With `images`, requests have images too."""
+    store. With `images`, requests have images too. With `ranks`, it is driven as one of several
+    ranks of context parallelism too: what it stores and loads is of its own rank alone."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     keeps_prompts: bool = False
     forgets: bool = False
     images: bool = False
+    ranks: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""

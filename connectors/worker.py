@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproof.connectors.allocated import backend, layout
-from kvproof.connectors.caches import Caches, Layer
+from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.facts import Fact, Failed, LoadEnded, Read, SendEnded, Slot
+from kvproof.connectors.facts import Fact, LoadEnded, LoadFailed, SendEnded, Slot, SlotRead
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
-from kvproof.connectors.plan import Plan
+from kvproof.connectors.plan import ConnectorPlan
 from kvproof.live import adapt, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
+from kvproof.model.config import Group
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
@@ -27,8 +28,11 @@ LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 DRAFT = "~"
 """A draft token that is rejected."""
 
+ELSEWHERE = -1
+"""The slot of a token that another rank has (vLLM's `PAD_SLOT_ID`)."""
 
-class Part(NamedTuple):
+
+class ComputedPart(NamedTuple):
     """A request's part of a step: tokens `start` to `end` of its text are computed. After them come
     `rejected` slots of draft tokens that are not accepted."""
 
@@ -38,13 +42,13 @@ class Part(NamedTuple):
     rejected: int = 0
 
 
-class Worker:
+class ConnectorWorker:
     """One worker. `facts` collects what its connector did; `owners` says which request holds a
     block, by the scheduler; `clock` is the time of its copies."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConnectorPlan,
         scheduler: Any,
         numbers: Numbers,
         owners: Owners,
@@ -104,17 +108,19 @@ class Worker:
         drafts = output.scheduled_spec_decode_tokens
         return {name: min(len(ids), self.plan.accepted) for name, ids in drafts.items()}
 
-    def _parts(self, output: Any) -> tuple[list[Part], list[Flight]]:
+    def _parts(self, output: Any) -> tuple[list[ComputedPart], list[Flight]]:
         self.batch.update(output)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
         tokens, accepted = output.num_scheduled_tokens, self._accepted(output)
         parts = []
         for name, count in tokens.items():
             rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
-            parts.append(Part(name, starts[name], starts[name] + count - rejected, rejected))
+            parts.append(
+                ComputedPart(name, starts[name], starts[name] + count - rejected, rejected)
+            )
         return parts, [Flight(name, tokens[name], samples[name]) for name in tokens]
 
-    def _forward(self, output: Any, parts: list[Part]) -> Any:
+    def _forward(self, output: Any, parts: list[ComputedPart]) -> Any:
         from vllm.forward_context import set_forward_context
 
         metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
@@ -132,35 +138,40 @@ class Worker:
                 self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
             return end_forward(self.calls, output)
 
-    def _metadata(self, layer: Layer, parts: list[Part]) -> "Metadata":
-        size = self.cfg.groups[layer.group].block_size
-        mapping = [
-            self.batch.tables[part.request][layer.group][token // size] * size + token % size
-            for part in parts
-            for token in range(part.start, part.end + part.rejected)
-        ]
+    def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
+        group = self.cfg.groups[layer.group]
+        here = group.block_size // self.owners.ranks if group.attention else group.block_size
+        mapping = []
+        for part in parts:
+            table = self.batch.tables[part.request][layer.group]
+            for token in range(part.start, part.end + part.rejected):
+                place = self._place(group, table, token)
+                mapping.append(place[0] * here + place[1] if place else ELSEWHERE)
         return Metadata(mapping)
 
-    def _compute(self, layer: Layer, parts: list[Part]) -> None:
+    def _place(self, group: Group, table: tuple[int, ...], token: int) -> tuple[int, int] | None:
+        """The block of a token and its slot there; None if another rank has it."""
+        offset = self.owners.offset(group, token)
+        return None if offset is None else (table[token // group.block_size], offset)
+
+    def _compute(self, layer: LayerCache, parts: list[ComputedPart]) -> None:
         group = self.cfg.groups[layer.group]
         for part in parts:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             if group.attention:
-                for token in range(part.start, part.end):
-                    place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text[: beside + token + 1])
-                for token in range(part.end, part.end + part.rejected):
-                    place = table[token // group.block_size], token % group.block_size
-                    self.caches.write(layer, *place, text + DRAFT)
+                for token in range(part.start, part.end + part.rejected):
+                    if place := self._place(group, table, token):
+                        known = text[: beside + token + 1] if token < part.end else text + DRAFT
+                        self.caches.write(layer, *place, known)
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
                     self._read_state(layer, part)
                 self.caches.write(layer, block, 0, text)
 
-    def _read_state(self, layer: Layer, part: Part) -> None:
+    def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:
         """A step of a Mamba layer begins with the state after the tokens before it."""
         size = self.cfg.groups[layer.group].block_size
         block = self.batch.tables[part.request][layer.group][(part.start - 1) // size]
@@ -168,9 +179,9 @@ class Worker:
         expected = self.text(part.request, part.start)
         found = self.caches.found(layer, block, 0)
         if found != expected:
-            self.facts.append(Read(part.request, slot, part.start - 1, expected, found))
+            self.facts.append(SlotRead(part.request, slot, part.start - 1, expected, found))
 
-    def _reads(self, layer: Layer, parts: list[Part]) -> Iterator[Read]:
+    def _reads(self, layer: LayerCache, parts: list[ComputedPart]) -> Iterator[SlotRead]:
         """The slots that attention reads, and that do not hold what it needs."""
         group = self.cfg.groups[layer.group]
         if not group.attention:
@@ -181,13 +192,14 @@ class Worker:
             table = self.batch.tables[part.request][layer.group]
             first = read_from(group, part.start, self.plan.local)
             for token in range(first, part.end):
-                place = table[token // group.block_size], token % group.block_size
+                if not (place := self._place(group, table, token)):
+                    continue
                 found = self.caches.found(layer, *place)
                 self.owners.judged["reads"] += 1
                 expected = text[: beside + token + 1]
                 if found != expected:
                     slot = Slot(layer.name, layer.group, *place)
-                    yield Read(part.request, slot, token, expected, found)
+                    yield SlotRead(part.request, slot, token, expected, found)
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""
@@ -204,7 +216,7 @@ class Worker:
         failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
         invalid = set(moved.invalid_block_ids or ())
         if invalid:
-            self.facts.append(Failed(tuple(sorted(invalid)), self.owners.loading_blocks()))
+            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
         for name in sorted(set(moved.finished_recving or ()) | failed):
             bad = name in failed
             if not bad:

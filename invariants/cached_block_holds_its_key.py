@@ -14,7 +14,7 @@ from kvproof.model.state import Engine, Key
 from kvproof.model.subjects import Subject
 
 
-def promised(cfg: config.Engine, key: Key) -> tuple[str, ...]:
+def promised(cfg: config.EngineConfig, key: Key) -> tuple[str, ...]:
     """What a block cached under this key must hold, slot by slot. The slots after these are free to
     differ."""
     group = cfg.groups[key[0]]

@@ -19,10 +19,10 @@ DIED = "died"
 
 def died(dead: Death) -> Reason:
     """How the engine died."""
-    says = "{engine} died: {exception} in {function}" if dead.exception else "{engine} died"
+    sentence = "{engine} died: {exception} in {function}" if dead.exception else "{engine} died"
     return reason(
         DIED,
-        f"{says}: {{message}}" if dead.message else says,
+        f"{sentence}: {{message}}" if dead.message else sentence,
         exception=dead.exception,
         function=dead.function,
         message=dead.message,

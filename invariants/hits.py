@@ -10,11 +10,11 @@ must match too.
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun, first_token_read
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import Key
 
 
-def may_end_at(engine: Engine, hit: int, loads: bool = False) -> bool:
+def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
     """Whether a hit of this length is owed in all groups: a block of each group ends there, or a
     hash exists there if hits may end inside a block. A request that `loads` what follows may load
     the begun block too, so that no block is copied."""
@@ -23,7 +23,7 @@ def may_end_at(engine: Engine, hit: int, loads: bool = False) -> bool:
     return all(hit % g.block_size == 0 for g in engine.groups if g.attention or g.aligned)
 
 
-def alike_after_hit(engine: Engine, ended: bool = False) -> int:
+def alike_after_hit(engine: EngineConfig, ended: bool = False) -> int:
     """Number of tokens after a hit that must match too: one block if a drafter has layers, or the
     tokens after a block that its hash covers. Where the earlier prompt `ended` and hits may end
     inside a block, its last prefix with a hash is cached, and the tokens between two hashes are
@@ -34,7 +34,7 @@ def alike_after_hit(engine: Engine, ended: bool = False) -> int:
     return engine.hash_lookahead_tokens or block
 
 
-def longest(engine: Engine, known: int, alike: int, loads: bool = False) -> int:
+def longest(engine: EngineConfig, known: int, alike: int, loads: bool = False) -> int:
     """The longest hit that a request of `known` tokens is owed, of which the first `alike` tokens
     were computed before, all of them by a prompt that ended there. At least one token is left to
     compute. `loads` is as in `may_end_at`."""
@@ -42,19 +42,19 @@ def longest(engine: Engine, known: int, alike: int, loads: bool = False) -> int:
     return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit, loads)), 0)
 
 
-def positions(engine: Engine, group: Group, hit: int) -> Iterator[int]:
+def positions(engine: EngineConfig, group: Group, hit: int) -> Iterator[int]:
     """The positions of the blocks that must be cached for a hit."""
     size = group.block_size
     after = 1 if hit and _reads_next(engine, group) else 0
     yield from range(first_token_read(group, hit) // size, blocks_begun(hit + after, size))
 
 
-def _reads_next(engine: Engine, group: Group) -> bool:
+def _reads_next(engine: EngineConfig, group: Group) -> bool:
     """Whether the token after a hit must match too, and no hash covers it."""
     return group.eagle and not engine.hash_lookahead_tokens
 
 
-def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) -> list[str]:
+def serving(engine: EngineConfig, group: Group, tokens: str, hit: int, position: int) -> list[str]:
     """The prefixes that can serve the block at this position, the longest first; one of them must
     be cached.
 
@@ -74,7 +74,9 @@ def serving(engine: Engine, group: Group, tokens: str, hit: int, position: int) 
     return [tokens[:last] for last in range(min(end, last_known), hit + ahead - 1, -1)]
 
 
-def missing(engine: Engine, keys: set[Key], tokens: str, hit: int) -> Iterator[tuple[int, str]]:
+def missing(
+    engine: EngineConfig, keys: set[Key], tokens: str, hit: int
+) -> Iterator[tuple[int, str]]:
     """What the hit needs and the cache lacks: pairs of a group's index and the shortest prefix that
     would serve."""
     for index, group in enumerate(engine.groups):
@@ -84,7 +86,7 @@ def missing(engine: Engine, keys: set[Key], tokens: str, hit: int) -> Iterator[t
                 yield index, prefixes[-1]
 
 
-def has_room(engine: Engine, hit: int, tokens: int) -> bool:
+def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
     """Whether an engine without other requests can serve a request of `tokens` tokens with this
     hit; one block is the null block.
 

@@ -79,5 +79,9 @@ class Invariant:
 def broken(cluster: Cluster, step: Step, invariants: Iterable[Invariant]) -> Iterator[Finding]:
     """The findings after one step."""
     for invariant in invariants:
-        for reasons, about in invariant.check(cluster, step):
-            yield Finding(invariant.id, reasons, about)
+        try:
+            for reasons, about in invariant.check(cluster, step):
+                yield Finding(invariant.id, reasons, about)
+        except Exception as error:
+            error.add_note(f"in the check {invariant.id}")
+            raise

@@ -14,15 +14,14 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import EachEngine, Invariant
 from kvproof.model.because import Because, because, reason
-from kvproof.model.config import Cluster, Group
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, Engine, State
 from kvproof.model.subjects import Subject
 
 
-def most(cfg: Config, group: Group) -> int:
+def most(cfg: EngineConfig, group: Group) -> int:
     """Maximum number of blocks of a group that one request may hold. A window can begin inside a
     block and then touches one more block."""
     if group.kind == "window":

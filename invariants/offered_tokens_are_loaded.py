@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.parties import coming_to, giver, is_reverse, taker
 from kvproof.model.because import Because, because, reason
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
@@ -49,7 +49,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             )
 
 
-def _usable(sink: Engine, offered: int, prompt: int) -> int:
+def _usable(sink: EngineConfig, offered: int, prompt: int) -> int:
     """Tokens of a reverse transfer that P can use. If D has computed more tokens than this prompt
     has, full attention still has the KV of each token. A window or a Mamba state has moved on and
     is of no use."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model.because import Reason, reason
-from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.config import REVERSE, Cluster, EngineConfig
 from kvproof.model.phases import Phase
 from kvproof.model.state import NULL, State, Transfer
 
@@ -14,10 +14,10 @@ WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
 """Phases in which the receiver's blocks may be written."""
 
 
-class Side(NamedTuple):
+class Party(NamedTuple):
     """An engine of a transfer and its request; the request is empty if it does not exist yet."""
 
-    engine: Engine
+    engine: EngineConfig
     request: str
 
 
@@ -26,19 +26,19 @@ def is_reverse(transfer: str) -> bool:
     return transfer.endswith(REVERSE)
 
 
-def giver(cluster: Cluster, transfer: str) -> Side:
+def giver(cluster: Cluster, transfer: str) -> Party:
     """The engine whose blocks are read: P, and D in a reverse transfer."""
     engine = cluster.decode if is_reverse(transfer) else cluster.prefill
-    return Side(engine, transfer.removesuffix(REVERSE))
+    return Party(engine, transfer.removesuffix(REVERSE))
 
 
-def taker(cluster: Cluster, transfer: str) -> Side:
+def taker(cluster: Cluster, transfer: str) -> Party:
     """The engine whose blocks are written: D for the same request; in a reverse transfer P for the
     request that follows it."""
     if not is_reverse(transfer):
-        return Side(cluster.decode, transfer)
+        return Party(cluster.decode, transfer)
     earlier = transfer.removesuffix(REVERSE)
-    return Side(cluster.prefill, next((j.name for j in cluster.jobs if j.follows == earlier), ""))
+    return Party(cluster.prefill, next((j.name for j in cluster.jobs if j.follows == earlier), ""))
 
 
 def coming_to(cluster: Cluster, engine: str, request: str) -> str:
@@ -50,16 +50,16 @@ def coming_to(cluster: Cluster, engine: str, request: str) -> str:
     return follows + REVERSE if follows else ""
 
 
-def kernel_block(engine: Engine, block: int) -> Reason:
+def kernel_block(engine: EngineConfig, block: int) -> Reason:
     """A block of a pair of an attention group, as a part of a reason."""
     ratio = engine.physical_per_logical
-    says = "kernel block {block} of {engine} (in its block {within})"
+    sentence = "kernel block {block} of {engine} (in its block {within})"
     if ratio == 1:
-        says = "block {block} of {engine}"
-    return reason("block", says, block=block, engine=engine.name, within=block // ratio)
+        sentence = "block {block} of {engine}"
+    return reason("block", sentence, block=block, engine=engine.name, within=block // ratio)
 
 
-def logical(engine: Engine, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:
+def logical(engine: EngineConfig, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:
     """The blocks of an engine that have these blocks of a pair. The pairs of attention groups have
     kernel blocks; those of Mamba groups have whole blocks."""
     ratio = engine.physical_per_logical if engine.groups[group].attention else 1

@@ -18,8 +18,7 @@ from collections.abc import Iterable, Iterator
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
-from kvproof.model.config import Cluster
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Choice, Compute, Preempt, Release, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -28,7 +27,7 @@ from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
 
 
-def _blocks(cfg: Config, request: Request, ahead: int) -> int:
+def _blocks(cfg: EngineConfig, request: Request, ahead: int) -> int:
     """Upper bound of the further blocks that a request needs for its tokens and `ahead` more. It
     includes the lookahead slots of a drafter; for a Mamba group, a state, its copy and one state
     for each draft."""
@@ -51,7 +50,7 @@ def _to_compute(engine: Engine, request: Request) -> int:
     return len(request.tokens) + pending - request.computed
 
 
-def _admissible(cluster: Cluster, cfg: Config, engine: Engine) -> list[Request]:
+def _admissible(cluster: Cluster, cfg: EngineConfig, engine: Engine) -> list[Request]:
     """The waiting requests that need only room to be admitted."""
     plain = all(group.attention for group in cfg.groups) and not cfg.has_connector
     if not plain or cluster.sessions:
@@ -72,7 +71,7 @@ def _ends_early(choices: Iterable[Choice]) -> bool:
     )
 
 
-def _runners(cfg: Config, engine: Engine, free: int, done: set[str]) -> Iterator[Request]:
+def _runners(cfg: EngineConfig, engine: Engine, free: int, done: set[str]) -> Iterator[Request]:
     """The running requests that have tokens to compute and are not `done`, in the order of the
     running queue, up to the first that may lack blocks: a step serves nobody behind it."""
     for request in map(engine.find, engine.running):

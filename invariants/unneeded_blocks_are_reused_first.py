@@ -13,8 +13,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
-from kvproof.model.config import Cluster
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -82,7 +81,7 @@ def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Beca
             )
 
 
-def _prefix_goes_first(cfg: Config, before: Engine, after: Engine) -> Iterator[Because]:
+def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iterator[Because]:
     """Of two blocks of a prefix that are freed now, the earlier one is taken first."""
     if cfg.partial_block_hits:
         return

@@ -85,8 +85,8 @@ def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
 
 
 def _refusal(message: str, entry: str) -> AdapterDrift:
-    said = message.split(". ")[0].rstrip(".")
-    return AdapterDrift(f"An engine of this vLLM refuses the config: {said}", entry)
+    first = message.split(". ")[0].rstrip(".")
+    return AdapterDrift(f"An engine of this vLLM refuses the config: {first}", entry)
 
 
 def validate(vllm_config: Any) -> None:

@@ -15,7 +15,7 @@ class Batch:
     `places` has the requests that keep a place in the batch: they were scheduled, and the scheduler
     has not reported that they left."""
 
-    def __init__(self, cfg: config.Engine) -> None:
+    def __init__(self, cfg: config.EngineConfig) -> None:
         self.cfg = cfg
         self.tables: dict[str, tuple[Table, ...]] = {}
         self.places: set[str] = set()

@@ -36,9 +36,14 @@ def spare(error: Exception) -> None:
     """Raise AdapterDrift where the adapter caused the exception."""
     if isinstance(error, UsageError | NotAllowed):
         raise error
-    entry = _missing(error)
-    if entry or _raised_by_us(error):
-        raise AdapterDrift(f"The adapter does not fit: {last_line(error)}", entry) from error
+    if caused_by_us(error):
+        why = f"The adapter does not fit: {last_line(error)}"
+        raise AdapterDrift(why, _missing(error)) from error
+
+
+def caused_by_us(error: Exception) -> bool:
+    """Whether kvproof raised an exception, or one reports a missing name of the contract."""
+    return bool(_missing(error)) or _raised_by_us(error)
 
 
 @contextmanager

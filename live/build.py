@@ -16,6 +16,7 @@ from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
 # isort: split
 
 import torch
+from msgspec import structs
 from vllm.config import (
     CacheConfig,
     DeviceConfig,
@@ -112,15 +113,19 @@ def spec_of(
     )
 
 
-def kv_cache_config(cfg: config.Engine, layers: int = 1, local: bool = False) -> KVCacheConfig:
+def kv_cache_config(
+    cfg: config.EngineConfig, layers: int = 1, local: bool = False, ranks: int = 1
+) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
-    none and assumes them for all. With `local`, windows are chunked local attention."""
+    none and assumes them for all. With `local`, windows are chunked local attention. With several
+    `ranks`, an attention block of a spec is the part of one rank."""
+    here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
-    pages = [spec_of(group).page_size_bytes for group in cfg.groups]
+    pages = [spec_of(group).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
-    for index, group in enumerate(cfg.groups):
+    for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
         groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded, local), **flag))
@@ -130,6 +135,14 @@ def kv_cache_config(cfg: config.Engine, layers: int = 1, local: bool = False) ->
         kv_cache_groups=groups,
         **adapt.retention(KVCacheConfig, cfg.retention),
     )
+
+
+def on_rank(group: config.Group, ranks: int) -> config.Group:
+    """A group as one of several ranks of decode context parallelism has it: tokens of an attention
+    block lie on all of them in turn, and a state is whole on each."""
+    if not group.attention:
+        return group
+    return structs.replace(group, block_size=group.block_size // ranks)
 
 
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
@@ -167,7 +180,7 @@ def required_layout(vllm_config: VllmConfig) -> str | None:
     return layout
 
 
-def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
+def speculative_config(cfg: config.EngineConfig) -> "SpeculativeConfig | None":
     """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
     if not cfg.drafts:
         return None
@@ -184,13 +197,13 @@ def speculative_config(cfg: config.Engine) -> "SpeculativeConfig | None":
     )
 
 
-def smallest_block(cfg: config.Engine) -> int:
+def smallest_block(cfg: config.EngineConfig) -> int:
     """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
 
 
 def _further_configs(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     load_failure: str,
     turns: bool,
     pushes: bool,
@@ -222,8 +235,10 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    tells = (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
-    if cfg.kv_events or tells:
+    self_describing = (
+        (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
+    )
+    if cfg.kv_events or self_describing:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -231,20 +246,21 @@ def _further_configs(
 
 
 def scheduler(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     load_failure: str,
     turns: bool = False,
     pushes: bool = False,
     connector: Mapping[str, Any] | None = None,
     layers: int = 0,
     local: bool = False,
+    ranks: int = 1,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
-    attention."""
+    attention. `ranks` is the size of decode context parallelism."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -275,7 +291,8 @@ def scheduler(
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
     vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
-    cache.block_size = smallest_block(cfg)
+    cache.block_size = min(on_rank(group, ranks).block_size for group in cfg.groups)
+    vllm_config.parallel_config.decode_context_parallel_size = ranks
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -284,7 +301,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local)
+    caches = kv_cache_config(cfg, layers or 1, local, ranks)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):
@@ -321,7 +338,7 @@ def extra_keys(extra_key: ExtraKey) -> dict[str, Any]:
 
 
 def request(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     known: state.Request,
     params: dict[str, Any] | None,
     priority: int = 0,

@@ -22,7 +22,7 @@ CORE_MODULES = dict.fromkeys(
 )
 
 
-class Look(NamedTuple):
+class EntryLookup(NamedTuple):
     """The result of looking up an entry: its place, or None with a reason if the reason is known.
     If the core is incomplete, no objects can be built, and entries on objects are not `looked`
     up."""
@@ -38,12 +38,12 @@ class Contract(NamedTuple):
     lines of vLLM that led to it; `hidden` are the packages that were hidden from it because they do
     not load."""
 
-    looks: tuple[Look, ...]
+    looks: tuple[EntryLookup, ...]
     failure: str = ""
     hidden: tuple[Hidden, ...] = ()
     traceback: tuple[str, ...] = ()
 
-    def missing(self, feature: str) -> list[Look]:
+    def missing(self, feature: str) -> list[EntryLookup]:
         """What a feature and the features it needs lack; entries that were looked up come first."""
         needed = with_needs([feature])
         lacking = [look for look in self.looks if not look.place and look.entry.feature in needed]
@@ -61,7 +61,7 @@ class Contract(NamedTuple):
                 raise AdapterDrift(_sentence(feature, lacking), lacking[0].entry.name, later=later)
 
 
-def _sentence(feature: str, lacking: list[Look]) -> str:
+def _sentence(feature: str, lacking: list[EntryLookup]) -> str:
     first = lacking[0]
     why = f" ({first.why})" if first.why else ""
     more = f"; {len(lacking) - 1} more are missing" if len(lacking) > 1 else ""
@@ -85,10 +85,12 @@ def _on_objects(entry: Entry) -> bool:
     return any(place.names and not place.module for place in entry.places)
 
 
-def _look(entry: Entry, buildable: bool | None) -> Look:
+def _look(entry: Entry, buildable: bool | None) -> EntryLookup:
     """Look an entry up. If the core is incomplete, no object can be built to look at."""
     if buildable is False:
-        return Look(entry, None, "not looked up, because no engine can be built", looked=False)
+        return EntryLookup(
+            entry, None, "not looked up, because no engine can be built", looked=False
+        )
     why = ""
     for place in entry.places:
         try:
@@ -96,8 +98,8 @@ def _look(entry: Entry, buildable: bool | None) -> Look:
         except Missing as missing:
             why = why or str(missing)
         else:
-            return Look(entry, place)
-    return Look(entry, None, why)
+            return EntryLookup(entry, place)
+    return EntryLookup(entry, None, why)
 
 
 def require(cluster: Cluster) -> None:

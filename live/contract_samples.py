@@ -8,7 +8,7 @@ from typing import Any
 
 from kvproof.live.contract.aliases import follow
 from kvproof.live.contract.lookup import Missing, last_line
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import SAMPLED, WAITING, Request
 
@@ -33,7 +33,7 @@ def _engine() -> Mapping[str, Any]:
 
     from kvproof.live import build
 
-    cfg = Engine("E", (GROUP,))
+    cfg = EngineConfig("E", (GROUP,))
     found = Samples()
     scheduler = found.note("Scheduler", build.scheduler(cfg, "fail"))
     request = build.request(cfg, Request("r0", WAITING, "abc", 3, 1), None)
@@ -63,7 +63,7 @@ def _events() -> Mapping[str, Any]:
     """The object that publishes the KV events of an engine."""
     from kvproof.live import build
 
-    scheduler = build.scheduler(Engine("E", (GROUP,), kv_events=True), "fail")
+    scheduler = build.scheduler(EngineConfig("E", (GROUP,), kv_events=True), "fail")
     found = Samples()
     found.note("EventPublisher", follow("Scheduler", scheduler).kv_event_publisher)
     return found.by_label
@@ -74,7 +74,7 @@ def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
 
     from kvproof.live import build
 
-    scheduler = build.scheduler(Engine("D", (GROUP,), role="decode"), "fail", False, pushes)
+    scheduler = build.scheduler(EngineConfig("D", (GROUP,), role="decode"), "fail", False, pushes)
     found = Samples()
     connector = found.note(kind, follow("Scheduler", scheduler).connector)
     found.note(f"{kind}Scheduler", connector.connector_scheduler)

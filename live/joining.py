@@ -1,11 +1,11 @@
 """How the worker of this vLLM trims the block lists of a transfer, for engines of two records."""
 
 from kvproof.live import nixl
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 from kvproof.model.state import Lists
 
 
-def trimmed(prefill: Engine, decode: Engine, local: Lists, remote: Lists) -> nixl.Pairs:
+def trimmed(prefill: EngineConfig, decode: EngineConfig, local: Lists, remote: Lists) -> nixl.Pairs:
     """D's and P's lists after the trimming. Where the worker would die of them, they are as they
     are."""
     try:

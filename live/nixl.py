@@ -19,12 +19,12 @@ from kvproof.model.state import Lists
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def worker(cfg: config.Engine) -> Any:
+def worker(cfg: config.EngineConfig) -> Any:
     """A worker of this engine that computes block lists and nothing else."""
     return fitted(cfg, unstarted(first(WORKERS)))
 
 
-def fitted(cfg: config.Engine, made: Any) -> Any:
+def fitted(cfg: config.EngineConfig, made: Any) -> Any:
     """The worker with the data of its engine's cache groups."""
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
@@ -76,7 +76,7 @@ def ended(worker: Any) -> dict[str, set[Any]]:
     }
 
 
-def paired(prefill: config.Engine, decode: Any, local: Lists, remote: Lists) -> Pairs:
+def paired(prefill: config.EngineConfig, decode: Any, local: Lists, remote: Lists) -> Pairs:
     """D's and P's kernel block lists after the real trimming."""
     own_ratio = decode._physical_blocks_per_logical_kv_block
     ratio = prefill.physical_per_logical

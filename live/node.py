@@ -26,7 +26,7 @@ class Node:
     """One engine of the cluster."""
 
     def __init__(
-        self, cfg: config.Engine, load_failure: str, turns: bool = False, pushes: bool = False
+        self, cfg: config.EngineConfig, load_failure: str, turns: bool = False, pushes: bool = False
     ) -> None:
         self.cfg = cfg
         self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
@@ -36,6 +36,8 @@ class Node:
         self.nixl = nixl_worker(cfg) if cfg.connected else None
         self.store = self.scheduler.connector if cfg.store else None
         self.known: dict[str, state.Request] = {}
+        if self.store is not None:
+            self.store.known = self.known
         self.arrived = 0
         self.output: SchedulerOutput | None = None
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
@@ -71,7 +73,8 @@ class Node:
         paused = self.engine.request(job.name)
         part = sessions.next_part(paused, job)
         update = paused._replace(prompt=part or state.SAMPLED)
-        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part))
+        keys = build.extra_keys(job.extra_key)
+        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part), keys)
         self.arrived += 1
         self.scheduler.add_request(last)
         known = sessions.with_part(paused, part)

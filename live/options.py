@@ -8,7 +8,7 @@ from typing import Any
 from kvproof.model import config
 
 
-def of_scheduler(cfg: config.Engine) -> dict[str, Any]:
+def of_scheduler(cfg: config.EngineConfig) -> dict[str, Any]:
     """The options of an engine for vLLM's `SchedulerConfig`."""
     chosen: dict[str, Any] = {}
     if cfg.reserve_whole_prompt is not None:
@@ -20,13 +20,13 @@ def of_scheduler(cfg: config.Engine) -> dict[str, Any]:
     return chosen
 
 
-def watermark(cfg: config.Engine) -> float:
+def watermark(cfg: config.EngineConfig) -> float:
     """The share of the pool that vLLM rounds down to `watermark_blocks` blocks. It lies between two
     numbers of blocks, so that no error of rounding changes the result."""
     return (cfg.watermark_blocks + 0.5) / cfg.num_blocks
 
 
-def kv_role(cfg: config.Engine) -> str:
+def kv_role(cfg: config.EngineConfig) -> str:
     """The role of an engine in transfers. Where KV goes one way, P produces and D consumes."""
     if not cfg.one_way:
         return "kv_both"

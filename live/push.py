@@ -141,7 +141,7 @@ class Push:
     def _writer(self) -> Any:
         return self.workers[self.prefill.cfg.name]
 
-    def _writes(self, name: str) -> list[push_wire.Write]:
+    def _writes(self, name: str) -> list[push_wire.PostedWrite]:
         """The writes of a request that have not ended."""
         handles = self._writer()._sending_transfers.get(name, ())
         return [self.agents[0].writes[handle] for handle in handles]

@@ -21,7 +21,7 @@ RANK = (0, 0)
 """The only rank of each side: pipeline and tensor."""
 
 
-class Blocks(Fake, list[int]):
+class BlockDescriptors(Fake, list[int]):
     """Descriptors of blocks: their ids in one list. `lists` has the ids by group."""
 
     def __init__(self, lists: Lists) -> None:
@@ -29,7 +29,7 @@ class Blocks(Fake, list[int]):
         self.lists = lists
 
 
-class Write(Fake):
+class PostedWrite(Fake):
     """A posted write: D's and P's kernel blocks by group, and the message that D gets at its end.
     `state` is NIXL's state of the write."""
 
@@ -46,7 +46,7 @@ class Agent(Fake):
     def __init__(self) -> None:
         self.peer = self
         self.received: list[bytes] = []
-        self.writes: dict[int, Write] = {}
+        self.writes: dict[int, PostedWrite] = {}
         self.posted = 0
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
@@ -57,10 +57,16 @@ class Agent(Fake):
         self.peer.received.append(notif_msg)
 
     def make_prepped_xfer(
-        self, _kind: str, _mine: Any, ours: Blocks, _side: Any, theirs: Blocks, notif_msg: bytes
+        self,
+        _kind: str,
+        _mine: Any,
+        ours: BlockDescriptors,
+        _side: Any,
+        theirs: BlockDescriptors,
+        notif_msg: bytes,
     ) -> int:
         self.posted += 1
-        self.writes[self.posted] = Write(ours.lists, theirs.lists, notif_msg)
+        self.writes[self.posted] = PostedWrite(ours.lists, theirs.lists, notif_msg)
         return self.posted
 
     def transfer(self, _handle: int) -> None: ...
@@ -96,7 +102,7 @@ class _NoWait(Fake, threading.Event):
         return True
 
 
-def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
+def worker(cfg: config.EngineConfig, peer: config.EngineConfig, agent: Agent) -> Any:
     """A worker of this engine whose agent and handshake are symbolic."""
     from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import (
         NixlPushConnectorWorker,
@@ -110,7 +116,7 @@ def worker(cfg: config.Engine, peer: config.Engine, agent: Agent) -> Any:
         remote_physical_blocks_per_logical=peer.physical_per_logical,
     )
     made.nixl_wrapper = agent
-    made._compute_desc_ids = lambda block_ids, **_: Blocks(as_lists(block_ids))
+    made._compute_desc_ids = lambda block_ids, **_: BlockDescriptors(as_lists(block_ids))
     made.engine_id, made.world_size, made.tp_rank = cfg.name, 1, 0
     made.pcp_rank, made.pcp_dcp_sharded = 0, False
     made.use_mla = made._is_csa_linear = made.use_host_buffer = False

@@ -16,10 +16,10 @@ from kvproof.live.block_notes import BlockNotes
 from kvproof.live.damage import NoSuchBlock
 from kvproof.model import block_lists, config
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Preempt, Release
-from kvproof.model.step import Allocation, Refusal
+from kvproof.model.step import Allocation, BlockRefusal
 
 
-class Admitted:
+class AdmissionResult:
     """The result of an admission, for `model.step.Admission` and the request's state."""
 
     def __init__(self, request: str, hit: int, external: int, cached: Any) -> None:
@@ -34,17 +34,17 @@ class Recorder:
     preempted since the node last looked. `refused` are the requests that got no blocks in the
     step."""
 
-    def __init__(self, cfg: config.Engine, scheduler: Any, look: Callable[[], Any]) -> None:
+    def __init__(self, cfg: config.EngineConfig, scheduler: Any, look: Callable[[], Any]) -> None:
         self.name = cfg.name
         self.scheduler = scheduler
         self.look = look
         self.choices: list[Choice] = []
         self.allocations: list[Allocation] = []
-        self.admitted: list[Admitted] = []
+        self.admitted: list[AdmissionResult] = []
         self.needy = ""
         self.predicted = (0, 0)
-        self.asked = (0, 0)
-        self.refused: dict[str, Refusal] = {}
+        self.need_and_free = (0, 0)
+        self.refused: dict[str, BlockRefusal] = {}
         self.preempted: set[str] = set()
         manager = scheduler.kv_cache_manager
         self.notes = BlockNotes(manager, cfg.partial_block_hits)
@@ -78,9 +78,9 @@ class Recorder:
 
     def _predict(self, original: Callable[..., int], *args: Any, **kwargs: Any) -> int:
         result = original(*args, **kwargs)
-        self.asked = (result, self._free())
+        self.need_and_free = (result, self._free())
         if not kwargs.get("apply_admission_cap"):
-            self.predicted = self.asked
+            self.predicted = self.need_and_free
         return result
 
     def _allocate(
@@ -101,7 +101,7 @@ class Recorder:
         result = original(request, num_new_tokens, **kwargs)
         if result is None:
             self.needy = name
-            self.refused[name] = Refusal(self.name, name, *self.asked)
+            self.refused[name] = BlockRefusal(self.name, name, *self.need_and_free)
             kept = self.scheduler.kv_cache_manager.get_block_ids(name)
             self.choices = before if kept == blocks else [*before, Release(name, self.notes.freed)]
             return result
@@ -114,7 +114,7 @@ class Recorder:
             *(self._with_blocks(c, not num_new_tokens) for c in chose),
         ]
         if fresh:
-            self.admitted.append(Admitted(name, hit, external, cached))
+            self.admitted.append(AdmissionResult(name, hit, external, cached))
         predicted, free = self.predicted
         self.allocations.append(Allocation(self.name, name, predicted, free - self._free()))
         return result

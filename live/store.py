@@ -6,6 +6,7 @@ step, so no request waits; its worker side is `Worker.load`. The adapter sets th
 has, because there is no KV to save. vLLM's own example of a store does not support hybrid caches.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
@@ -14,12 +15,13 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
+from kvproof.live import view
 from kvproof.live.fake import Fake
 from kvproof.model.environment import stores
-from kvproof.model.state import Table
+from kvproof.model.state import Request, Table
 
 
-class Load(NamedTuple):
+class StoreLoad(NamedTuple):
     """Fill the blocks of a request with `external` tokens after its local `hit` (both in
     tokens)."""
 
@@ -32,25 +34,27 @@ class Load(NamedTuple):
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
     """The loads of the worker before the step runs."""
 
-    def __init__(self, loads: tuple[Load, ...]) -> None:
+    def __init__(self, loads: tuple[StoreLoad, ...]) -> None:
         self.loads = loads
 
 
 class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """The scheduler side of a store. `stored` has the prefixes that it can load."""
+    """The scheduler side of a store. `stored` has the prefixes that it can load, and `known` the
+    jobs of its requests: their letters say what KV belongs to besides token ids."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         self.stored: tuple[str, ...] = ()
+        self.known: Mapping[str, Request] = {}
         self.hits: dict[str, int] = {}
-        self.loads: list[Load] = []
+        self.loads: list[StoreLoad] = []
 
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
         """The number of tokens after the local hit that the store loads in the same step."""
         self.hits[request.request_id] = num_computed_tokens
-        tokens = "".join(map(chr, request.all_token_ids))
+        tokens = view.text_of(request, self.known[request.request_id])
         return max(stores.offered(self.stored, tokens) - num_computed_tokens, 0), False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
@@ -58,7 +62,7 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         if num_external_tokens:
             tables = tuple(tuple(ids) for ids in blocks.get_block_ids())
             hit = self.hits[request.request_id]
-            self.loads.append(Load(request.request_id, tables, hit, num_external_tokens))
+            self.loads.append(StoreLoad(request.request_id, tables, hit, num_external_tokens))
 
     def build_connector_meta(self, scheduler_output: Any) -> Loads:  # noqa: ARG002
         """The loads of this step."""

@@ -20,8 +20,8 @@ def shortened(error: BaseException, package: Path) -> tuple[str, ...]:
     cause = error.__cause__
     first = shortened(cause, package) if cause is not None and cause is not error else ()
     frames = list(_frames(error, package))[-FRAMES_MAX:]
-    said = traceback.format_exception_only(error)[-1]
-    return (*first, *(_line(text) for text in (*frames, said)))
+    last = traceback.format_exception_only(error)[-1]
+    return (*first, *(_line(text) for text in (*frames, last)))
 
 
 def _frames(error: BaseException, package: Path) -> Iterator[str]:

@@ -10,6 +10,7 @@ from kvproof.live import adapt
 from kvproof.live.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
+from kvproof.model.config.extra_keys import key_of, written
 from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {
@@ -23,7 +24,7 @@ _STATUS = {
 class Names:
     """Prefixes by block hash, for each hash that a request of this engine ever had."""
 
-    def __init__(self, cfg: config.Engine) -> None:
+    def __init__(self, cfg: config.EngineConfig) -> None:
         self.cfg = cfg
         self.prefixes: dict[tuple[int, bytes], str] = {}
         self.known: dict[str, int] = {}
@@ -116,9 +117,9 @@ def status_alone(scheduler: Any, request: Any) -> str:
 
 def prompt_of(live: Any, known: Request) -> str:
     """The prompt. The prompt of a session grows by the answers that vLLM keeps, so it is read from
-    vLLM."""
-    if getattr(live, "resumable", False):
-        return "".join(map(chr, live.prompt_token_ids))
+    vLLM, in the letters of its extra key."""
+    if getattr(live, "resumable", False) and not known.embeds:
+        return written("".join(map(chr, live.prompt_token_ids)), key_of(known.prompt))
     return known.prompt[: live.num_prompt_tokens]
 
 
@@ -129,7 +130,7 @@ def text_of(live: Any, known: Request) -> str:
     return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
 
 
-def request(cfg: config.Engine, scheduler: Any, live: Any, known: Request) -> Request:
+def request(cfg: config.EngineConfig, scheduler: Any, live: Any, known: Request) -> Request:
     """One request. `known` has what vLLM does not keep: the job, and the last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id

@@ -16,7 +16,7 @@ from kvproof.model.state import Content, Flight
 from kvproof.model.step import Read
 
 if TYPE_CHECKING:
-    from kvproof.live.store import Load
+    from kvproof.live.store import StoreLoad
 
 Reads = tuple[Read, ...]
 Accepted = Mapping[str, int]
@@ -27,7 +27,7 @@ class Worker(Batch):
     """One engine's model runner, without weights. `states` has, by request and group, the block
     with the state of the computed tokens; it is used only with a drafter."""
 
-    def __init__(self, cfg: config.Engine) -> None:
+    def __init__(self, cfg: config.EngineConfig) -> None:
         super().__init__(cfg)
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.states: dict[str, tuple[int, ...]] = {}
@@ -37,7 +37,7 @@ class Worker(Batch):
             self._alone(), adapt.block_copies(output, self.cfg.partial_block_hits)
         ).memory
 
-    def load(self, loads: "Iterable[Load]", requests: dict[str, state.Request]) -> None:
+    def load(self, loads: "Iterable[StoreLoad]", requests: dict[str, state.Request]) -> None:
         """Fill the blocks of loads from a store, before the step runs."""
         engine = state.Engine(self.cfg.name, (), (), memory=self.memory)
         for name, tables, hit, external in loads:

@@ -9,13 +9,13 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.state import NULL, Request, Table
 
 
-def _grown(engine: config.Engine, group: config.Group, table: Table, end: int) -> int:
+def _grown(engine: config.EngineConfig, group: config.Group, table: Table, end: int) -> int:
     """The number of new blocks that a table with only hit blocks takes to reach `end` tokens."""
     return group_needs.grown(engine, group, table, end, engine.lookahead, fresh=True)
 
 
 @functools.lru_cache(maxsize=1024)
-def peak_blocks(engine: config.Engine, tokens: int) -> int:
+def peak_blocks(engine: config.EngineConfig, tokens: int) -> int:
     """The most blocks that one request holds while it computes its first `tokens` tokens, for all
     start positions of its steps. Steps in flight keep the blocks that they read, and start as if
     all drafts of earlier steps were accepted."""
@@ -38,7 +38,7 @@ def peak_blocks(engine: config.Engine, tokens: int) -> int:
     return peak
 
 
-def at_most(engine: config.Engine, group: config.Group, blocks: int, held: int = 0) -> int:
+def at_most(engine: config.EngineConfig, group: config.Group, blocks: int, held: int = 0) -> int:
     """The number of further blocks that one request can have in a group at the same time. In a
     window group these cover the window and the chunks in flight, minus the `held` blocks
     (`SlidingWindowSpec.max_admission_blocks_per_request`)."""
@@ -49,7 +49,7 @@ def at_most(engine: config.Engine, group: config.Group, blocks: int, held: int =
     return min(blocks, max(most - held, 0))
 
 
-def reserved_blocks(engine: config.Engine, tokens: int) -> int:
+def reserved_blocks(engine: config.EngineConfig, tokens: int) -> int:
     """The number of blocks that must fit in the pool before vLLM admits a request of `tokens`
     tokens. For Mamba these are the state of a hit and the computed state.
 
@@ -65,13 +65,13 @@ def reserved_blocks(engine: config.Engine, tokens: int) -> int:
     return reserved
 
 
-def needed_blocks(engine: config.Engine, tokens: int) -> int:
+def needed_blocks(engine: config.EngineConfig, tokens: int) -> int:
     """The number of blocks that an engine must have to admit and to hold a request of `tokens`
     tokens."""
     return max(peak_blocks(engine, tokens), reserved_blocks(engine, tokens))
 
 
-def blocks_with_hit(engine: config.Engine, hit: int, tokens: int) -> int:
+def blocks_with_hit(engine: config.EngineConfig, hit: int, tokens: int) -> int:
     """The number of blocks that a request of `tokens` tokens with a hit of `hit` tokens holds.
     Where the hit ends inside a block, it holds the cached block and the copy at the same time."""
     held = 0
@@ -90,18 +90,18 @@ def fits(needed: int, total: int) -> bool:
     return needed < total
 
 
-def has_room_for_hit(engine: config.Engine, hit: int, tokens: int) -> bool:
+def has_room_for_hit(engine: config.EngineConfig, hit: int, tokens: int) -> bool:
     """Whether an otherwise empty engine can hold a request of `tokens` tokens with a hit of `hit`
     tokens."""
     return fits(blocks_with_hit(engine, hit, tokens), engine.num_blocks)
 
 
-def blocks_to_the_end(engine: config.Engine, request: Request) -> int:
+def blocks_to_the_end(engine: config.EngineConfig, request: Request) -> int:
     """The number of blocks with which an engine can always finish a request. The last sampled token
     is never computed."""
     return needed_blocks(engine, len(request.prompt) + request.max_tokens - 1)
 
 
-def can_hold(engine: config.Engine, request: Request) -> bool:
+def can_hold(engine: config.EngineConfig, request: Request) -> bool:
     """Whether an otherwise empty engine can always finish a request."""
     return fits(blocks_to_the_end(engine, request), engine.num_blocks)

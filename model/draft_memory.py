@@ -12,7 +12,7 @@ from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Request
 
 
 def settled(
-    cfg: config.Engine, engine: Engine, request: Request, accepted: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, accepted: int
 ) -> tuple[Engine, Request]:
     """Apply the number of accepted drafts of a step. The KV of accepted drafts becomes the KV of
     known tokens. The request steps back to the last accepted draft and continues from the state

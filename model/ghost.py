@@ -87,7 +87,7 @@ def _mirror(before: Engine, effects: Effects) -> Keys:
 
 
 def _shared(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     before: Engine,
     after: Engine,
     admitted: Sequence[Admission],
@@ -121,7 +121,7 @@ def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
     return PREFIX_EVICTED if computing and (own or shared == PREFIX_EVICTED) else 0
 
 
-def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admission) -> int:
+def shared_with(cfg: config.EngineConfig, served: Sequence[Served], admission: Admission) -> int:
     """The longest prefix, in tokens of whole blocks, that a served prompt shares with an admitted
     one. 0 where full attention has cached more or less than that, because then the prompts diverge
     elsewhere. 0 also where a store has loaded tokens, because the request may have started after
@@ -141,14 +141,14 @@ def shared_with(cfg: config.Engine, served: Sequence[Served], admission: Admissi
     return shared
 
 
-def _longest_hit(cfg: config.Engine, tokens: int) -> int:
+def _longest_hit(cfg: config.EngineConfig, tokens: int) -> int:
     """The longest hit, in tokens, in `tokens` tokens that leaves one token to compute, or a block
     to match."""
     left = max(tokens - (cfg.eagle_drop_tokens or 1), 0)
     return left - left % cfg.hit_unit
 
 
-def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
+def _longest_in_full(cfg: config.EngineConfig, cached: Cached, tokens: str) -> int:
     """The longest hit, in tokens, for which each full-attention group has all blocks cached; 0
     without full-attention groups."""
     full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
@@ -159,7 +159,9 @@ def _longest_in_full(cfg: config.Engine, cached: Cached, tokens: str) -> int:
     return 0
 
 
-def _has_all(cfg: config.Engine, index: int, keys: set[Key], tokens: str, length: int) -> bool:
+def _has_all(
+    cfg: config.EngineConfig, index: int, keys: set[Key], tokens: str, length: int
+) -> bool:
     """Whether a full-attention group has all blocks of a hit cached: the whole blocks, one more
     block where the group has drafter layers, and, where the hit ends inside a block, that block
     under this or a longer prefix."""

@@ -40,7 +40,7 @@ def blocks_needed(group: config.Group, length: int) -> range:
 
 
 def grown(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     group: config.Group,
     table: Table,
     end: int,
@@ -58,7 +58,7 @@ def grown(
     return int(counts.attention_blocks_predicted(slots, size, held, 0))
 
 
-def slots_for_states(cfg: config.Engine, group: config.Group) -> int:
+def slots_for_states(cfg: config.EngineConfig, group: config.Group) -> int:
     """The number of further tokens for which a Mamba group of mode none must have blocks: one block
     for the state after each draft (`MambaManager.allocate_new_blocks`)."""
     return 0 if group.attention else cfg.drafts * group.block_size

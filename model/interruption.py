@@ -108,7 +108,7 @@ def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
     _installed, _received, _noticed = False, None, False
 
 
-class Stopped:
+class Interrupted:
     """Whether work in `stoppable` was stopped."""
 
     def __init__(self) -> None:
@@ -119,11 +119,11 @@ class Stopped:
 
 
 @contextmanager
-def stoppable() -> Iterator[Stopped]:
+def stoppable() -> Iterator[Interrupted]:
     """Work that may be stopped anywhere: a KeyboardInterrupt ends it, and goes no further. Ask the
     result afterwards. Work that has several parts calls `check` before each, because nothing is
     raised any more after the first signal was noticed."""
-    stopped = Stopped()
+    stopped = Interrupted()
     try:
         yield stopped
     except KeyboardInterrupt:

@@ -25,7 +25,7 @@ def write(memory: Memory, block: int, group: int, size: int, slots: dict[int, st
     memory[block] = Content(group, tuple(held))
 
 
-def width(cfg: config.Engine, group: config.Group) -> int:
+def width(cfg: config.EngineConfig, group: config.Group) -> int:
     """The number of slots of a block: one for a state, or one for each token. A group with drafter
     layers has one more where hashes cover the next token: the KV of the drafter's layers for the
     last token in the block."""
@@ -100,7 +100,7 @@ def _reading_ahead(request: Request) -> Request:
     return request._replace(output=request.output + SAMPLED * missing) if missing > 0 else request
 
 
-def used(cfg: config.Engine, request: Request, tokens: int) -> tuple[int, ...]:
+def used(cfg: config.EngineConfig, request: Request, tokens: int) -> tuple[int, ...]:
     """The blocks that a step reads or writes when it computes the last `tokens` tokens of a
     request. With drafts the step may read from and write to any state block, starting at the block
     of the token before."""
@@ -136,7 +136,7 @@ def _states(request: Request, table: Table, size: int) -> Iterator[tuple[int, st
 
 
 def run(
-    cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[Request, int]]
+    cfg: config.EngineConfig, engine: Engine, scheduled: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """Execute one step. `scheduled` has, for each request, the number of tokens that end at its
     `computed`. Where steps overlap, earlier steps sampled the tokens that are not known yet; with a
@@ -177,7 +177,7 @@ def run(
     return engine._replace(memory=tuple(memory)), tuple(reads)
 
 
-def load(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+def load(cfg: config.EngineConfig, engine: Engine, request: Request) -> Engine:
     """A store fills a request's blocks with the external tokens of its last admission, before the
     step runs. It fills no null block."""
     memory = list(engine.memory)
@@ -212,8 +212,8 @@ def copied(engine: Engine, pairs: Iterable[tuple[int, int]]) -> Engine:
 
 
 def copy(
-    source_cfg: config.Engine,
-    sink_cfg: config.Engine,
+    source_cfg: config.EngineConfig,
+    sink_cfg: config.EngineConfig,
     source: Engine,
     sink: Engine,
     pairs: Sequence[tuple[Sequence[int], Sequence[int]]],

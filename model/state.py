@@ -165,7 +165,7 @@ class Engine(NamedTuple):
     """One engine: block pool, prefix cache, memory, requests in the order of their arrival, the
     step in flight, and the prefixes that its external store can load.
 
-    Where steps overlap (`config.Engine.steps_in_flight`), `step` is not used. Instead, `steps` has
+    Where steps overlap (`EngineConfig.steps_in_flight`), `step` is not used. Instead, `steps` has
     the steps in flight, oldest first. `pending` has the number of placeholders of each request; a
     placeholder represents a sampled token that is not known yet. `deferred` has lists of blocks of
     removed requests, each with the number of step outputs that must arrive before the blocks are

@@ -50,7 +50,7 @@ class Allocation(NamedTuple):
     taken: int
 
 
-class Refusal(NamedTuple):
+class BlockRefusal(NamedTuple):
     """A request got no blocks: how many it needs, and how many are free, as vLLM has counted them
     (`KVCacheManager.allocate_slots`)."""
 
@@ -95,7 +95,7 @@ class Effects(NamedTuple):
     places: tuple[str, ...] | None = None
     zeroed: tuple[int, ...] | None = None
     kept: tuple[Kept, ...] = ()
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[BlockRefusal, ...] = ()
 
 
 class Step(NamedTuple):

@@ -39,13 +39,13 @@ class Chunk:
     def __init__(self, v: dict[str, Num]) -> None:
         self.v = v
         self.shared_prefix_boundary = v["boundary_blocks"] * v["block_size"]
-        self.asked_end = v["start"] + v["tokens"]
+        self.requested_end = v["start"] + v["tokens"]
         self.tokens = self.split(v["tokens"])
         self.end = v["start"] + self.tokens
         self.in_prefill = all_of(
             v["start"] < v["prefill_end"],
             v["prefill_end"] <= v["known"],
-            self.asked_end <= v["known"],
+            self.requested_end <= v["known"],
             v["tokens"] <= v["chunk_limit"],
         )
 
@@ -68,7 +68,7 @@ class Chunk:
         requested tokens reach no boundary."""
         v = self.v
         on_boundary = round_down(end, v["block_size"]) == end
-        reached = round_down(self.asked_end, v["block_size"])
+        reached = round_down(self.requested_end, v["block_size"])
         in_pieces = both(v["block_size"] > v["chunk_limit"], reached <= v["start"])
         return any_of(on_boundary, end >= v["prefill_end"], in_pieces)
 
@@ -94,7 +94,7 @@ class Chunk:
     origin=SOURCE,
     killed_by="chunk_rounds_up",
 )
-def chunk_within_asked(**v: Num) -> Claim:
+def chunk_within_requested(**v: Num) -> Claim:
     """The number of tokens left is also never negative."""
     chunk = Chunk(v)
     return Claim(both(chunk.tokens >= 0, chunk.tokens <= v["tokens"]))
@@ -125,8 +125,8 @@ def chunk_waits_only_for_a_boundary(**v: Num) -> Claim:
     prefill, or a block is wider than the budget of a whole step, so that waiting cannot help."""
     chunk = Chunk(v)
     goes_on = any_of(
-        chunk.asked_end >= v["prefill_end"],
-        round_down(chunk.asked_end, v["block_size"]) > v["start"],
+        chunk.requested_end >= v["prefill_end"],
+        round_down(chunk.requested_end, v["block_size"]) > v["start"],
         v["block_size"] > v["chunk_limit"],
     )
     return Claim((chunk.tokens >= 1) == goes_on, given=chunk.in_prefill)
@@ -181,8 +181,8 @@ def legal_chunk_is_left_alone(**v: Num) -> Claim:
     only if the split does not change it."""
     chunk = Chunk(v)
     legal = all_of(
-        chunk.ends_well(chunk.asked_end),
-        not_(chunk.passes_a_stop(chunk.asked_end)),
-        chunk.stays_in_its_block(chunk.asked_end),
+        chunk.ends_well(chunk.requested_end),
+        not_(chunk.passes_a_stop(chunk.requested_end)),
+        chunk.stays_in_its_block(chunk.requested_end),
     )
     return Claim(chunk.tokens == v["tokens"], given=both(chunk.in_prefill, legal))

@@ -8,7 +8,7 @@ from typing import Any
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.proofs.cti import counterexample, run_to, walked_into
 from kvproof.proofs.induction import Claimed, steps
-from kvproof.proofs.inductive import Settled, settle
+from kvproof.proofs.inductive import ClaimResult, settle
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.proofs.walks import broken_claims
@@ -53,7 +53,7 @@ def _round(
     name: str, claims: Sequence[Claimed], timeout_s: float, without: frozenset[str]
 ) -> dict[str, Proof]:
     """The result of each claim if the claims `without` are not assumed."""
-    settled: dict[str, list[Settled]] = {c.claim: [] for c in claims}
+    settled: dict[str, list[ClaimResult]] = {c.claim: [] for c in claims}
     for step in steps(name):
         for found in settle(step, list(settled), timeout_s, without=without):
             settled[found.claim].append(found)
@@ -93,7 +93,7 @@ def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None) -> P
     return dataclasses.replace(proof, verdict=Verdict.VIOLATED, reason="", counterexample=cti)
 
 
-def _induction(claimed: Claimed, settled: Sequence[Settled], without: frozenset[str]) -> Proof:
+def _induction(claimed: Claimed, settled: Sequence[ClaimResult], without: frozenset[str]) -> Proof:
     """The proof that follows from the cases of an induction."""
     refuted = [s for s in settled if s.answer.result == "sat"]
     open_ = [s for s in settled if s.answer.result == "unknown"]

@@ -18,16 +18,16 @@ from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import check_empty, write_folder
 from kvproof.model.planting import planted_now
-from kvproof.proofs.induction import Claimed, Step, steps
+from kvproof.proofs.induction import Claimed, InductionStep, steps
 from kvproof.proofs.obligation import Obligation
 from kvproof.proofs.prove import everything, everything_named
 
 
-class Question(NamedTuple):
+class CertificateQuestion(NamedTuple):
     """One question: the obligation or claim, and the step of the induction, None for arithmetic."""
 
     about: Obligation | Claimed
-    step: Step | None = None
+    step: InductionStep | None = None
 
     @property
     def name(self) -> str:
@@ -35,23 +35,23 @@ class Question(NamedTuple):
         return self.about.id if self.step is None else f"{self.about.id}.{self.step.action}"
 
 
-def questions(names: Iterable[str] | None = None) -> Iterator[Question]:
+def questions(names: Iterable[str] | None = None) -> Iterator[CertificateQuestion]:
     """The questions of the obligations and claims with these ids, or of all. Raises UsageError for
     an unknown id."""
     for name in everything() if names is None else names:
         about = everything_named(name)
         if isinstance(about, Claimed):
-            yield from (Question(about, step) for step in steps(about.system))
+            yield from (CertificateQuestion(about, step) for step in steps(about.system))
         else:
-            yield Question(about)
+            yield CertificateQuestion(about)
 
 
-def certificate(question: Question) -> str:
+def certificate(question: CertificateQuestion) -> str:
     """The question as SMT-LIB 2 text; the text is deterministic. Raises UsageError if a rule does
     not run on Z3 terms."""
     about, step = question
     try:
-        variables, given, denied = _asked(question)
+        variables, given, denied = _formulas(question)
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
@@ -75,7 +75,7 @@ def certificate(question: Question) -> str:
     )
 
 
-def _asked(question: Question) -> tuple[Iterable[str], str, str]:
+def _formulas(question: CertificateQuestion) -> tuple[Iterable[str], str, str]:
     """The variables, the assumptions, and the negated claim."""
     about, step = question
     context = z3.Context()
@@ -87,12 +87,12 @@ def _asked(question: Question) -> tuple[Iterable[str], str, str]:
     return step.variables, _given_before(step), _denied(holds, context)
 
 
-def _given_before(step: Step) -> str:
+def _given_before(step: InductionStep) -> str:
     return _assumed(step, frozenset(planted_now().items()))
 
 
 @functools.lru_cache(maxsize=32)
-def _assumed(step: Step, _mistakes: Hashable) -> str:
+def _assumed(step: InductionStep, _mistakes: Hashable) -> str:
     """The assumptions before a step, which are the same for all claims."""
     context = z3.Context()
     return _text(step.given(_variables(step.variables, context)), context)
@@ -117,8 +117,8 @@ def write_certificates(folder: Path, *, names: Sequence[str] | None = None) -> i
     A new folder appears with all its files. Raises UsageError for an unknown id, and, before any
     question is made, for a folder that is not empty or cannot be written.
     """
-    asked = list(questions(names))
+    chosen = list(questions(names))
     check_empty(folder)
-    texts = {f"{question.name}.smt2": certificate(question) for question in asked}
+    texts = {f"{question.name}.smt2": certificate(question) for question in chosen}
     write_folder(folder, texts)
-    return len(asked)
+    return len(chosen)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from kvproof.model.arithmetic.counts import blocks_for_tokens
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.engine import Role
 from kvproof.model.config.group import Kind
 
@@ -168,10 +168,10 @@ def _group(template: ClusterTemplate, kind: str, block: int) -> Group:
 def _cluster(
     template: ClusterTemplate, name: str, jobs: tuple[Job, ...], blocks: int, decode_blocks: int
 ) -> Cluster:
-    def engine(letter: str, role: Role, ratio: int, blocks: int) -> Engine:
+    def engine(letter: str, role: Role, ratio: int, blocks: int) -> EngineConfig:
         groups = tuple(_group(template, kind, template.kernel * ratio) for kind in template.kinds)
         chunk, caching = template.chunk, template.caching
-        return Engine(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)
+        return EngineConfig(letter, groups, blocks, role, chunk, ratio, prefix_caching=caching)
 
     if not template.connected:
         alone = (engine("E", "both", template.d_ratio, blocks),)

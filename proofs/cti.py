@@ -15,7 +15,7 @@ from kvproof.model.because import Reasons, reason
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import shown
 from kvproof.model.wording import literal
-from kvproof.proofs.induction import Step
+from kvproof.proofs.induction import InductionStep
 from kvproof.proofs.states import search
 
 STATES_MAX = 20_000
@@ -94,7 +94,7 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
     return steps if reached.broken else (), reached.states
 
 
-def counterexample(step: Step, claim: str, numbers: Mapping[str, int]) -> Counterexample:
+def counterexample(step: InductionStep, claim: str, numbers: Mapping[str, int]) -> Counterexample:
     """The numbers that refute a claim after a step, in words."""
     sizes, state, chosen = step.before(numbers)
     system = systems()[step.system]

@@ -85,10 +85,12 @@ def _tokens(numbers: Numbers, backoff: int) -> tuple[int, int]:
         return _of_lists(numbers, size, backoff)
     if "boundary_blocks" in numbers:
         return numbers["boundary_blocks"] * size, numbers["known"]
-    asked = _first(numbers, ("chosen_asked", "asked", "prompt"), 1)
+    submitted = _first(
+        numbers, ("chosen_submitted_prompt_tokens", "submitted_prompt_tokens", "prompt"), 1
+    )
     if "chosen_blocks" in numbers:
-        return numbers["chosen_blocks"] * size, asked
-    return _first(numbers, ("chosen_hit", "hit"), 0), asked
+        return numbers["chosen_blocks"] * size, submitted
+    return _first(numbers, ("chosen_hit", "hit"), 0), submitted
 
 
 def _of_lists(numbers: Numbers, size: int, backoff: int) -> tuple[int, int]:

@@ -32,7 +32,7 @@ class Claimed(NamedTuple):
     claim: str
 
 
-class Before(NamedTuple):
+class StepVariables(NamedTuple):
     """The variables of a step by their role."""
 
     sizes: Any
@@ -40,7 +40,7 @@ class Before(NamedTuple):
     chosen: tuple[Num, ...]
 
 
-class Step(NamedTuple):
+class InductionStep(NamedTuple):
     """An action of a system, or its start, as a step of the induction."""
 
     system: str
@@ -61,15 +61,15 @@ class Step(NamedTuple):
         ranges |= dict.fromkeys(type(system.initial(sizes))._fields, at_least(0))
         return ranges | {CHOSEN + n: r for n, r in action.choices(sizes).items()}
 
-    def before(self, values: Values) -> Before:
+    def before(self, values: Values) -> StepVariables:
         """The sizes, the counts before the step, and what is chosen."""
         system, action = self._of()
         sizes = system.parameters(*(values[n] for n in system.parameters._fields))
         start = system.initial(sizes)
         if action is None:
-            return Before(sizes, start, ())
+            return StepVariables(sizes, start, ())
         state = type(start)(*(values[n] for n in start._fields))
-        return Before(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
+        return StepVariables(sizes, state, tuple(values[CHOSEN + n] for n in action.choices(sizes)))
 
     def given(self, values: Values, *, without: frozenset[str] = frozenset()) -> Truth:
         """Whether the step is possible and all claims but those `without` hold before it."""
@@ -114,9 +114,11 @@ class Step(NamedTuple):
         return given and not self.holds(claim, numbers)
 
 
-def steps(system: str) -> tuple[Step, ...]:
+def steps(system: str) -> tuple[InductionStep, ...]:
     """The start and the actions of a system."""
-    return tuple(Step(system, n) for n in (START, *(a.name for a in systems()[system].actions)))
+    return tuple(
+        InductionStep(system, n) for n in (START, *(a.name for a in systems()[system].actions))
+    )
 
 
 def sentence(system: System, claim: str) -> str:

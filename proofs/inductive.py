@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import z3
 
-from kvproof.proofs.induction import Step
+from kvproof.proofs.induction import InductionStep
 from kvproof.proofs.query import checked
 from kvproof.proofs.solve import SMALL, Answer
 
@@ -21,10 +21,10 @@ claims: most steps do not need them, and are then settled sooner. The limit does
 load of the machine."""
 
 
-class Settled(NamedTuple):
+class ClaimResult(NamedTuple):
     """The result of one claim after one step, and its CPU time in seconds."""
 
-    step: Step
+    step: InductionStep
     claim: str
     answer: Answer
     seconds: float
@@ -33,7 +33,7 @@ class Settled(NamedTuple):
 class _Question:
     """The assumptions before a step, and the claims to check after it."""
 
-    def __init__(self, step: Step, without: frozenset[str]) -> None:
+    def __init__(self, step: InductionStep, without: frozenset[str]) -> None:
         self.step = step
         self.context = z3.Context()
         self.variables = {name: z3.Int(name, self.context) for name in step.variables}
@@ -89,18 +89,22 @@ class _Question:
 
 
 def settle(
-    step: Step, claims: Sequence[str], timeout_s: float, *, without: frozenset[str] = frozenset()
-) -> list[Settled]:
+    step: InductionStep,
+    claims: Sequence[str],
+    timeout_s: float,
+    *,
+    without: frozenset[str] = frozenset(),
+) -> list[ClaimResult]:
     """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
     those `without` are assumed before it."""
     try:
         question = _Question(step, without)
     except (z3.Z3Exception, TypeError) as error:
         answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
-        return [Settled(step, claim, answer, 0.0) for claim in claims]
+        return [ClaimResult(step, claim, answer, 0.0) for claim in claims]
     found = []
     for claim in claims:
         began = time.process_time()
         answer = question.answer(claim, timeout_s)
-        found.append(Settled(step, claim, answer, time.process_time() - began))
+        found.append(ClaimResult(step, claim, answer, time.process_time() - began))
     return found

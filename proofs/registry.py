@@ -28,7 +28,7 @@ OBLIGATIONS: dict[str, Obligation] = {
         trimming.trim_covers_both,
         trimming.trim_equal_tokens,
         trimming.one_state_is_paired,
-        align_split.chunk_within_asked,
+        align_split.chunk_within_requested,
         align_split.whole_budget_makes_progress,
         align_split.chunk_waits_only_for_a_boundary,
         align_split.chunk_ends_on_boundary,

@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     reason: str
 
 
-class Question:
+class ClaimSearch:
     """The claim of an obligation as a search for numbers that break it."""
 
     def __init__(self, obligation: Obligation) -> None:
@@ -105,7 +105,7 @@ def solve(obligation: Obligation, timeout_s: float) -> Answer:
     find one where Z3 gives up; the answer `unsat` is always about all numbers."""
     began = time.monotonic()
     try:
-        question = Question(obligation)
+        question = ClaimSearch(obligation)
     except (z3.Z3Exception, TypeError) as error:
         return Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
     result = question.ask(began + timeout_s / 2)

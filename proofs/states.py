@@ -14,7 +14,7 @@ from kvproof.model.errors import UsageError
 from kvproof.strategies.verdict import Verdict
 
 
-class Taken(NamedTuple):
+class ActionTaken(NamedTuple):
     """A step of a trace: the name of its action, and what was chosen."""
 
     action: str
@@ -32,7 +32,7 @@ class Searched:
 
     states: int = 1
     broken: str = ""
-    trace: tuple[Taken, ...] = ()
+    trace: tuple[ActionTaken, ...] = ()
     cut: bool = False
     seconds: float = 0.0
 
@@ -66,7 +66,7 @@ class Stepper:
         self.parameters = parameters
         self.actions = [(action, choices(action, parameters)) for action in system.actions]
 
-    def steps(self, state: Numbers) -> Iterator[tuple[Taken, Numbers]]:
+    def steps(self, state: Numbers) -> Iterator[tuple[ActionTaken, Numbers]]:
         """All steps from a state, with the state after."""
         parameters = self.parameters
         for action, combinations in self.actions:
@@ -74,10 +74,10 @@ class Stepper:
                 for chosen in combinations:
                     if action.allowed(parameters, state, *chosen):
                         after = action.then(parameters, state, *chosen)
-                        yield Taken(action.name, chosen), after
+                        yield ActionTaken(action.name, chosen), after
 
 
-Parents = dict[Numbers, tuple[Numbers, Taken] | None]
+Parents = dict[Numbers, tuple[Numbers, ActionTaken] | None]
 """Each state that was reached, with the step that reached it first."""
 
 
@@ -112,9 +112,9 @@ def search(system: System, parameters: Numbers, states_max: int | None = None) -
     return reached
 
 
-def trace(parents: Parents, state: Numbers) -> tuple[Taken, ...]:
+def trace(parents: Parents, state: Numbers) -> tuple[ActionTaken, ...]:
     """A shortest trace to a state."""
-    taken: list[Taken] = []
+    taken: list[ActionTaken] = []
     while (parent := parents[state]) is not None:
         state, step = parent
         taken.append(step)

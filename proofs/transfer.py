@@ -11,31 +11,33 @@ from kvproof.proofs.obligation import Claim, obligation
 
 @obligation(
     "P shortens a prompt at most once, even if it is preempted and rescheduled several times",
-    for_all={"asked": at_least(1), "backoff": at_least(0)},
+    for_all={"submitted_prompt_tokens": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncated_once(asked: Num, backoff: Num) -> Claim:
+def truncated_once(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
     """The first result is a fixed point: applying the rule again, any number of times, gives the
     same result. P recognizes a shortened prompt because it is shorter than the submitted prompt."""
-    once = counts.prompt_after_truncation(asked, backoff, False)
-    again = counts.prompt_after_truncation(once, backoff, once < asked)
+    once = counts.prompt_after_truncation(submitted_prompt_tokens, backoff, False)
+    again = counts.prompt_after_truncation(once, backoff, once < submitted_prompt_tokens)
     return Claim(again == once)
 
 
 @obligation(
     "P leaves at most the backoff to D and keeps a token, also if the rule is applied repeatedly",
-    for_all={"asked": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
+    for_all={"submitted_prompt_tokens": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncation_is_bounded(asked: Num, prompt: Num, backoff: Num) -> Claim:
+def truncation_is_bounded(submitted_prompt_tokens: Num, prompt: Num, backoff: Num) -> Claim:
     """Induction step: the bound holds before the first application of the rule, and one more
     application preserves it."""
-    later = counts.prompt_after_truncation(prompt, backoff, prompt < asked)
+    later = counts.prompt_after_truncation(prompt, backoff, prompt < submitted_prompt_tokens)
     return Claim(
-        all_of(asked - backoff <= later, later <= asked, later >= 1),
-        given=both(asked - backoff <= prompt, prompt <= asked),
+        all_of(
+            submitted_prompt_tokens - backoff <= later, later <= submitted_prompt_tokens, later >= 1
+        ),
+        given=both(submitted_prompt_tokens - backoff <= prompt, prompt <= submitted_prompt_tokens),
     )
 
 
@@ -61,15 +63,15 @@ def same_backoff(full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
 
 @obligation(
     "the prompt tokens P delivers are the tokens D counts as computed after the load",
-    for_all={"asked": at_least(1), "backoff": between(0, 1)},
+    for_all={"submitted_prompt_tokens": at_least(1), "backoff": between(0, 1)},
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",
 )
-def delivered_is_counted(asked: Num, backoff: Num) -> Claim:
+def delivered_is_counted(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
     """P ends its prefill at the shortened prompt, and so delivers the state there; applying the
     rule again does not change the length (`truncated_once`)."""
-    delivered = counts.prompt_after_truncation(asked, backoff, False)
-    return Claim(delivered == counts.tokens_loaded_by_decode(asked, backoff))
+    delivered = counts.prompt_after_truncation(submitted_prompt_tokens, backoff, False)
+    return Claim(delivered == counts.tokens_loaded_by_decode(submitted_prompt_tokens, backoff))
 
 
 @obligation(

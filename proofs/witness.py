@@ -56,7 +56,7 @@ invariant, not only the one that its fault names."""
 
 
 @dataclass(frozen=True)
-class Witness:
+class WitnessResult:
     """The result of the search for a run.
 
     If a run was found, `events` lead to `finding` on `cluster`, and `changes` lists how the cluster
@@ -85,12 +85,12 @@ def witness(
     faults: Sequence[Fault],
     beside: Sequence[Fault] = (),
     templates_max: int = TEMPLATES_MAX,
-) -> Witness:
+) -> WitnessResult:
     """The first run that breaks a matching invariant, in the order of distance from the numbers
     that refute a claim under these faults; or why there is none. The same proof gives the same
     run."""
     if proof.verdict is not Verdict.VIOLATED:
-        return Witness(reason=f"{proof.id} is {proof.verdict.value}, not VIOLATED")
+        return WitnessResult(reason=f"{proof.id} is {proof.verdict.value}, not VIOLATED")
     for visible in (True, False):
         found = next(witnesses(proof, faults, beside, templates_max, visible), None)
         if found is not None:
@@ -98,7 +98,7 @@ def witness(
     first = _template(proof, faults)
     names = " or ".join(i.id for i in matching(proof, faults))
     where = f"the clusters of the {templates_max} templates nearest to the numbers"
-    return Witness(
+    return WitnessResult(
         impossible=_impossible(first, proof.id), reason=f"no run breaks {names} in {where}"
     )
 
@@ -109,7 +109,7 @@ def witnesses(
     beside: Sequence[Fault] = (),
     templates_max: int = TEMPLATES_MAX,
     visible: bool = True,
-) -> Iterator[Witness]:
+) -> Iterator[WitnessResult]:
     """Runs of the model with these faults that break a matching invariant, at most one for each
     cluster, in the order of distance from the numbers that refute a claim. The model has the faults
     `beside` too, because live vLLM has faults of its own. With `visible`, a state of the run must
@@ -129,7 +129,7 @@ def witnesses(
                 found = _run(cluster, breaks, about if visible else None)
             if found is not None:
                 run = (cluster, found.events, found.finding, template.changes(first))
-                yield Witness(*run, impossible, searched=len(searched))
+                yield WitnessResult(*run, impossible, searched=len(searched))
 
 
 def _template(proof: Proof, faults: Sequence[Fault]) -> ClusterTemplate:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from kvproof.model.files.reading import printable
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.reports.changes import content, key, owners, value
-from kvproof.reports.screen import Line, cells
-from kvproof.reports.tables import GAP, Table
+from kvproof.reports.screen import ScreenLine, cells
+from kvproof.reports.tables import GAP, TextTable
 
 HEADINGS = ("block", "refs", "held by", "cached as", "holds")
 
@@ -16,14 +16,14 @@ IDLE = ("0", "free", "", "nothing")
 """The row of a block that was never used, or whose use has left no record."""
 
 
-class Row(NamedTuple):
+class BlockRow(NamedTuple):
     """A block, or consecutive unused blocks, and whether the last event changed it."""
 
     cells: tuple[str, ...]
     changed: bool = False
 
 
-def block_tables(states: list[Flat], width: int) -> Iterator[Line]:
+def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
     """The lines of the blocks of each engine after the last event; `*` marks those it changed.
     `states` are those before and after it. The tables are side by side where they fit."""
     last, before = nested(states[-1]), nested(states[0])
@@ -34,36 +34,38 @@ def block_tables(states: list[Flat], width: int) -> Iterator[Line]:
     tables = [_table(name, found) for name, found in rows.items()]
     widths = [max(cells(line.text) for line in table) for table in tables]
     if sum(widths) + GAP * (len(widths) - 1) <= width:
-        for lines in zip_longest(*tables, fillvalue=Line()):
+        for lines in zip_longest(*tables, fillvalue=ScreenLine()):
             yield _joined(lines, widths)
         return
     for number, (name, found) in enumerate(rows.items()):
         if number:
-            yield Line()
+            yield ScreenLine()
         yield from _table(name, found, width)
 
 
-def _table(name: str, rows: list[Row], width: int = 1_000_000) -> list[Line]:
+def _table(name: str, rows: list[BlockRow], width: int = 1_000_000) -> list[ScreenLine]:
     """The lines of one engine, whose title is not folded."""
-    table = Table(HEADINGS, tuple(row.cells for row in rows), rule=False)
+    table = TextTable(HEADINGS, tuple(row.cells for row in rows), rule=False)
     head, *bodies = table.row_lines(width)
-    lines = [Line(printable(f"Engine {name} at the end")), *map(Line, head)]
+    lines = [ScreenLine(printable(f"Engine {name} at the end")), *map(ScreenLine, head)]
     for row, body in zip(rows, bodies, strict=True):
-        lines += [Line(x, bold=((0, len(x)),) if row.changed else ()) for x in body]
+        lines += [ScreenLine(x, bold=((0, len(x)),) if row.changed else ()) for x in body]
     return [line._replace(hang=0) for line in lines]
 
 
-def _joined(lines: tuple[Line, ...], widths: list[int]) -> Line:
+def _joined(lines: tuple[ScreenLine, ...], widths: list[int]) -> ScreenLine:
     """Lines of several tables as one."""
     text, bold = "", []
     for line, wide in zip(lines, widths, strict=True):
         if line.bold:
             bold.append((len(text), len(text) + len(line.text)))
         text += line.text + " " * (wide - cells(line.text) + GAP)
-    return Line(text.rstrip(), hang=0, bold=tuple(bold))
+    return ScreenLine(text.rstrip(), hang=0, bold=tuple(bold))
 
 
-def _rows(name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat) -> Iterator[Row]:
+def _rows(
+    name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat
+) -> Iterator[BlockRow]:
     held, old = owners(engine), owners(before)
     idle: list[str] = []
     for block, fields in engine["blocks"].items():
@@ -80,12 +82,12 @@ def _rows(name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat
             idle.append(block)
             continue
         yield from _unused(idle)
-        yield Row((f"{block}{'*' if changed else ''}", *row), changed)
+        yield BlockRow((f"{block}{'*' if changed else ''}", *row), changed)
     yield from _unused(idle)
 
 
-def _unused(idle: list[str]) -> Iterator[Row]:
+def _unused(idle: list[str]) -> Iterator[BlockRow]:
     """One row for consecutive unused blocks, which are then taken off the list."""
     if idle:
-        yield Row((idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE))
+        yield BlockRow((idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE))
         idle.clear()

@@ -11,7 +11,7 @@ HIDDEN = ("cached", "id", "name", "request")
 """Fields that would repeat another line: the keys of the blocks already show the cache."""
 
 
-class Entry(NamedTuple):
+class ChangeEntry(NamedTuple):
     """The change of one request, block, transfer or engine, as text. `words` are the fields that it
     names. `near` says whether it concerns what the trace is about."""
 
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     near: bool = True
 
 
-def entries(before: Flat, change: Change, after: Flat) -> list[Entry]:
+def entries(before: Flat, change: Change, after: Flat) -> list[ChangeEntry]:
     """An entry for each request, block or transfer that changed, in the order of the state."""
     fields: dict[Subject, dict[str, tuple[Any, Any]]] = {}
     for pointer in [*change.removed, *change.changed]:
@@ -32,7 +32,7 @@ def entries(before: Flat, change: Change, after: Flat) -> list[Entry]:
             old, new = before.get(pointer), after.get(pointer)
             fields.setdefault(subject, {})[name] = (old, new)
     return [
-        Entry(*_kind(subject), f"{_title(subject)}: {text}", _words(changed))
+        ChangeEntry(*_kind(subject), f"{_title(subject)}: {text}", _words(changed))
         for subject, changed in sorted(fields.items(), key=lambda item: _order(item[0]))
         if (text := _line(subject, changed, before, after))
     ]

@@ -1,6 +1,6 @@
 """A cluster in a line or two: its engines, the sizes of their pools, and their cache groups."""
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 
 WIDTH = 76
 """The columns of a line, at most."""
@@ -18,7 +18,7 @@ def cluster_lines(cluster: Cluster) -> list[str]:
     return [line] if len(line) <= WIDTH else [parts[0], *(f"-> {part}" for part in parts[1:])]
 
 
-def groups_text(engine: Engine) -> str:
+def groups_text(engine: EngineConfig) -> str:
     """The cache groups of an engine, each with the tokens of its block."""
     return " | ".join(map(_group, engine.groups))
 

@@ -14,7 +14,7 @@ from kvproof.model.state import State
 from kvproof.strategies.explorer.exhaustive import StateGraph
 
 
-class Node(NamedTuple):
+class StateNode(NamedTuple):
     """One state. `label` lists the requests and transfers with their status; `over` is False for a
     broken state."""
 
@@ -38,7 +38,7 @@ class Edge(NamedTuple):
 class Graph(NamedTuple):
     """The graph as text and numbers. Node 0 is the initial state."""
 
-    nodes: list[Node]
+    nodes: list[StateNode]
     edges: list[Edge]
 
 
@@ -49,7 +49,7 @@ def graph_of(reached: StateGraph) -> Graph:
     at, last = 0, len(reached.events)
     path: set[tuple[int, int, str]] = set()
     nodes = [
-        Node(_label(state, str(index)), depth, index == 0, termination.over(state), False)
+        StateNode(_label(state, str(index)), depth, index == 0, termination.over(state), False)
         for index, (state, depth) in enumerate(zip(reached.states, reached.depths, strict=True))
     ]
     edges = [(origin, target, describe(event)) for origin, target, event in reached.edges]
@@ -59,7 +59,7 @@ def graph_of(reached: StateGraph) -> Graph:
             continue  # The last event changes nothing, so it is not an edge.
         if target is None:
             target = len(nodes)
-            nodes.append(Node(str(target), number, False, False, False))
+            nodes.append(StateNode(str(target), number, False, False, False))
             edges.append((at, target, describe(event)))
         path.add((at, target, describe(event)))
         if number == last:

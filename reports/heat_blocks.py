@@ -6,8 +6,8 @@ from itertools import groupby
 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.heat_map import (
-    Release,
-    Row,
+    HeatMapRow,
+    SurveyedRelease,
     fault_rows,
     invariant_rows,
     span,
@@ -18,7 +18,7 @@ from kvproof.reports.heat_map import (
 from kvproof.reports.heat_table import LEGEND, MARKS
 
 
-def lines(releases: Sequence[Release]) -> Iterator[str]:
+def lines(releases: Sequence[SurveyedRelease]) -> Iterator[str]:
     """The same rows as in the table: each with its history, and the marks of its releases."""
     versions = [release.version for release in releases]
     yield LEGEND.replace("`", "")
@@ -42,7 +42,7 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
     yield from (f"  {line}" for line in undriven(releases) or ["nothing"])
 
 
-def marks(row: Row, versions: Sequence[str]) -> str:
+def marks(row: HeatMapRow, versions: Sequence[str]) -> str:
     """The marks of a row: neighbours with the same mark are named together."""
     cells = zip(versions, (MARKS[cell.verdict] for cell in row.cells), strict=True)
     runs = [(mark, [v for v, _ in run]) for mark, run in groupby(cells, key=lambda cell: cell[1])]

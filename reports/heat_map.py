@@ -16,15 +16,14 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.heat_causes import Record, causes, of_invariant, without_cause
-from kvproof.reports.output.releases import Cell as OutputCell
-from kvproof.reports.output.releases import HeatRow
+from kvproof.reports.output.releases import Cell, HeatRow
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
 
 
 @dataclass(frozen=True)
-class Release:
+class SurveyedRelease:
     """A release and the records of its survey; `reason` says why it has none."""
 
     version: str
@@ -32,7 +31,7 @@ class Release:
     reason: str = ""
 
 
-class Cell(NamedTuple):
+class HeatCell(NamedTuple):
     """A verdict, its reason, and the trace that shows it (a file of that release's traces).
     `causes` are the findings and faults that broke an invariant, the first to name in front."""
 
@@ -42,12 +41,12 @@ class Cell(NamedTuple):
     causes: tuple[str, ...] = ()
 
 
-class Row(NamedTuple):
+class HeatMapRow(NamedTuple):
     """One invariant or fault over the releases, oldest first."""
 
     name: str
     about: str
-    cells: tuple[Cell, ...]
+    cells: tuple[HeatCell, ...]
 
     def history(self, versions: Sequence[str]) -> str:
         """The first bad release, and the first good release after it, in words."""
@@ -62,11 +61,11 @@ class Row(NamedTuple):
     def all_causes(self, versions: Sequence[str]) -> str:
         """What broke it, in words: each cause with the releases that it broke first, or beside
         another cause."""
-        told: dict[str, list[bool]] = {}
+        by_cause: dict[str, list[bool]] = {}
         for index, cell in enumerate(self.cells):
             for cause in cell.causes:
-                told.setdefault(cause, [False] * len(versions))[index] = True
-        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in told.items())
+                by_cause.setdefault(cause, [False] * len(versions))[index] = True
+        return "; ".join(f"{cause} ({_spans(on, versions)})" for cause, on in by_cause.items())
 
 
 def _spans(on: Sequence[bool], versions: Sequence[str]) -> str:
@@ -80,7 +79,7 @@ def span(versions: Sequence[str]) -> str:
     return versions[0] if len(versions) == 1 else f"{versions[0]} to {versions[-1]}"
 
 
-def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, str | None]:
+def first_bad_and_good(row: HeatMapRow, versions: Sequence[str]) -> tuple[str | None, str | None]:
     """The first release that shows the violation, and the first good one after the last release
     that shows it."""
     verdicts = [cell.verdict for cell in row.cells]
@@ -91,23 +90,23 @@ def first_bad_and_good(row: Row, versions: Sequence[str]) -> tuple[str | None, s
     return versions[bad[0]], versions[after[0]] if after else None
 
 
-def invariant_rows(releases: Sequence[Release]) -> list[Row]:
+def invariant_rows(releases: Sequence[SurveyedRelease]) -> list[HeatMapRow]:
     """A row for each invariant."""
     return [
-        Row(i.id, i.origin, tuple(_invariant(release, i) for release in releases))
+        HeatMapRow(i.id, i.origin, tuple(_invariant(release, i) for release in releases))
         for i in INVARIANTS.values()
     ]
 
 
-def fault_rows(releases: Sequence[Release], names: Iterable[str]) -> list[Row]:
+def fault_rows(releases: Sequence[SurveyedRelease], names: Iterable[str]) -> list[HeatMapRow]:
     """A row for each of these faults."""
     return [
-        Row(name, FAULTS[name].origin, tuple(_fault(release, name) for release in releases))
+        HeatMapRow(name, FAULTS[name].origin, tuple(_fault(release, name) for release in releases))
         for name in names
     ]
 
 
-def story_rows(releases: Sequence[Release]) -> list[Row]:
+def story_rows(releases: Sequence[SurveyedRelease]) -> list[HeatMapRow]:
     """A row for each seed story: bad if one of its faults is bad, good if all are good."""
     rows = []
     for name, story in STORIES.items():
@@ -115,32 +114,32 @@ def story_rows(releases: Sequence[Release]) -> list[Row]:
             _worst(_fault(release, fault, story.symptoms) for fault in story.faults)
             for release in releases
         )
-        rows.append(Row(name, ", ".join(story.faults), tuple(cells)))
+        rows.append(HeatMapRow(name, ", ".join(story.faults), tuple(cells)))
     return rows
 
 
-def _worst(cells: Iterable[Cell]) -> Cell:
+def _worst(cells: Iterable[HeatCell]) -> HeatCell:
     order = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.SAMPLED)
     return min(cells, key=lambda cell: order.index(cell.verdict))
 
 
-def _invariant(release: Release, invariant: Invariant) -> Cell:
+def _invariant(release: SurveyedRelease, invariant: Invariant) -> HeatCell:
     found = of_invariant(release.records, invariant.id)
     if found:
         first = found[0]
         where = f"{first.record['kind']} {first.record['name']}"
         why = f"{first.label}: {where}: {_sentence(first.broken['reasons'])}"
-        return Cell(Verdict.VIOLATED, why, first.broken["trace"], causes(found))
-    asked = [r for r in release.records if r.get("invariant") == invariant.id]
-    return _not_shown(release, asked)
+        return HeatCell(Verdict.VIOLATED, why, first.broken["trace"], causes(found))
+    judged = [r for r in release.records if r.get("invariant") == invariant.id]
+    return _not_shown(release, judged)
 
 
-def trace_row(releases: Sequence[Release], name: str) -> Row:
+def trace_row(releases: Sequence[SurveyedRelease], name: str) -> HeatMapRow:
     """The row of one trace, from releases whose only record is the replay of this trace."""
-    return Row(name, name, tuple(_trace(release) for release in releases))
+    return HeatMapRow(name, name, tuple(_trace(release) for release in releases))
 
 
-def _trace(release: Release) -> Cell:
+def _trace(release: SurveyedRelease) -> HeatCell:
     for record in release.records:
         for broken in record.get("broken", ()):
             if broken["own"]:
@@ -148,7 +147,7 @@ def _trace(release: Release) -> Cell:
     return _not_shown(release, release.records)
 
 
-def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
+def _fault(release: SurveyedRelease, name: str, symptoms: Sequence[str] = ()) -> HeatCell:
     """Whether a run that was made to show this fault shows it, or breaks one of the symptoms for no
     other known reason."""
     followed = [r for r in release.records if r.get("fault") == name]
@@ -164,15 +163,15 @@ def _fault(release: Release, name: str, symptoms: Sequence[str] = ()) -> Cell:
         if broken["invariant"] in broken_by(FAULTS[name]) and not broken["by"]
     ]
     if unclear and len({record["name"] for record, _ in unclear}) == len(_whole(followed)):
-        told = _sentence(unclear[0][1]["reasons"])
-        why = f"its run breaks {unclear[0][1]['invariant']} in another way: {told}"
-        return Cell(Verdict.UNKNOWN, why)
+        sentence = _sentence(unclear[0][1]["reasons"])
+        why = f"its run breaks {unclear[0][1]['invariant']} in another way: {sentence}"
+        return HeatCell(Verdict.UNKNOWN, why)
     return _not_shown(release, followed)
 
 
-def _bad(broken: Record) -> Cell:
+def _bad(broken: Record) -> HeatCell:
     why = f"{broken['invariant']}: {_sentence(broken['reasons'])}"
-    return Cell(Verdict.VIOLATED, why, broken["trace"])
+    return HeatCell(Verdict.VIOLATED, why, broken["trace"])
 
 
 def _whole(followed: Iterable[Record]) -> list[Record]:
@@ -188,20 +187,20 @@ def _whole(followed: Iterable[Record]) -> list[Record]:
     ]
 
 
-def _not_shown(release: Release, followed: Sequence[Record]) -> Cell:
+def _not_shown(release: SurveyedRelease, followed: Sequence[Record]) -> HeatCell:
     """SAMPLED if one of the runs was driven to its end, otherwise UNKNOWN."""
     if release.reason:
-        return Cell(Verdict.UNKNOWN, release.reason)
+        return HeatCell(Verdict.UNKNOWN, release.reason)
     undriven = sorted({r["cluster"] for r in followed if "reason" in r})
     if _whole(followed):
         sampled = [r for r in release.records if r["kind"] == "sampled" and "reason" not in r]
         whole = sum(r["runs"] - r["died"] for r in sampled)
         why = f"driven to its end and not shown, nor in {whole} random episodes"
         beside = f"; {', '.join(undriven)} cannot be driven" if undriven else ""
-        return Cell(Verdict.SAMPLED, why + beside)
+        return HeatCell(Verdict.SAMPLED, why + beside)
     if not followed:
-        return Cell(Verdict.UNKNOWN, "no run that would show it was possible")
-    return Cell(Verdict.UNKNOWN, _why_not(followed))
+        return HeatCell(Verdict.UNKNOWN, "no run that would show it was possible")
+    return HeatCell(Verdict.UNKNOWN, _why_not(followed))
 
 
 def _why_not(followed: Sequence[Record]) -> str:
@@ -223,7 +222,7 @@ def _sentence(reasons: Sequence[str]) -> str:
     return ", yet ".join(("; ".join(reasons[:-1]) or "so", reasons[-1]))
 
 
-def undriven(releases: Sequence[Release]) -> list[str]:
+def undriven(releases: Sequence[SurveyedRelease]) -> list[str]:
     """The clusters and features that could not be driven, one line for each, with the releases."""
     lines: dict[str, list[str]] = {}
     for release in releases:
@@ -239,7 +238,7 @@ def undriven(releases: Sequence[Release]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
 
 
-def unexplained(releases: Sequence[Release]) -> list[str]:
+def unexplained(releases: Sequence[SurveyedRelease]) -> list[str]:
     """What breaks without a known cause, one line for each signature, with the releases."""
     lines: dict[str, list[str]] = {}
     for release in releases:
@@ -248,7 +247,7 @@ def unexplained(releases: Sequence[Release]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
 
 
-def output_rows(rows: Iterable[Row], versions: Sequence[str]) -> tuple[HeatRow, ...]:
+def output_rows(rows: Iterable[HeatMapRow], versions: Sequence[str]) -> tuple[HeatRow, ...]:
     """The rows for `--json`."""
     return tuple(
         HeatRow(
@@ -257,7 +256,7 @@ def output_rows(rows: Iterable[Row], versions: Sequence[str]) -> tuple[HeatRow, 
             first_bad=bad,
             first_good=good,
             releases={
-                version: OutputCell(
+                version: Cell(
                     verdict=cell.verdict.value,
                     why=cell.why,
                     trace=cell.trace or None,

@@ -8,7 +8,7 @@ from matplotlib import style
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from kvproof.reports.heat_map import Release, Row, invariant_rows, story_rows
+from kvproof.reports.heat_map import HeatMapRow, SurveyedRelease, invariant_rows, story_rows
 from kvproof.reports.heat_table import MARKS
 from kvproof.strategies.verdict import Verdict
 
@@ -20,9 +20,9 @@ CELL_WIDE, CELL_TALL = 0.62, 0.26
 """The size of a cell, in inches."""
 
 
-def picture(releases: Sequence[Release], suffix: str) -> bytes:
+def picture(releases: Sequence[SurveyedRelease], suffix: str) -> bytes:
     """The picture in the format of this suffix (.svg or .png)."""
-    rows: list[Row] = [*story_rows(releases), *invariant_rows(releases)]
+    rows: list[HeatMapRow] = [*story_rows(releases), *invariant_rows(releases)]
     order = list(COLOURS)
     with style.context(STYLE):
         size = (3.2 + CELL_WIDE * len(releases), 1.0 + CELL_TALL * len(rows))

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports.heat_map import (
-    Release,
-    Row,
+    HeatMapRow,
+    SurveyedRelease,
     fault_rows,
     invariant_rows,
     story_rows,
@@ -27,7 +27,9 @@ LEGEND = (
 )
 
 
-def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
+def _table(
+    title: str, first: str, rows: Sequence[HeatMapRow], versions: Sequence[str]
+) -> Iterator[str]:
     wide = max(len(row.name) for row in rows) + 2
     columns = [max(len(version), 3) for version in versions]
     heads = [version.ljust(w) for version, w in zip(versions, columns, strict=True)]
@@ -42,7 +44,7 @@ def _table(title: str, first: str, rows: Sequence[Row], versions: Sequence[str])
     yield ""
 
 
-def _causes(rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
+def _causes(rows: Sequence[HeatMapRow], versions: Sequence[str]) -> Iterator[str]:
     """What broke each invariant, with the releases."""
     yield "What broke them:"
     yield ""
@@ -52,7 +54,7 @@ def _causes(rows: Sequence[Row], versions: Sequence[str]) -> Iterator[str]:
     yield ""
 
 
-def lines(releases: Sequence[Release]) -> Iterator[str]:
+def lines(releases: Sequence[SurveyedRelease]) -> Iterator[str]:
     """The seed stories, the invariants and the faults over the releases, and what is unknown."""
     versions = [release.version for release in releases]
     yield "# Releases of vLLM"
@@ -73,7 +75,7 @@ def lines(releases: Sequence[Release]) -> Iterator[str]:
     yield from (f"- {line}" for line in undriven(releases) or ["nothing"])
 
 
-def unknown(releases: Sequence[Release]) -> int:
+def unknown(releases: Sequence[SurveyedRelease]) -> int:
     """The number of cells of stories and invariants that are UNKNOWN."""
     rows = [*story_rows(releases), *invariant_rows(releases)]
     return sum(cell.verdict is Verdict.UNKNOWN for row in rows for cell in row.cells)

@@ -11,8 +11,8 @@ from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
 from kvproof.reports.changes import value
-from kvproof.reports.screen import WIDTH, Line, columns, console
-from kvproof.reports.tables import Table
+from kvproof.reports.screen import WIDTH, ScreenLine, columns, console
+from kvproof.reports.tables import TextTable
 from kvproof.reports.terminal import finding_lines, shell_word
 from kvproof.reports.trace.functions import recorded_functions
 
@@ -39,28 +39,28 @@ def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool 
             screen.print(part.styled)
 
 
-def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[Line]:
+def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[ScreenLine]:
     yield from _findings(record)
     if path is not None:
         yield _replay(record, path)
-    yield Line()
-    yield Line(headline(record), "bold")
+    yield ScreenLine()
+    yield ScreenLine(headline(record), "bold")
     if record.header.stopped:
-        yield Line(f"The engine was not watched any further: {record.header.stopped}.")
-    yield Line()
+        yield ScreenLine(f"The engine was not watched any further: {record.header.stopped}.")
+    yield ScreenLine()
     yield from _events(record, whole=whole)
-    yield Line()
+    yield ScreenLine()
     yield from _held(record, width)
     yield from _blocks(record, width)
 
 
-def _replay(record: Record, path: Path) -> Line:
+def _replay(record: Record, path: Path) -> ScreenLine:
     """The command that replays the record, or why none can."""
     try:
         as_trace(record)
     except NotFollowed as error:
-        return Line(f"No machine can replay this record: {error}.")
-    return Line(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
+        return ScreenLine(f"No machine can replay this record: {error}.")
+    return ScreenLine(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
 
 
 def headline(record: Record) -> str:
@@ -76,7 +76,7 @@ def headline(record: Record) -> str:
     )
 
 
-def _findings(record: Record) -> Iterator[Line]:
+def _findings(record: Record) -> Iterator[ScreenLine]:
     """The first finding of each invariant."""
     found = [(each.event, finding) for each in record.events for finding in each.findings]
     first: dict[str, tuple[RecordedEvent, Finding]] = {}
@@ -85,23 +85,23 @@ def _findings(record: Record) -> Iterator[Line]:
     shown = list(first.values())[:INVARIANTS_MAX]
     for event, finding in shown:
         yield from finding_lines(finding)
-        yield Line(f"Where: event {event.step}, {recorded_functions(event)[0]}", hang=7)
+        yield ScreenLine(f"Where: event {event.step}, {recorded_functions(event)[0]}", hang=7)
     if len(found) > len(shown):
-        yield Line(f"and {len(found) - len(shown)} more findings")
+        yield ScreenLine(f"and {len(found) - len(shown)} more findings")
     if not found:
-        yield Line("No invariant is broken in this record.", "bold")
+        yield ScreenLine("No invariant is broken in this record.", "bold")
 
 
-def _events(record: Record, *, whole: bool) -> Iterator[Line]:
+def _events(record: Record, *, whole: bool) -> Iterator[ScreenLine]:
     last = record.events if whole else record.events[-EVENTS_MAX:]
     if len(last) < len(record.events):
-        yield Line(f"The last {len(last)} events (--all shows all):")
+        yield ScreenLine(f"The last {len(last)} events (--all shows all):")
     for event, findings in last:
         number = f"{'>' if findings else ' '}{event.step:4}  "
         style = "bold red" if findings else ""
-        yield Line(number + described(event), style, len(number) + 4)
+        yield ScreenLine(number + described(event), style, len(number) + 4)
         for line in _changes(event):
-            yield Line(" " * 9 + line, "dim", 11)
+            yield ScreenLine(" " * 9 + line, "dim", 11)
 
 
 def _changes(event: RecordedEvent) -> Iterator[str]:
@@ -126,21 +126,21 @@ def _concerned(record: Record) -> tuple[HeldRequest, ...]:
     )
 
 
-def _held(record: Record, width: int) -> Iterator[Line]:
+def _held(record: Record, width: int) -> Iterator[ScreenLine]:
     requests = _concerned(record)
     if not requests:
-        yield Line("No request that this is about has blocks at the end.")
+        yield ScreenLine("No request that this is about has blocks at the end.")
         return
     rows = tuple(
         (each.request if not group else "", _progress(each) if not group else "", str(group), held)
         for each in requests[:REQUESTS_MAX]
         for group, held in enumerate(value(list(table)) for table in each.tables)
     )
-    yield Line(f"Requests at the end ({record.state.free_blocks} blocks are free)")
-    table = Table(("request", "computed", "group", "blocks"), rows, rule=False)
-    yield from (Line(line, hang=0) for line in table.lines(width))
+    yield ScreenLine(f"Requests at the end ({record.state.free_blocks} blocks are free)")
+    table = TextTable(("request", "computed", "group", "blocks"), rows, rule=False)
+    yield from (ScreenLine(line, hang=0) for line in table.lines(width))
     if len(requests) > REQUESTS_MAX:
-        yield Line(f"and {len(requests) - REQUESTS_MAX} more requests")
+        yield ScreenLine(f"and {len(requests) - REQUESTS_MAX} more requests")
 
 
 def _progress(request: HeldRequest) -> str:
@@ -148,7 +148,7 @@ def _progress(request: HeldRequest) -> str:
     return f"{request.computed_tokens} of {known} tokens ({request.status})"
 
 
-def _blocks(record: Record, width: int) -> Iterator[Line]:
+def _blocks(record: Record, width: int) -> Iterator[ScreenLine]:
     shown = _about_blocks(record.findings)
     rows = []
     for block in record.state.blocks:
@@ -161,10 +161,10 @@ def _blocks(record: Record, width: int) -> Iterator[Line]:
             state = "free" if block.free else " ".join(holders) or "nobody"
             rows.append((str(block.block), str(block.refs), state, "yes" if block.cached else ""))
     if rows:
-        yield Line()
-        yield Line("Blocks that the findings are about, at the end")
-        table = Table(("block", "refs", "held by", "cached"), tuple(rows), rule=False)
-        yield from (Line(line, hang=0) for line in table.lines(width))
+        yield ScreenLine()
+        yield ScreenLine("Blocks that the findings are about, at the end")
+        table = TextTable(("block", "refs", "held by", "cached"), tuple(rows), rule=False)
+        yield from (ScreenLine(line, hang=0) for line in table.lines(width))
 
 
 def _about_blocks(findings: tuple[Finding, ...]) -> set[int]:

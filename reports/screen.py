@@ -108,7 +108,7 @@ def _whole(found: str, width: int) -> str:
     return found.replace(" ", _JOINED) if cells(found) <= width * 2 // 5 else found
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     """One text of a print: its style, the column in which its further lines begin (0 if it is not
     folded), and the parts of it, from and to a character, that are bold."""
 
@@ -117,14 +117,14 @@ class Line(NamedTuple):
     hang: int = HANG
     bold: tuple[tuple[int, int], ...] = ()
 
-    def folded(self, width: int) -> "list[Line]":
+    def folded(self, width: int) -> "list[ScreenLine]":
         """The lines that are printed, taken literally. A short list in brackets stays whole."""
         text = printable(self.text)
         if not self.hang:
             return [self._replace(text=text)]
         text = _LIST.sub(lambda found: _whole(found[0], width), text)
         parts = folded(text, width, self.hang)
-        return [Line(part.replace(_JOINED, " "), self.style) for part in parts]
+        return [ScreenLine(part.replace(_JOINED, " "), self.style) for part in parts]
 
     @property
     def styled(self) -> "Text":

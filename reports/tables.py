@@ -14,7 +14,7 @@ HANG = 2
 """The column of a cell in which its further lines begin."""
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """The headings, and the rows of as many cells. A cell is text of one line. `rule` is whether a
     line lies under the headings."""
 

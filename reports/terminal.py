@@ -18,8 +18,8 @@ from kvproof.model.finding import Finding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
-from kvproof.reports.output.search import PointOfNoReturn
-from kvproof.reports.screen import WIDTH, Line, columns, console, say
+from kvproof.reports.output.search import ShownPointOfNoReturn
+from kvproof.reports.screen import WIDTH, ScreenLine, columns, console, say
 from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
@@ -39,7 +39,7 @@ class Extra(NamedTuple):
 
     path: Path | None = None
     leads_to: Consequence | None = None
-    point: PointOfNoReturn | None = None
+    point: ShownPointOfNoReturn | None = None
     whole: bool = False
     explain: bool = False
     rest: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ NOTHING = Extra()
 
 def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
     """The trace as text of `width` columns, without colour."""
-    every = chain(_lines(trace, extra, width), map(Line, extra.rest), _answer(trace, extra))
+    every = chain(_lines(trace, extra, width), map(ScreenLine, extra.rest), _answer(trace, extra))
     return "".join(f"{part.text}\n" for line in every for part in line.folded(width))
 
 
@@ -63,26 +63,26 @@ def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     _print(file, _answer(trace, extra))
 
 
-def _print(file: TextIO, lines: Iterator[Line]) -> None:
+def _print(file: TextIO, lines: Iterator[ScreenLine]) -> None:
     screen = console(file)
     for line in lines:
         for part in line.folded(columns(file)):
             screen.print(part.styled)
 
 
-def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
+def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
     hang = hang_of(trace)
     sign = first_sign(trace)
     yield from _finding(trace, extra, hang, sign)
-    yield Line()
-    yield Line(_headline(trace), "bold")
+    yield ScreenLine()
+    yield ScreenLine(_headline(trace), "bold")
     for name in trace.faults:
         if name in FAULTS:
-            yield Line(f"Fault {name}: {FAULTS[name].mistake}.")
+            yield ScreenLine(f"Fault {name}: {FAULTS[name].mistake}.")
     yield from _in_words(trace)
     yield from prompts(trace.cluster)
     yield from engines(trace.cluster, width)
-    yield Line()
+    yield ScreenLine()
     point = extra.point
     printed = events(
         trace,
@@ -93,24 +93,26 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[Line]:
         sign=sign,
     )
     if printed.left_out:
-        yield Line(f"Changes that do not concern {printed.left_out} are left out (report --all).")
+        yield ScreenLine(
+            f"Changes that do not concern {printed.left_out} are left out (report --all)."
+        )
     if any(isinstance(event, Schedule) and event.chose for event in trace.events):
-        yield Line(CHOICES)
+        yield ScreenLine(CHOICES)
     yield from printed.lines
-    yield Line()
+    yield ScreenLine()
     if printed.states:
         yield from block_tables(printed.states, width)
-        yield Line(TABLES)
+        yield ScreenLine(TABLES)
         if extra.explain:
-            yield Line()
+            yield ScreenLine()
             yield from legend(printed.words)
             yield from _signature(trace)
     else:
-        yield Line("The states were not recorded.")
+        yield ScreenLine("The states were not recorded.")
     if not extra.explain:
         about = trace.finding.invariant if trace.finding else "NAME"
-        yield Line(f"For the meaning of the words: --explain, and kvproof explain {about}")
-    yield Line()
+        yield ScreenLine(f"For the meaning of the words: --explain, and kvproof explain {about}")
+    yield ScreenLine()
 
 
 CHOICES = "In a step: Admit(request, tokens hit, tokens to load), Compute(request, tokens)."
@@ -124,7 +126,7 @@ TABLES = (
 """What stands in the tables of the blocks."""
 
 
-def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
+def _answer(trace: Trace, extra: Extra) -> Iterator[ScreenLine]:
     """The answer once more: what is broken, why, where, in which function, and how to see it
     again."""
     if trace.finding is None:
@@ -132,29 +134,29 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[Line]:
     hang, reasons = hang_of(trace), trace.finding.sentences
     yield _verdict(trace.finding)
     if hang is not None and hang.waits:
-        yield Line(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
+        yield ScreenLine(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
     else:
-        yield Line(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
+        yield ScreenLine(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
     yield from _where(trace, hang, first_sign(trace))
     yield from _in_words(trace)
     yield from in_vllm(trace, trace.finding, extra.known, hang)
     if extra.path is not None:
-        yield Line(replay_line(trace, extra.path), hang=0)
+        yield ScreenLine(replay_line(trace, extra.path), hang=0)
 
 
-def _in_words(trace: Trace) -> Iterator[Line]:
+def _in_words(trace: Trace) -> Iterator[ScreenLine]:
     """The last event of a finding as a sentence."""
     if trace.finding is not None:
-        yield Line(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
+        yield ScreenLine(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
 
 
-def _signature(trace: Trace) -> Iterator[Line]:
+def _signature(trace: Trace) -> Iterator[ScreenLine]:
     """How the finding is recognised in another trace: without numbers and names."""
     if trace.finding is not None and trace.finding.invariant in CHECKS:
         last, about = trace.events[-1], trace.finding.about
         found = signature(trace.cluster, last, trace.finding.invariant, about)
-        yield Line()
-        yield Line(f"Signature: {found.words}.")
+        yield ScreenLine()
+        yield ScreenLine(f"Signature: {found.words}.")
 
 
 def _headline(trace: Trace) -> str:
@@ -166,83 +168,85 @@ def _headline(trace: Trace) -> str:
     )
 
 
-def _finding(trace: Trace, extra: Extra, hang: Hang | None, sign: Sign | None) -> Iterator[Line]:
+def _finding(
+    trace: Trace, extra: Extra, hang: Hang | None, sign: Sign | None
+) -> Iterator[ScreenLine]:
     """What is broken, how grave that is, why, where, and how to see it again."""
     if trace.finding is None:
-        yield Line("No invariant is broken in this trace.", "bold")
+        yield ScreenLine("No invariant is broken in this trace.", "bold")
     else:
         yield from _broken(trace, trace.finding, extra.known, hang, sign)
     if extra.leads_to is not None:
-        yield Line(f"  {extra.leads_to.sentence}")
+        yield ScreenLine(f"  {extra.leads_to.sentence}")
     if extra.path is not None:
-        yield Line(replay_line(trace, extra.path), hang=0)
+        yield ScreenLine(replay_line(trace, extra.path), hang=0)
 
 
 def _broken(
     trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None, sign: Sign | None
-) -> Iterator[Line]:
+) -> Iterator[ScreenLine]:
     yield from finding_lines(finding)
-    said = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
-    if said:
-        yield Line("Who waits for what:")
-    for sentence in said:
-        yield Line(f"  {sentence}")
+    sentences = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
+    if sentences:
+        yield ScreenLine("Who waits for what:")
+    for sentence in sentences:
+        yield ScreenLine(f"  {sentence}")
     yield from _where(trace, hang, sign)
     yield from in_vllm(trace, finding, known, hang)
 
 
-def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Line]:
+def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[ScreenLine]:
     """The event at which the finding shows, and before it the one at which the trace went wrong,
     where that is another."""
     if sign is not None:
         name = f"{sign.event}, {describe(trace.events[sign.event - 1])}"
-        yield Line(f"Went wrong: event {name}: {sign.finding.sentence}", hang=12)
+        yield ScreenLine(f"Went wrong: event {name}: {sign.finding.sentence}", hang=12)
     last = len(trace.events)
     if hang is None or hang.begins is None:
-        yield Line(f"Where: event {last}, {describe(trace.events[-1])}", hang=7)
+        yield ScreenLine(f"Where: event {last}, {describe(trace.events[-1])}", hang=7)
         return
     if hang.begins == last:
         which = f"event {last} repeats for ever"
     else:
         which = f"events {hang.begins} to {last} repeat for ever"
-    said = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
-    yield Line(f"Where: {which}: {said}", hang=7)
+    events = "; ".join(dict.fromkeys(map(describe, trace.events[hang.begins - 1 :])))
+    yield ScreenLine(f"Where: {which}: {events}", hang=7)
 
 
 def in_vllm(
     trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None
-) -> Iterator[Line]:
+) -> Iterator[ScreenLine]:
     """The functions of vLLM: those at fault where they are known, and otherwise those that the last
     event calls; of a hang those that refuse to go on."""
     if known is not None:
-        yield Line(f"Known finding: {known.name}: {known.says}", hang=9)
+        yield ScreenLine(f"Known finding: {known.name}: {known.says}", hang=9)
     guilty = at_fault(trace.faults, known)
     if guilty:
-        yield Line(f"In vLLM, at fault: {', '.join(guilty)}", hang=9)
+        yield ScreenLine(f"In vLLM, at fault: {', '.join(guilty)}", hang=9)
     if hang is not None and hang.waits:
         each = "Each time round" if hang.begins is not None else "At the end"
-        yield Line(f"{each}: {'; '.join(hang.refuses)}", hang=9)
+        yield ScreenLine(f"{each}: {'; '.join(hang.refuses)}", hang=9)
     elif not guilty:
         called = functions(trace.events[-1], finding.about.request)
-        yield Line(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
+        yield ScreenLine(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
 
 
-def _verdict(finding: Finding) -> Line:
+def _verdict(finding: Finding) -> ScreenLine:
     """What is broken, and how grave that is."""
     known = CHECKS.get(finding.invariant)
     grave = f": {known.severity.words}" if known and known.severity else ""
-    return Line(f"BROKEN: {finding.invariant}{grave}", "bold red")
+    return ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
 
 
-def finding_lines(finding: Finding) -> Iterator[Line]:
+def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
     """What is broken, how grave that is, and why."""
     yield _verdict(finding)
     known = CHECKS.get(finding.invariant)
     if known is not None:
-        yield Line(f"It must be true that {known.name} ({known.origin}).")
+        yield ScreenLine(f"It must be true that {known.name} ({known.origin}).")
     for reason in finding.sentences[:-1]:
-        yield Line(f"  because  {reason}", hang=11)
-    yield Line(f"  yet      {finding.sentences[-1]}", hang=11)
+        yield ScreenLine(f"  because  {reason}", hang=11)
+    yield ScreenLine(f"  yet      {finding.sentences[-1]}", hang=11)
 
 
 def replay_line(trace: Trace, path: Path) -> str:

@@ -21,9 +21,9 @@ from kvproof.model.events import (
     TransferFail,
 )
 from kvproof.model.finding import Finding
-from kvproof.model.step import Refusal
+from kvproof.model.step import BlockRefusal
 from kvproof.strategies.run import Run
-from kvproof.strategies.waits import Asked, repeats, stuck
+from kvproof.strategies.waits import HangContext, repeats, stuck
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
 """The kinds of event of a round, in order. A read fails only if it cannot succeed."""
@@ -89,8 +89,8 @@ def take_round(run: Run) -> bool:
 def unfinished(run: Run, invariant: str, end: Reason) -> Finding:
     """The finding that a run does not reach its end, with the evidence."""
     machine = run.machine
-    asked = Asked(_loop(run), _refused(run), machine.name == "live")
-    why, about = stuck(machine.cluster, machine.state, asked)
+    context = HangContext(_loop(run), _refused(run), machine.name == "live")
+    why, about = stuck(machine.cluster, machine.state, context)
     return Finding(invariant, (*why, end), about)
 
 
@@ -101,7 +101,7 @@ def _loop(run: Run) -> list[Event]:
     return [] if lead is None else [step.event for step in run.steps[lead:]]
 
 
-def _refused(run: Run) -> list[Refusal]:
+def _refused(run: Run) -> list[BlockRefusal]:
     """The requests that got no blocks in the last step of their engine."""
     last = {s.event.engine: s for s in run.steps if isinstance(s.event, Schedule)}
     return [refusal for step in last.values() for refusal in step.effects.refused]

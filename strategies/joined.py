@@ -16,7 +16,7 @@ from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import CHECKS, why_hidden
 from kvproof.model.because import because, reason
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
@@ -25,13 +25,12 @@ from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
 from kvproof.model.records.record import Record
 from kvproof.model.records.tables import followed
 from kvproof.model.records.unlimited import pair
-from kvproof.model.state import LOADING, SENDING, State, Transfer
-from kvproof.model.state import Engine as EngineState
+from kvproof.model.state import LOADING, SENDING, Engine, State, Transfer
 from kvproof.model.state import Request as RequestState
 from kvproof.model.step import Admission, Effects, Step
 
 Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-Trim: TypeAlias = Callable[[Engine, Engine, Lists, Lists], Pairs]
+Trim: TypeAlias = Callable[[EngineConfig, EngineConfig, Lists, Lists], Pairs]
 """What the worker of D makes of its own block lists and P's."""
 
 TRANSFER = frozenset({Need.PAIRED_BLOCKS, Need.LOADED_FROM_P})
@@ -43,7 +42,7 @@ SHOWN = TRANSFER | {Need.OFFERED, Need.BLOCKS_IN_TRANSFER}
 CHECKED = tuple(each for each in CHECKS.values() if SHOWN.issuperset(each.needs))
 """The checks that both records together are asked."""
 
-ASKED = (*(each.id for each in CHECKED), TRANSFERRED)
+JOIN_CHECKS = (*(each.id for each in CHECKED), TRANSFERRED)
 NECESSARY = tuple(each.id for each in CHECKED if TRANSFER.issuperset(each.needs))
 """The checks without which nothing is known of a transfer."""
 
@@ -77,7 +76,7 @@ class Judged:
     its worker pairs."""
 
     requests: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
+    times_judged: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     pairs: dict[str, Pairs] = field(default_factory=dict)
@@ -134,7 +133,7 @@ def _compare(
             whole = (column + 1) * size <= min(ours.tokens, theirs.tokens)
             if not sum_of or not any(there) or not (whole or copies_blocks(decode)):
                 continue
-            judged.asked[TRANSFERRED] += 1
+            judged.times_judged[TRANSFERRED] += 1
             if there != (sum_of,):
                 judged.findings.append(_unequal(cluster, taken, ours.group, column))
 
@@ -238,8 +237,8 @@ def _judge(
     loading = RequestState(taken.name, LOADING, "", 0, 1, tables=taken.tables)
     loading = loading._replace(hit=hit, external=external)
     engines = (
-        EngineState(p.name, (), (), requests=(sending,) if kept else ()),
-        EngineState(d.name, (), (), requests=(loading,)),
+        Engine(p.name, (), (), requests=(sending,) if kept else ()),
+        Engine(d.name, (), (), requests=(loading,)),
     )
     admission = Admission(d.name, taken.name, "", "from_prefill", hit, external, ())
     step = Step(
@@ -251,6 +250,6 @@ def _judge(
     if not external:  # D has all of it, and reads nothing
         step = step._replace(after=State(engines, (offered.to(Phase.RELEASING),)))
         shown &= {Need.OFFERED}
-    asked = [check for check in CHECKED if shown.issuperset(check.needs)]
-    judged.asked.update(check.id for check in asked)
-    judged.findings += broken(cluster, step, asked)
+    checks = [check for check in CHECKED if shown.issuperset(check.needs)]
+    judged.times_judged.update(check.id for check in checks)
+    judged.findings += broken(cluster, step, checks)

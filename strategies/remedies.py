@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kvproof.model import termination
 from kvproof.model.arithmetic.counts import align_chunk
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults import state_only_at_last_boundary
 from kvproof.model.machine import ModelMachine
@@ -59,7 +59,7 @@ def traffic(requests: int = 4) -> Cluster:
         for i in range(requests)
     )
     groups = (Group("full", BLOCK), Group("mamba", BLOCK))
-    engine = Engine("E", groups, num_blocks=200, chunk_tokens=64)
+    engine = EngineConfig("E", groups, num_blocks=200, chunk_tokens=64)
     return Cluster("incremental prompts", (engine,), jobs)
 
 

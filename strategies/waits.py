@@ -36,7 +36,7 @@ from kvproof.model.state import (
     State,
     Transfer,
 )
-from kvproof.model.step import Refusal
+from kvproof.model.step import BlockRefusal
 from kvproof.model.wording import literal
 
 Place = tuple[str, str]
@@ -139,31 +139,31 @@ class Wait(NamedTuple):
         return f"{self.function} {does.format(f'{self.request} on {self.engine}')}"
 
 
-class Asked(NamedTuple):
+class HangContext(NamedTuple):
     """What is known beside the state: the events that repeat without end from it on, the requests
     that vLLM itself refused blocks in its last steps, whether the machine is a real vLLM (which
     reserves whole prompts where its options say nothing)."""
 
     loop: Sequence[Event] = ()
-    refused: Sequence[Refusal] = ()
+    refused: Sequence[BlockRefusal] = ()
     live: bool = False
 
 
-def waits(cluster: Cluster, state: State, asked: Asked = Asked()) -> tuple[Wait, ...]:  # noqa: B008
+def waits(cluster: Cluster, state: State, context: HangContext = HangContext()) -> tuple[Wait, ...]:  # noqa: B008
     """What each request of a state lacks; first those that a scheduler refuses, last those that are
     excused (see `termination.unfinished`)."""
     left = {(engine, r.id) for engine, r in termination.unfinished(state)}
     engines = [engine for engine in state.engines if not engine.dead]
-    found = [wait for engine in engines for wait in _of_engine(cluster, state, engine, asked)]
+    found = [wait for engine in engines for wait in _of_engine(cluster, state, engine, context)]
     order = [*ROOTS, *(lack for lack in Lack if lack not in ROOTS)]
     found.sort(key=lambda w: ((w.engine, w.request) not in left, order.index(w.lack)))
     return tuple(found)
 
 
-def stuck(cluster: Cluster, state: State, asked: Asked) -> tuple[Reasons, About]:
+def stuck(cluster: Cluster, state: State, context: HangContext) -> tuple[Reasons, About]:
     """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
     about the first of them."""
-    found = waits(cluster, state, asked)
+    found = waits(cluster, state, context)
     why = [wait.reason for wait in found[:WAITS_MAX]]
     if len(found) > WAITS_MAX:
         why.append(reason("more_wait", "{more} more requests wait", more=len(found) - WAITS_MAX))
@@ -181,10 +181,12 @@ def repeats(states: Sequence[object]) -> int | None:
     return next((number for number in before if states[number] == states[-1]), None)
 
 
-def _of_engine(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Iterator[Wait]:
+def _of_engine(
+    cluster: Cluster, state: State, engine: Engine, context: HangContext
+) -> Iterator[Wait]:
     served = {
         c.request
-        for e in asked.loop
+        for e in context.loop
         if isinstance(e, Schedule) and e.engine == engine.name
         for c in e.chose or ()
         if isinstance(c, Compute)
@@ -192,8 +194,8 @@ def _of_engine(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> 
     found = [
         _waiting_outside(cluster, state, engine, request)
         or _in_loop(engine, request, served)
-        or _refused_by_machine(engine, request, asked.refused)
-        or _refused(cluster, state, engine, request, asked)
+        or _refused_by_machine(engine, request, context.refused)
+        or _refused(cluster, state, engine, request, context)
         for request in engine.requests
     ]
     first = next((w for w in found if w.lack in ROOTS and w.lack != Lack.NOTHING), None)
@@ -278,7 +280,7 @@ def _in_loop(engine: Engine, request: Request, served: set[str]) -> Wait | None:
 
 
 def _refused_by_machine(
-    engine: Engine, request: Request, refused: Sequence[Refusal]
+    engine: Engine, request: Request, refused: Sequence[BlockRefusal]
 ) -> Wait | None:
     for each in refused:
         if (each.engine, each.request) == (engine.name, request.id):
@@ -288,27 +290,27 @@ def _refused_by_machine(
 
 
 def _refused(
-    cluster: Cluster, state: State, engine: Engine, request: Request, asked: Asked
+    cluster: Cluster, state: State, engine: Engine, request: Request, context: HangContext
 ) -> Wait:
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
         return _wait(engine, request, Lack.NOTHING)
-    work = _step(cluster, state, engine, asked)
+    work = _step(cluster, state, engine, context)
     error = work.refusal(request.id)
     if error is None:
         chosen = ", ".join(map(describe, work.chose))
         return _wait(engine, request, Lack.NOTHING, why=chosen)
     with planting.set_aside():
-        faulty = _step(cluster, state, engine, asked).refusal(request.id) is None
+        faulty = _step(cluster, state, engine, context).refusal(request.id) is None
     why = "without the fault it would be scheduled" if faulty else ""
-    if asked.live:  # vLLM may count otherwise, and was not asked here
+    if context.live:  # vLLM may count otherwise, and was not asked here
         why = "by the count of the model"
     return _as_wait(cluster, engine, request, error, why)
 
 
-def _step(cluster: Cluster, state: State, engine: Engine, asked: Asked) -> Greedy:
+def _step(cluster: Cluster, state: State, engine: Engine, context: HangContext) -> Greedy:
     work = Greedy(cluster, state, engine.name)
-    if asked.live and work.cfg.reserve_whole_prompt is None:
+    if context.live and work.cfg.reserve_whole_prompt is None:
         work.cfg = replace(work.cfg, reserve_whole_prompt=True)
     return work
 
@@ -329,8 +331,8 @@ def _as_wait(
         split = "Scheduler._mamba_block_aligned_split"
         function = split if cfg.aligned_group else "Scheduler.schedule"
         return _wait(engine, request, Lack.TOKENS, why=why, function=function)
-    said = f"{error}; {why}" if why else str(error)
-    return _wait(engine, request, Lack.RULE, why=said)
+    why_not = f"{error}; {why}" if why else str(error)
+    return _wait(engine, request, Lack.RULE, why=why_not)
 
 
 def _order(engine: Engine, request: str, other: str) -> str:

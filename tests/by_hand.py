@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Choice
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import NULL, WAITING, Block, Key, Request, State, Table, Transfer
-from kvproof.model.state import Engine as EngineState
+from kvproof.model.state import NULL, WAITING, Block, Engine, Key, Request, State, Table, Transfer
 
 FULL = Group("full", 2)
 WINDOW = Group("window", 2, window=3)
@@ -35,7 +34,7 @@ def pool_of(
     free: Table | None = None,
     name: str = "E",
     **fields: Any,
-) -> EngineState:
+) -> Engine:
     """An engine with `count` blocks. `held` are the references of blocks in use; all others are
     free, in the order of their ids or that of `free`."""
     held = held or {}
@@ -50,7 +49,7 @@ def pool_of(
             )
     if free is None:
         free = tuple(b for b in range(1, count) if b not in held)
-    return EngineState(
+    return Engine(
         name,
         blocks=tuple(blocks),
         free=free,
@@ -60,7 +59,7 @@ def pool_of(
     )
 
 
-def cached(*lengths: tuple[int, ...], count: int = 12) -> EngineState:
+def cached(*lengths: tuple[int, ...], count: int = 12) -> Engine:
     """An engine where each group has the prefixes of TOKENS of these lengths cached, in blocks that
     are numbered from 1 on."""
     keys = [(group, TOKENS[:n]) for group, each in enumerate(lengths) for n in each]
@@ -80,7 +79,7 @@ def running(prompt: str, *tables: tuple[int, ...], computed: int, **fields: Any)
     return request(prompt, *tables, **fields)
 
 
-def serving(*requests: Request, count: int = 8, **options: Any) -> EngineState:
+def serving(*requests: Request, count: int = 8, **options: Any) -> Engine:
     """An engine with these requests, whose blocks have one reference for each place in a table.
     Those that run are in its running queue."""
     held: dict[int, int] = {}
@@ -92,9 +91,9 @@ def serving(*requests: Request, count: int = 8, **options: Any) -> EngineState:
     return pool_of(count, held=held, requests=requests, running=running, **options)
 
 
-def config(*groups: Group, **options: Any) -> Engine:
+def config(*groups: Group, **options: Any) -> EngineConfig:
     """The configuration of an engine, by default with one group of full attention."""
-    return Engine("E", groups or (FULL,), **{"num_blocks": 8} | options)
+    return EngineConfig("E", groups or (FULL,), **{"num_blocks": 8} | options)
 
 
 def pair(
@@ -102,9 +101,9 @@ def pair(
 ) -> Cluster:
     """A cluster of P, which prefills, and D, which decodes. Options that no engine has are the
     cluster's."""
-    of_engines = set(Engine.__struct_fields__)
+    of_engines = set(EngineConfig.__struct_fields__)
     shared = {k: options.pop(k) for k in list(options) if k in of_engines}
-    made = (Engine(n, groups or (FULL,), role=role, **shared) for n, role in ROLES.items())
+    made = (EngineConfig(n, groups or (FULL,), role=role, **shared) for n, role in ROLES.items())
     return Cluster("by hand", tuple(made), jobs, **options)
 
 
@@ -127,13 +126,13 @@ def both(p: Request | None = None, d: Request | None = None, *transfers: Transfe
     return State(engines, transfers)
 
 
-def cluster(cfg: Engine, *jobs: Job, **options: Any) -> Cluster:
+def cluster(cfg: EngineConfig, *jobs: Job, **options: Any) -> Cluster:
     """A cluster of one engine."""
     return Cluster("by hand", (cfg,), jobs or (Job("r0", "abcd", 2),), **options)
 
 
 def step(
-    cfg: Engine,
+    cfg: EngineConfig,
     *requests: Request,
     jobs: tuple[Job, ...] = (),
     **fields: Any,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.protocol import Record, Recorded, Seen
+from kvproof.gate.difference.protocol import Recorded, RecordRun, Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Workload, follow
 from kvproof.gate.search.comparison import Comparison
@@ -36,7 +36,7 @@ class FakeSide:
         self.recorded = recorded or Recorded("t.jsonl", ("one", "two"))
         self.driven: list[str] = []
         self.watched: list[str] = []
-        self.records: list[Record] = []
+        self.records: list[RecordRun] = []
 
     def look(self, _places: object) -> Seen:
         return self.seen
@@ -58,7 +58,7 @@ class FakeSide:
             return found
         return [_whole(each, run) for each, run in zip(found, runs, strict=True)]
 
-    def record(self, request: Record) -> Recorded:
+    def record(self, request: RecordRun) -> Recorded:
         self.records.append(request)
         return self.recorded
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Compute, Event, Evict, Schedule, Submit, TransferDone
 from kvproof.model.machine import ModelMachine
 from kvproof.model.phases import Phase
@@ -15,8 +15,10 @@ from kvproof.model.step import Step
 
 JOBS = (Job("r0", "abcd", 2), Job("r1", "abcdef", 2))
 FULL = (Group("full", 2),)
-ONE = Cluster("one", (Engine("E", FULL, 12, chunk_tokens=8),), JOBS, evictions=True)
-PAIR = Cluster("pair", (Engine("P", FULL, 12, "prefill"), Engine("D", FULL, 12, "decode")), JOBS)
+ONE = Cluster("one", (EngineConfig("E", FULL, 12, chunk_tokens=8),), JOBS, evictions=True)
+PAIR = Cluster(
+    "pair", (EngineConfig("P", FULL, 12, "prefill"), EngineConfig("D", FULL, 12, "decode")), JOBS
+)
 OFFERED = (Submit("P", "r0"), Schedule("P"), Complete("P"), Submit("D", "r0"))
 SERVED = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
 

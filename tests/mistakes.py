@@ -38,12 +38,12 @@ def truncation_without_guard(patch: pytest.MonkeyPatch) -> None:
 
     original = Scheduler._preempt_request
 
-    def asked_again(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
+    def truncated_again(self: Any, request: Any, *args: Any, **kwargs: Any) -> None:
         original(self, request, *args, **kwargs)
         if request.kv_transfer_params.pop("_p_side_truncated", None):
             self.connector.connector_scheduler._truncate_request_for_prefill(request)
 
-    patch.setattr(Scheduler, "_preempt_request", asked_again)
+    patch.setattr(Scheduler, "_preempt_request", truncated_again)
 
 
 def truncates_for_any_non_full_group(patch: pytest.MonkeyPatch) -> None:

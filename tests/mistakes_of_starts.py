@@ -79,7 +79,17 @@ def _no_step_in_flight(patch: Patch) -> None:
     patch.setattr(Spec, "max_admission_blocks_per_request", counted)
 
 
+def _erased_beside_states_alone(patch: Patch) -> None:
+    from vllm.v1.kv_cache_interface import KVCacheConfig as Config
+
+    patch.setattr(Config, "needs_kv_cache_zeroing", property(lambda self: self.has_mamba_layers))
+
+
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
+    "numbers of another precision are not erased (vllm#47574)": (
+        _erased_beside_states_alone,
+        "new_blocks_have_no_old_values",
+    ),
     "the null block is not counted": (
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",

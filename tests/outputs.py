@@ -2,11 +2,11 @@
 
 import msgspec
 
-from kvproof.reports.output.base import Part
+from kvproof.reports.output.base import OutputPart
 from kvproof.reports.output.registry import OUTPUTS
 
 
-def decoded(text: str) -> Part:
+def decoded(text: str) -> OutputPart:
     """The output of a command; it is valid for exactly one of the declared types."""
     fits, errors = [], []
     for kind in OUTPUTS:

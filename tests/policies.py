@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def _roomy(name: str, **options: Any) -> Cluster:
-    engine = Engine("E", (Group("full", 2),), 60, chunk_tokens=4, **options)
+    engine = EngineConfig("E", (Group("full", 2),), 60, chunk_tokens=4, **options)
     return Cluster(name, (engine,), aborts=True)
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.reference.blocks import allocation, growth, prefix_hits
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.state import NULL, Request
@@ -107,7 +107,7 @@ def test_a_hit_inside_a_block_is_copied() -> None:
 # What is predicted
 
 
-def needed(cfg: Engine, end: int, hit: Hit = NOTHING, external: int = 0) -> int:
+def needed(cfg: EngineConfig, end: int, hit: Hit = NOTHING, external: int = 0) -> int:
     """Blocks that an admission to `end` tokens is predicted to take of an empty engine."""
     asked = request(TOKENS, external=external)
     return allocation.predicted(cfg, pool_of(20), asked, hit, end)

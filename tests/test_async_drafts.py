@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
@@ -17,7 +17,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
 
-ENGINE = Engine("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
+ENGINE = EngineConfig("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
 LONG = Cluster("c", (ENGINE,), (Job("r0", "abcd", 9),))
 
 

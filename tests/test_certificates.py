@@ -13,7 +13,7 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.certificate import (
-    Question,
+    CertificateQuestion,
     certificate,
     questions,
     write_certificates,
@@ -97,7 +97,7 @@ def test_a_certificate_of_a_wrong_rule_is_refuted(fault: str, name: str) -> None
 
 
 def test_a_certificate_of_a_wrong_claim_is_refuted() -> None:
-    text = certificate(Question(wrong))
+    text = certificate(CertificateQuestion(wrong))
     assert z3_says(text) == "sat"
 
 

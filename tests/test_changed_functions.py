@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.changes import ChangedFunction, Changes
 from tests.packages import CORE, between, names
 
 HEADER = '''
@@ -199,7 +199,7 @@ def test_what_may_do_something_else_is_changed(name: str, tmp_path: Path) -> Non
     assert names(tmp_path / "back", after, HEADER) == wanted
 
 
-def bare(function: Function) -> Function:
+def bare(function: ChangedFunction) -> ChangedFunction:
     """A function without the part to which it belongs, and without its statements."""
     return function._replace(part="", why="", called=False, statements=())
 
@@ -209,9 +209,9 @@ def test_lines_are_those_of_head(tmp_path: Path) -> None:
     after = "\n# more\n\ndef f():\n    a = 1\n    b = 3\n    return b\n\ndef h():\n    return 1\n"
     changes = between(tmp_path, {CORE: before}, {CORE: after})
     assert [bare(each) for each in (*changes.accounting, *changes.others)] == [
-        Function(CORE, "f", 4, 7, "changed", ((6, 7),)),
-        Function(CORE, "g", 8, 9, "removed"),
-        Function(CORE, "h", 9, 10, "new", ((9, 9),)),
+        ChangedFunction(CORE, "f", 4, 7, "changed", ((6, 7),)),
+        ChangedFunction(CORE, "g", 8, 9, "removed"),
+        ChangedFunction(CORE, "h", 9, 10, "new", ((9, 9),)),
     ]
     assert changes.accounting[0].key == f"{CORE}:f"
 
@@ -221,7 +221,7 @@ def test_a_removed_line_is_shown_at_the_next_one(tmp_path: Path) -> None:
     after = "def f(a):\n    a += 1\n    return a\n"
     changes = between(tmp_path, {CORE: before}, {CORE: after})
     assert [bare(each) for each in changes.accounting] == [
-        Function(CORE, "f", 1, 3, "changed", ((3, 3),))
+        ChangedFunction(CORE, "f", 1, 3, "changed", ((3, 3),))
     ]
 
 

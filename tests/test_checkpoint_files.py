@@ -45,7 +45,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def graph(kept: bytes) -> SavedGraph:
-    return msgspec.msgpack.decode(kept[HEAD_BYTES:], type=checkpoint.Content).graph
+    return msgspec.msgpack.decode(kept[HEAD_BYTES:], type=checkpoint.CheckpointContent).graph
 
 
 def resumed_from(content: bytes, path: Path) -> Any:
@@ -205,12 +205,12 @@ FORGED: dict[str, Callable[[SavedGraph], SavedGraph]] = {
 def test_a_forged_checkpoint_gives_no_false_verdict(
     name: str, graph: SavedGraph, tmp_path: Path
 ) -> None:
-    data = msgspec.msgpack.encode(checkpoint.Content(ABOUT, FORGED[name](graph)))
+    data = msgspec.msgpack.encode(checkpoint.CheckpointContent(ABOUT, FORGED[name](graph)))
     assert "is broken" in refusal(sealed(data), tmp_path / "c")
 
 
 def test_what_was_not_changed_is_not_refused(graph: SavedGraph, tmp_path: Path) -> None:
-    data = msgspec.msgpack.encode(checkpoint.Content(ABOUT, graph))
+    data = msgspec.msgpack.encode(checkpoint.CheckpointContent(ABOUT, graph))
     assert resumed_from(sealed(data), tmp_path / "c").coverage == explore(CLUSTER).coverage
 
 
@@ -265,7 +265,9 @@ def test_a_violation_is_taken_again(tmp_path: Path) -> None:
     again = under(faults, explore, cluster, kept=Checkpoint(path, resume=True))
     assert (again.finding, again.events) == (whole.finding, whole.events)
     assert again.coverage == whole.coverage
-    content = msgspec.msgpack.decode(path.read_bytes()[HEAD_BYTES:], type=checkpoint.Content)
+    content = msgspec.msgpack.decode(
+        path.read_bytes()[HEAD_BYTES:], type=checkpoint.CheckpointContent
+    )
     for forged in (
         replace(content.graph, violated=False),
         replace(content.graph, violated=True, expanded=content.graph.expanded + 1),

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Admit, Compute
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -57,7 +57,7 @@ def test_nothing_is_computed_for_an_answer_that_is_all_under_way() -> None:
 
 
 def chunk(
-    cfg: Engine, prompt: str, start: int, tokens: int, boundary: int = 0, output: str = ""
+    cfg: EngineConfig, prompt: str, start: int, tokens: int, boundary: int = 0, output: str = ""
 ) -> int:
     """The tokens of a chunk of a request that goes on."""
     held = running(prompt, computed=start, output=output, shared_prefix_boundary=boundary)

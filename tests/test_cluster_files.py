@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.cli.main import main
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, parse, to_json, without_defaults
 from kvproof.model.errors import NotValid, UsageError
 from kvproof.model.presets import CLUSTERS, FOLDER, cluster_named
@@ -116,10 +116,10 @@ def test_a_field_that_stands_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Engine("E", (FULL,), prefix_caching=2),  # type: ignore[arg-type]
-        lambda: Engine("E", (FULL,), num_blocks=True),
-        lambda: Engine("E", (FULL,), num_blocks=10**5000),
-        lambda: Engine("E", (3,)),  # type: ignore[arg-type]
+        lambda: EngineConfig("E", (FULL,), prefix_caching=2),  # type: ignore[arg-type]
+        lambda: EngineConfig("E", (FULL,), num_blocks=True),
+        lambda: EngineConfig("E", (FULL,), num_blocks=10**5000),
+        lambda: EngineConfig("E", (3,)),  # type: ignore[arg-type]
         lambda: Job("", "ab"),
         lambda: Job("r0", "a\ud800"),
         lambda: replace(CLUSTERS["pd"], failures=-1),
@@ -191,7 +191,7 @@ def test_the_list_has_a_picture_of_each_preset(
 
 def test_a_cluster_fits_its_lines() -> None:
     clusters = [*CLUSTERS.values(), *map(random_cluster, range(100))]
-    wide = Engine("E", tuple(Group("window", 16, 100 + n) for n in range(9)))
+    wide = EngineConfig("E", tuple(Group("window", 16, 100 + n) for n in range(9)))
     for cluster in (*clusters, Cluster("c", (wide,))):
         lines = cluster_lines(cluster)
         assert max(map(len, lines)) <= WIDTH

@@ -214,21 +214,21 @@ def watched_without() -> str:
 
 def started_without() -> str:
     """Only the start-up does not fit."""
-    from kvproof.live.startup.engine import Engine
-    from kvproof.live.startup.plan import drawn
+    from kvproof.live.startup.engine import StartedEngine
+    from kvproof.live.startup.plan import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
-        Engine(drawn(0), (), None)
+        StartedEngine(random_plan(0), (), None)
     return str(drift.value)
 
 
 def looped_without() -> str:
     """Only the loop does not fit."""
-    from kvproof.live.loop.engine import Engine
-    from kvproof.live.loop.plan import drawn
+    from kvproof.live.loop.engine import EngineLoop
+    from kvproof.live.loop.plan import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
-        Engine(drawn(0), lambda: None)
+        EngineLoop(random_plan(0), lambda: None)
     return str(drift.value)
 
 

@@ -11,8 +11,8 @@ from kvproof.model.counting_abstraction import (
     relation,
 )
 from kvproof.model.counting_abstraction.pool import Pool
-from kvproof.model.counting_abstraction.table import Group, Table
-from kvproof.model.counting_abstraction.transfer import Transfer
+from kvproof.model.counting_abstraction.table import GroupTable, TableCounts
+from kvproof.model.counting_abstraction.transfer import TransferCounts
 from kvproof.model.events import (
     Compute,
     LeaseExpire,
@@ -54,13 +54,13 @@ def assert_red(name: str, *words: str) -> None:
 
 @pytest.mark.exhaustive
 def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = Group.grown
+    grown = GroupTable.grown
 
-    def too_much(self: Group, sizes, table: Table, end: int) -> Table:
+    def too_much(self: GroupTable, sizes, table: TableCounts, end: int) -> TableCounts:
         after = grown(self, sizes, table, end)
         return after._replace(length=table.length - (after.length - table.length))
 
-    monkeypatch.setattr(Group, "grown", too_much)
+    monkeypatch.setattr(GroupTable, "grown", too_much)
     assert_red("full", "r0 on E, group 0 (full)", "compute(tokens", "length")
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_projection_of_tables_turns_the_explorer_red(
 ) -> None:
     table_counts = project_table.table_counts
 
-    def signless(engine, request, index: int) -> Table:
+    def signless(engine, request, index: int) -> TableCounts:
         table = table_counts(engine, request, index)
         return table._replace(null=-table.null)
 
@@ -96,7 +96,7 @@ def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
 ) -> None:
     transfer_counts = project_transfer.transfer_counts
 
-    def shifted(*args) -> Transfer:
+    def shifted(*args) -> TransferCounts:
         found = transfer_counts(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
@@ -106,7 +106,7 @@ def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
 
 @pytest.mark.stateful
 def test_a_wrong_relation_turns_a_sampled_run_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+    monkeypatch.setattr(GroupTable, "counting", lambda _self, _sizes, table, _upto: table)
     outcome = sample(CLUSTERS["full"], ModelMachine, examples=20)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
@@ -161,14 +161,14 @@ def test_a_wrong_relation_turns_a_live_run_red(name: str, monkeypatch: pytest.Mo
             run.take(run.stimuli[-1])
 
     driven()
-    monkeypatch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+    monkeypatch.setattr(GroupTable, "counting", lambda _self, _sizes, table, _upto: table)
     relation._reaches.cache_clear()
     with pytest.raises(Violated, match=CONFORMANCE):
         driven()
 
 
 def test_a_lost_read_of_a_request_that_hit_is_tied_too() -> None:
-    lists = config.Engine("P", (config.Group("full", 2),), 9, "prefill")
+    lists = config.EngineConfig("P", (config.Group("full", 2),), 9, "prefill")
     cluster = config.Cluster(
         "lost",
         (lists, replace(lists, name="D", role="decode")),

@@ -20,9 +20,9 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
-    Missing,
-    Record,
+    MissingFeature,
     Recorded,
+    RecordRun,
     Request,
     Seen,
 )
@@ -187,12 +187,12 @@ def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None
     assert 1 < len(shorter.events) <= len(run.events)
 
 
-MISSING = Missing("push", "NixlConnectorScheduler.x", "removed")
+MISSING = MissingFeature("push", "NixlConnectorScheduler.x", "removed")
 MESSAGES: list[Any] = [
     Look(),
     Drive(follow(CLUSTERS["pd-ratio"], "w", (Submit("P", "r0"),)), reach=True),
     Drive(Episodes("e", FULL, 3, 6, 30)),
-    Record(broken("pool_adds_up", by="known"), "kvproof-traces", "pool_adds_up"),
+    RecordRun(broken("pool_adds_up", by="known"), "kvproof-traces", "pool_adds_up"),
     Seen("", (MISSING,)),
     Driven(driven(Episodes("e", FULL, 3, 2, 9), ["double_free"])),
     Driven(Result("w", reason="no", entry="x")),

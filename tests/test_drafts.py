@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Event, Schedule, Submit, describe
 from kvproof.model.machine import ModelMachine
@@ -27,7 +27,7 @@ def decoding(name: str = "drafts") -> ModelMachine:
 
 def long_decoding(*groups: Group) -> ModelMachine:
     """The same where the request asks for many tokens, of a prompt of 4 in blocks of 4."""
-    engine = Engine("E", (Group("full", 4, eagle=True), *groups), 20, drafts=2)
+    engine = EngineConfig("E", (Group("full", 4, eagle=True), *groups), 20, drafts=2)
     machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "abcd", 9),)))
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E")):
         machine.take(event)
@@ -127,7 +127,7 @@ def test_what_is_not_covered_is_refused(
     groups: tuple[Group, ...], options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):
-        Engine("E", groups, **options)
+        EngineConfig("E", groups, **options)
 
 
 def test_a_mamba_group_has_no_drafter() -> None:
@@ -136,7 +136,7 @@ def test_a_mamba_group_has_no_drafter() -> None:
 
 
 def test_prompts_leave_room_for_drafts() -> None:
-    plain = Engine("E", (Group("full", 2),), 6, chunk_tokens=16)
-    drafting_engine = Engine("E", (EAGLE,), 6, chunk_tokens=16, drafts=2)
+    plain = EngineConfig("E", (Group("full", 2),), 6, chunk_tokens=16)
+    drafting_engine = EngineConfig("E", (EAGLE,), 6, chunk_tokens=16, drafts=2)
     assert longest_prompt((plain,), 1) == 10
     assert longest_prompt((drafting_engine,), 1) == 6

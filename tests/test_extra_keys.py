@@ -2,13 +2,13 @@
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.extra_keys import FIRST, plain, written
 from kvproof.model.errors import NotValid
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 
-ENGINE = Engine("E", (Group("full", 2),), num_blocks=9)
+ENGINE = EngineConfig("E", (Group("full", 2),), num_blocks=9)
 
 
 def cluster(*jobs: Job) -> Cluster:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.no_token_of_a_failed_load import INVARIANT as NO_TOKEN
 from kvproof.invariants.registry import CHECKS, INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     Abort,
@@ -37,7 +37,7 @@ FAILING = [name for name, c in CLUSTERS.items() if c.failures and any(e.store fo
 
 def loading(policy: str, steps_in_flight: int = 1, caching: bool = True) -> ModelMachine:
     """r0 has been served and its cache reset; a step loads four tokens for r1."""
-    engine = Engine("E", (FULL,), 9, store=True, prefix_caching=caching)
+    engine = EngineConfig("E", (FULL,), 9, store=True, prefix_caching=caching)
     engine = replace(engine, steps_in_flight=steps_in_flight)
     jobs = (Job("r0", "abcd", 1), Job("r1", "abcde", 3))
     cluster = Cluster("c", (engine,), jobs, resets=True, failures=1, load_failure=policy)
@@ -93,10 +93,10 @@ def test_it_is_written_and_read_again() -> None:
 
 
 def test_several_groups_are_bad_usage() -> None:
-    engine = Engine("E", (FULL, Group("window", 2, window=3)), store=True)
+    engine = EngineConfig("E", (FULL, Group("window", 2, window=3)), store=True)
     with pytest.raises(UsageError, match="Use one full group, or failures 0"):
         Cluster("c", (engine,), failures=1)
-    both = Engine("E", (Group("full", 2),), store=True, drafts=1, steps_in_flight=2)
+    both = EngineConfig("E", (Group("full", 2),), store=True, drafts=1, steps_in_flight=2)
     with pytest.raises(
         UsageError, match="Use failures 0, store false, drafts 0, or steps_in_flight 1"
     ):
@@ -173,7 +173,7 @@ def test_two_known_deviations_apart_live_vllm_satisfies_the_spec(
 
 def test_what_a_load_still_writes_stays_after_an_abort() -> None:
     groups = (Group("full", 4), Group("window", 4, window=2))
-    p, d = Engine("P", groups, 9, "prefill"), Engine("D", groups, 9, "decode")
+    p, d = EngineConfig("P", groups, 9, "prefill"), EngineConfig("D", groups, 9, "decode")
     cluster = Cluster("narrow", (p, d), (Job("r0", "aaaaa"),), aborts=True)
     run = Run(ModelMachine(cluster), INVARIANTS.values())
     for event in (Submit("P", "r0"), Schedule("P"), Submit("D", "r0"), Schedule("D")):

@@ -24,7 +24,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import WAITING, Request, initial
-from kvproof.strategies.explorer.exhaustive import Explored, search
+from kvproof.strategies.explorer.exhaustive import Exploration, search
 from kvproof.strategies.explorer.fairness import (
     DEADLOCK,
     GOES_ROUND,
@@ -34,7 +34,7 @@ from kvproof.strategies.explorer.fairness import (
     lasso,
     no_progress,
 )
-from kvproof.strategies.waits import Asked, waits
+from kvproof.strategies.waits import HangContext, waits
 from tests.cover import BROKEN, others_slow
 from tests.planted import under
 
@@ -50,13 +50,13 @@ schedule, complete, other = Schedule("P", ()), Complete("P"), Schedule("D", ())
 done, lost = TransferDone("r0"), TransferLost("r0")
 
 
-def graph(*edges: tuple[int, int, Event]) -> Explored:
+def graph(*edges: tuple[int, int, Event]) -> Exploration:
     """A search by hand: r0 waits in every state but OVER, which is put last. Edges are in the order
     of discovery; one to where it came from is a self-loop."""
     empty = initial(PD)
     waits = empty.with_engine(empty.engines[0].with_request(Request("r0", WAITING, "ab", 2, 1)))
     number = {0: 0}
-    reached = Explored([waits], [None], [0])
+    reached = Exploration([waits], [None], [0])
     for origin, target, event in edges:
         if target not in number:
             number[target] = len(number)
@@ -170,7 +170,7 @@ def test_faults_that_stop_progress_have_a_lasso(fault: str, name: str) -> None:
     assert (len(found.prefix), found.kind, len(found.cycle)) == FAULTY[fault, name]
 
 
-def out_of_reach(reached: Explored) -> bool:
+def out_of_reach(reached: Exploration) -> bool:
     """Whether there is a state from which no run leads to the end."""
     backward = reached.graph().reverse()
     ends = [i for i, state in enumerate(reached.states) if termination.over(state)]
@@ -212,7 +212,7 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
     assert found.kind == GOES_ROUND
     choices = [c for e in found.cycle if isinstance(e, Schedule) for c in e.chose or ()]
     assert any(isinstance(c, Preempt) for c in choices)
-    first = waits(cluster, found.state, Asked(found.cycle))[0]
+    first = waits(cluster, found.state, HangContext(found.cycle))[0]
     assert (
         first.sentence == "r0 on E (preempted) is scheduled each time, and loses its progress again"
     )

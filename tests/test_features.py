@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kvproof.model.config.features as room
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
@@ -20,7 +20,7 @@ from tests.reference.features import table
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
 """Fields that every cluster has, and no feature."""
-OPTIONS = {name for kind in (Group, Engine, Job, Cluster) for name in kind.__struct_fields__}
+OPTIONS = {name for kind in (Group, EngineConfig, Job, Cluster) for name in kind.__struct_fields__}
 
 
 def test_every_option_has_a_feature() -> None:
@@ -51,12 +51,12 @@ def test_each_is_told_beside_the_other() -> None:
 
 def test_an_exclusion_of_engines_names_features_of_engines() -> None:
     for together, exclusion in exclusions():
-        if exclusion.of is Engine:
-            assert {FEATURES[f].of for f in together} == {Engine}, together
+        if exclusion.of is EngineConfig:
+            assert {FEATURES[f].of for f in together} == {EngineConfig}, together
 
 
 ODD = """
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature
 
 FEATURE = Feature(
@@ -65,10 +65,10 @@ FEATURE = Feature(
     name="odd limits",
     words="a limit of three requests",
     options="`max_requests`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.policy == "priority" and engine.max_requests == 3,
     off="max_requests 2",
-    exclusions=(Exclusion(of=Engine, beside=("store",)),),
+    exclusions=(Exclusion(of=EngineConfig, beside=("store",)),),
     draw=lambda settings: settings.on_engines(policy="priority", max_requests=3),
 )
 """
@@ -88,7 +88,7 @@ def odd_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 def test_a_new_feature_is_one_file(odd_limits: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Engine("E", (FULL,), policy="priority", max_requests=3, store=True)
+        EngineConfig("E", (FULL,), policy="priority", max_requests=3, store=True)
     assert str(refused.value) == (
         "Engine E combines odd limits and a store, which kvproof does not model. "
         "Use max_requests 2, or store false."

@@ -13,15 +13,15 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.gate.difference.protocol import Connector, Missing, Recorded, Seen
+from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, search, workloads
 from kvproof.gate.search.comparison import Confirmed
-from kvproof.gate.search.outcome import Found, Written
+from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.side import Ended
-from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
@@ -33,7 +33,7 @@ from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, 
 from tests.two_machines import FULL, broken, result, unkept
 
 POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
-CHANGED = Function(
+CHANGED = ChangedFunction(
     *("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),)), POOL, WHY, True
 )
 SIDES = ({"tree": "base"}, {"tree": "head"})
@@ -82,7 +82,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         budget: float = 9,
         fail_on: str = "crash",
         traces: Any = (),
-        changed: Function = CHANGED,
+        changed: ChangedFunction = CHANGED,
     ) -> Gate:
         if traces:
             monkeypatch.setattr(workloads, "of_findings", lambda: traces)
@@ -199,10 +199,10 @@ def test_quantities_of_traces_that_differ_are_allowed(judged: Any) -> None:
     assert (gate.verdict, gate.exit_code) == ("SAMPLED", 0)
 
 
-MISSING = Missing("push", "NixlScheduler.x", "")
+MISSING = MissingFeature("push", "NixlScheduler.x", "")
 
 
-def looking(failure: str = "", *missing: Missing) -> FakeSide:
+def looking(failure: str = "", *missing: MissingFeature) -> FakeSide:
     return FakeSide(nothing, Seen(failure, missing))
 
 
@@ -306,12 +306,12 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
 def test_the_shown_words_of_a_finding_without_a_trace_are_its_events() -> None:
     one = Confirmed("w", CRASH, frozenset())
     args = argparse.Namespace(fail_on=Severity.CRASH)
-    found = Found(introduced=[(one, Written())])
+    found = GateOutcome(introduced=[(one, Written())])
     [finding] = outcome._findings(args.fail_on, Changes((), ()), found)
     assert len(finding.events) == len(CRASH.events)
 
 
-ENCODED = Function(
+ENCODED = ChangedFunction(
     *("v1/core/encoder_cache_manager.py", "Manager.free", 9, 11, "changed", ((10, 10),)),
     *(ENCODER, WHY, True),
 )
@@ -349,7 +349,9 @@ def test_a_run_that_reaches_nothing_is_watched_all_the_same(judged: Any) -> None
 
 
 def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> None:
-    loop = Function("v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True)
+    loop = ChangedFunction(
+        "v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True
+    )
     head = FakeSide(shows())
     gate = judged(shows(), head, changed=loop)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
@@ -357,7 +359,7 @@ def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> N
     assert head.driven == ["starts", "loops"]
 
 
-STORE = Function(
+STORE = ChangedFunction(
     *("v1/kv_offload/base.py", "Manager.free", 9, 11, "changed", ((10, 10),)), OFFLOADING, WHY
 )
 
@@ -376,7 +378,7 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
         return replace(of_store(workload), breaks=(found,) if drawn else ())
 
     command = ("connector", "OffloadingConnector", "--extra", '{"a": 1}', "--replay", "p.json")
-    seen = Seen("", (), (Connector("offloading"),))
+    seen = Seen("", (), (KitConnector("offloading"),))
     side = FakeSide(head, seen, Recorded("p.json", ("an engine", "a step"), command=command))
     gate = judged(FakeSide(of_store, seen), side, changed=STORE)
     [one] = gate.findings
@@ -395,14 +397,14 @@ def test_a_connector_that_cannot_be_driven_is_unknown_and_named(judged: Any) -> 
             return Result(workload.name, reason="This vLLM has no X.register_kv_caches")
         return result(workload.name)
 
-    seen = Seen("", (), (Connector("offloading"),))
+    seen = Seen("", (), (KitConnector("offloading"),))
     gate = judged(FakeSide(of_store, seen), FakeSide(drifted, seen), changed=STORE)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert "offloading cannot be driven on head: This vLLM has no X.register" in str(gate.reason)
 
 
 def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(judged: Any) -> None:
-    seen = Seen("", (), (Connector("offloading"),))
+    seen = Seen("", (), (KitConnector("offloading"),))
     sides = FakeSide(of_store, seen), FakeSide(of_store, seen)
     assert judged(*sides, changed=STORE).verdict == "SAMPLED"
     other = STORE._replace(name="Manager.evict")

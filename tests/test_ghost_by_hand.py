@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from kvproof.model import ghost
-from kvproof.model.config import Cluster, Group, Job
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
 from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost, Served
 from kvproof.model.kv_events import Cleared, Stored
@@ -14,7 +13,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
 from kvproof.model.step import Admission, Effects, Step
 
-CFG = Config("E", (Group("full", 2),), 6)
+CFG = EngineConfig("E", (Group("full", 2),), 6)
 HERE = Cluster("here", (CFG,), (Job("r0", "abcd", 1), Job("r1", "abce", 1)))
 AB, ABCD = (0, "ab"), (0, "abcd")
 IDLE = Engine("E", (Block(),) * 6, (1, 2, 3, 4, 5))
@@ -116,7 +115,7 @@ def test_what_a_prompt_shares_is_what_full_attention_has_of_it() -> None:
 
 
 def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
-    cfg = Config("E", (Group("full", 2, eagle=True),), 9, drafts=1)
+    cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1)
     served = (Served("abcdef", 0),)
     cached = (*FULL.cached, ((0, "abcdef"), (3,)))
     assert ghost.shared_with(cfg, served, admitted("abcdefgh", cached)) == 4
@@ -124,7 +123,7 @@ def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
 
 
 def test_a_store_may_have_carried_a_request_past_that_point() -> None:
-    cfg = Config("E", (Group("full", 2),), 6, store=True)
+    cfg = EngineConfig("E", (Group("full", 2),), 6, store=True)
     served = (Served("abcd", 0),)
     assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached)) == 2
     assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached, external=2)) == 0

@@ -13,7 +13,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.graph import graph_of
 from kvproof.reports.graph_file import check, dot, graphml, quoted, write
-from kvproof.strategies.explorer.exhaustive import Explored, search
+from kvproof.strategies.explorer.exhaustive import Exploration, search
 from kvproof.strategies.explorer.fairness import no_progress
 from tests.planted import under
 
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.exhaustive
 ALL = tuple(INVARIANTS.values())
 
 
-def healthy(name: str) -> Explored:
+def healthy(name: str) -> Exploration:
     return search(CLUSTERS[name], ALL, 10_000)
 
 
-def broken_by(name: str) -> Explored:
+def broken_by(name: str) -> Exploration:
     fault = FAULTS[name]
     return under([fault], search, CLUSTERS[fault.cluster], ALL, 10_000)
 
 
-def stuck_by(name: str) -> Explored:
+def stuck_by(name: str) -> Exploration:
     """A search that found a dead end, as `explore` reports it."""
     reached = broken_by(name)
     found = no_progress(CLUSTERS[FAULTS[name].cluster], reached, ALL)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.model import group_needs
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.reference.blocks import groups
 from kvproof.model.state import NULL, Table
 from tests.by_hand import EAGLE, FULL, MAMBA, STATE, WINDOW, config, pool_of, request
@@ -39,7 +39,7 @@ def test_a_block_is_left_behind_with_its_last_token() -> None:
     assert [group_needs.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
 
 
-def of(*kinds: Group) -> Engine:
+def of(*kinds: Group) -> EngineConfig:
     """The configuration of an engine with these groups, and with what they need."""
     drafts = int(any(group.eagle for group in kinds))
     return config(*kinds, drafts=drafts, prefix_caching=STATE not in kinds)
@@ -200,7 +200,7 @@ def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part()
 
 
 def grown(
-    cfg: Engine, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
+    cfg: EngineConfig, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
 ) -> int:
     return group_needs.grown(cfg, group, table, end, ahead, fresh=fresh)
 

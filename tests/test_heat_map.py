@@ -11,7 +11,7 @@ from kvproof.cli.main import main
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports import heat_table
-from kvproof.reports.heat_map import Release
+from kvproof.reports.heat_map import SurveyedRelease
 from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from tests.test_releases import broken, good
@@ -40,9 +40,13 @@ def surveyed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     bad = [r | shown if r["fault"] == fault else r for r in good()]
     records = {"0.18.0": bad, "0.19.0": good()}
 
-    def survey(_surveys: Surveys, version: str, *_: int) -> Release:
+    def survey(_surveys: Surveys, version: str, *_: int) -> SurveyedRelease:
         found = records.get(version)
-        return Release(version, tuple(found)) if found else Release(version, reason="no")
+        return (
+            SurveyedRelease(version, tuple(found))
+            if found
+            else SurveyedRelease(version, reason="no")
+        )
 
     monkeypatch.setattr(Surveys, "survey", survey)
     return ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0", "0.20.2"]

@@ -15,7 +15,7 @@ from kvproof.model.faults.claims import TABLES
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs import walks
 from kvproof.proofs.by_induction import prove_system
-from kvproof.proofs.induction import Step, claimed, steps
+from kvproof.proofs.induction import InductionStep, claimed, steps
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import everything, prove
 from kvproof.proofs.registry import OBLIGATIONS
@@ -118,7 +118,7 @@ def test_a_planted_mistake_in_an_action_is_refuted(
     monkeypatch.setitem(MAKERS, about.system, lambda: with_action(make(), action, change))
     systems.cache_clear()
     try:
-        step = Step(about.system, action)
+        step = InductionStep(about.system, action)
         (proof,) = prove_system.__wrapped__(about.system, (about,), timeout_s=300.0)
         assert proof.verdict is Verdict.VIOLATED, proof
         if proof.numbers:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.model.environment.arrivals import arrival
 from kvproof.model.events import (
     Complete,
     Schedule,
@@ -17,7 +18,6 @@ from kvproof.model.events import (
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.record import Record, read, write_in
-from kvproof.model.reference.apply import arrival
 from kvproof.reports.output.join import Joined
 from tests.mistakes import MISTAKES
 from tests.outputs import decoded

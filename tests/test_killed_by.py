@@ -5,7 +5,7 @@ import pytest
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
@@ -31,7 +31,7 @@ def test_a_loaded_request_that_waits_holds_the_token_it_computes_again() -> None
     """Two loads are adopted in one step and the budget computes one of them: the other waits with
     all its blocks counted and one token fewer computed."""
     groups = (Group("full", 1), Group("window", 1, window=2))
-    p = Engine("P", groups, 10, "prefill", 1)
-    d = Engine("D", groups, 10, "decode", 1)
+    p = EngineConfig("P", groups, 10, "prefill", 1)
+    d = EngineConfig("D", groups, 10, "decode", 1)
     cluster = Cluster("waiting", (p, d), (Job("r0", "aA"), Job("r1", "ab")))
     assert explore(cluster).verdict is Verdict.EXHAUSTED

@@ -11,11 +11,11 @@ from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.output.search import ShownPointOfNoReturn
 from tests.reasons import said
 from tests.test_rendering import trace_of
 
-POINT = PointOfNoReturn(event=8, unknown="", irrelevant=(1,), length=9, sentence="")
+POINT = ShownPointOfNoReturn(event=8, unknown="", irrelevant=(1,), length=9, sentence="")
 FINDINGS = Path(__file__).parent.parent / "findings"
 
 

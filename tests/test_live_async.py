@@ -8,7 +8,7 @@ import pytest
 from kvproof.invariants.placeholders_are_samples_in_flight import INVARIANT as PLACEHOLDERS
 from kvproof.invariants.registry import CHECKS
 from kvproof.invariants.settled_frees import INVARIANT as SETTLED
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import (
     Complete,
     Event,
@@ -103,7 +103,7 @@ def test_a_reset_of_running_requests_with_a_step_in_flight(name: str) -> None:
 
 def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> None:
     groups = (Group("full", 1), Group("window", 1, window=2))
-    engine = Engine("E", groups, 9, chunk_tokens=4, store=True, steps_in_flight=2)
+    engine = EngineConfig("E", groups, 9, chunk_tokens=4, store=True, steps_in_flight=2)
     jobs = (Job("r0", "a", 4), Job("r1", "b", 4))
     run = Run(watched(Cluster("tight", (engine,), jobs)), CHECKS.values())
     schedule, complete = Schedule("E"), Complete("E")
@@ -115,7 +115,7 @@ def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> Non
 
 
 def test_drafts_thrown_away_by_a_reset_leave_the_length_of_who_comes_back() -> None:
-    engine = Engine("E", (Group("full", 2),), 12, chunk_tokens=5, steps_in_flight=2, drafts=1)
+    engine = EngineConfig("E", (Group("full", 2),), 12, chunk_tokens=5, steps_in_flight=2, drafts=1)
     jobs, schedule, complete = (Job("r0", "aaaaaaaaaa", 3),), Schedule("E"), Complete("E")
     cluster = Cluster("reset", (engine,), jobs, resets=True, resets_any_time=True)
     run = Run(watched(cluster), CHECKS.values())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import settings
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
@@ -30,8 +30,8 @@ def _eagle(size: int) -> tuple[Group, ...]:
     return full, full, window, Group("mamba", size)
 
 
-def _one(*groups: Group, num_blocks: int, chunk_tokens: int, **options: object) -> Engine:
-    return Engine("E", groups, num_blocks, "both", chunk_tokens, **options)  # type: ignore[arg-type]
+def _one(*groups: Group, num_blocks: int, chunk_tokens: int, **options: object) -> EngineConfig:
+    return EngineConfig("E", groups, num_blocks, "both", chunk_tokens, **options)  # type: ignore[arg-type]
 
 
 ONCE_WRONG = [

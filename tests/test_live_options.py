@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, VOID
@@ -20,7 +20,9 @@ def first_step(jobs: tuple[Job, ...] = JOBS, **options: Any) -> tuple[dict[str, 
     """The tokens that the first step of live vLLM computes, and what that breaks."""
     from kvproof.live.machine import LiveMachine
 
-    engine = Engine("E", (Group("full", 2),), **{"num_blocks": 6, "chunk_tokens": 10, **options})
+    engine = EngineConfig(
+        "E", (Group("full", 2),), **{"num_blocks": 6, "chunk_tokens": 10, **options}
+    )
     machine = LiveMachine(Cluster("c", (engine,), jobs))
     for job in jobs:
         machine.take(Submit("E", job.name))
@@ -51,7 +53,7 @@ def test_the_share_of_the_pool_is_the_number_of_blocks(total: int) -> None:
     from kvproof.live.options import watermark
 
     for blocks in {1, total // 2, total - 1}:
-        cfg = Engine("E", (Group("full", 2),), num_blocks=total, watermark_blocks=blocks)
+        cfg = EngineConfig("E", (Group("full", 2),), num_blocks=total, watermark_blocks=blocks)
         assert int(watermark(cfg) * total) == blocks
 
 

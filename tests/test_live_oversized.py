@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Submit
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
@@ -12,13 +12,13 @@ from tests.watching import Counting, watched
 pytestmark = pytest.mark.live
 
 ROUNDED_UP = (
-    Engine("E", (Group("full", 2), Group("window", 2, window=4)), 40, chunk_tokens=5),
+    EngineConfig("E", (Group("full", 2), Group("window", 2, window=4)), 40, chunk_tokens=5),
     (Job("r0", "a" * 70),),
 )
 """It would fit, but admission counts a window block more than is ever held."""
 
 AFTER_A_HIT = (
-    Engine(
+    EngineConfig(
         "E",
         (Group("full", 2), Group("window", 2, window=3), Group("mamba", 2)),
         16,
@@ -29,7 +29,7 @@ AFTER_A_HIT = (
 """It would fit without the hit, which takes a cached state besides the one to be computed."""
 
 
-def driven(engine: Engine, jobs: tuple[Job, ...], without: str = "") -> Counting:
+def driven(engine: EngineConfig, jobs: tuple[Job, ...], without: str = "") -> Counting:
     machine = watched(Cluster("near", (engine,), oversized=True), without)
     run = Run(machine, [INVARIANTS["every_request_can_finish"]])
     run.add_jobs(jobs)
@@ -40,7 +40,7 @@ def driven(engine: Engine, jobs: tuple[Job, ...], without: str = "") -> Counting
 
 
 @pytest.mark.parametrize("case", [ROUNDED_UP, AFTER_A_HIT], ids=["rounded up", "after a hit"])
-def test_who_may_not_fit_is_passed_by_for_ever(case: tuple[Engine, tuple[Job, ...]]) -> None:
+def test_who_may_not_fit_is_passed_by_for_ever(case: tuple[EngineConfig, tuple[Job, ...]]) -> None:
     assert driven(*case).met == {"impossible_fit_waits": 1}
     with pytest.raises(Violated, match="every_request_can_finish"):
         driven(*case, without="impossible_fit_waits")

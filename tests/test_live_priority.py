@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Admit, Schedule, Submit
 
 pytestmark = pytest.mark.live
@@ -18,7 +18,7 @@ def first_step(max_requests: int = 256) -> tuple[list[str], list[str]]:
     """Whom live vLLM admits in the first step, in order, and the invariants that breaks."""
     from kvproof.live.machine import LiveMachine
 
-    engine = Engine("E", (Group("full", 2),), policy="priority", max_requests=max_requests)
+    engine = EngineConfig("E", (Group("full", 2),), policy="priority", max_requests=max_requests)
     machine = LiveMachine(Cluster("c", (engine,), JOBS))
     for job in JOBS:
         machine.take(Submit("E", job.name))

@@ -6,13 +6,13 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Event, Schedule, Submit
 
 pytestmark = pytest.mark.live
 
 CLUSTER = Cluster(
-    "c", (Engine("E", (Group("full", 2),), 5),), (Job("r0", "abcd", 2), Job("r1", "wxyz", 2))
+    "c", (EngineConfig("E", (Group("full", 2),), 5),), (Job("r0", "abcd", 2), Job("r1", "wxyz", 2))
 )
 """Both are admitted, and the second gives way to the first in the next step."""
 

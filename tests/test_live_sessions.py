@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.watching import watched
 
 pytestmark = pytest.mark.live
 
-ENGINE = Engine("E", (Group("full", 2), Group("mamba", 2)), 10, max_requests=2)
+ENGINE = EngineConfig("E", (Group("full", 2), Group("mamba", 2)), 10, max_requests=2)
 BESIDE: dict[str, dict[str, Any]] = {
     "priority": {"policy": "priority"},
     "events": {"kv_events": True},

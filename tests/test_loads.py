@@ -135,4 +135,4 @@ def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
     checks = INVARIANTS["zeroed_blocks_are_new"], INVARIANTS["new_blocks_are_zeroed"]
     assert [list(each.check(machine.cluster, step)) for each in checks] == [[], []]
     assert not {"zeroed_blocks_are_new", "new_blocks_are_zeroed"} & set(seen)
-    assert judge.asked["zeroed_blocks_are_new"]
+    assert judge.times_judged["zeroed_blocks_are_new"]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants import drafter_holds_its_key
 from kvproof.invariants.hits import longest
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.kv_events import Stored
@@ -19,10 +19,10 @@ from kvproof.model.state import Content
 from kvproof.model.step import Step
 
 EAGLE = Group("full", 2, eagle=True)
-HASHING = Engine("E", (EAGLE,), 12, drafts=1, hash_lookahead_tokens=1)
+HASHING = EngineConfig("E", (EAGLE,), 12, drafts=1, hash_lookahead_tokens=1)
 
 
-def served(*jobs: Job, engine: Engine = HASHING) -> list[Step]:
+def served(*jobs: Job, engine: EngineConfig = HASHING) -> list[Step]:
     """Serve the jobs one after the other, no draft accepted. Gives all steps."""
     machine, steps = ModelMachine(Cluster("c", (engine,), jobs)), []
     for job in jobs:

@@ -11,18 +11,18 @@ import pytest
 from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
 from kvproof.live.loop.contract.rules import RULES, broken
-from kvproof.live.loop.plan import Plan, drawn, lines
+from kvproof.live.loop.plan import LoopPlan, lines, random_plan
 from kvproof.live.loop.seen import Played
 from tests.mistakes_of_loops import MISTAKES
 
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
-        plan = drawn(number)
-        assert plan == drawn(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        plan = random_plan(number)
+        assert plan == random_plan(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), LoopPlan) == plan
         assert len(lines(plan)) == len(plan.actions) + 1
-    kinds = {type(each).__name__ for number in range(60) for each in drawn(number).actions}
+    kinds = {type(each).__name__ for number in range(60) for each in random_plan(number).actions}
     assert kinds == {"Send", "Cancel", "Arrive", "Pause", "Resume", "Reset", "Stop"}
 
 
@@ -30,7 +30,7 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {*RULES}
 
 
-def plays() -> Callable[[Plan], Played]:
+def plays() -> Callable[[LoopPlan], Played]:
     pytest.importorskip("vllm")
     from kvproof.live.loop.episode import played
 
@@ -41,11 +41,11 @@ def plays() -> Callable[[Plan], Played]:
 def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
     play, came = plays(), Counter[str]()
     for number in range(300):
-        seen = play(drawn(number))
-        came["answered"] += sum(bool(each.ends) for each in seen.asked)
+        seen = play(random_plan(number))
+        came["answered"] += sum(bool(each.ends) for each in seen.requests)
         came["paused"] += sum(wait.paused for wait in seen.waits)
         came["exited"] += seen.exited
-        assert not [*broken(seen)], lines(drawn(number))
+        assert not [*broken(seen)], lines(random_plan(number))
     assert came["answered"] >= 1000
     assert came["paused"] >= 50
     assert came["exited"] >= 20
@@ -55,11 +55,11 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play = plays()
-    play(drawn(0))
+    play(random_plan(0))
     plant, rule = MISTAKES[mistake]
     plant(monkeypatch)
     for number in range(200):
-        if rule in {each.invariant for each in broken(play(drawn(number)))}:
+        if rule in {each.invariant for each in broken(play(random_plan(number)))}:
             return
     pytest.fail(f"200 plans do not break {rule}")
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, Job
+from kvproof.model.environment.turns import reverse_of
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.reference.transfers import offers
@@ -33,8 +34,8 @@ def test_a_prompt_is_shortened_once_and_on_p_only() -> None:
 
 def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
     cfg = config(FULL, MAMBA)
-    assert offers.asked_again(cfg, on_prefill("abcd")).prompt == "abcd"
-    assert offers.asked_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
+    assert offers.looked_up_again(cfg, on_prefill("abcd")).prompt == "abcd"
+    assert offers.looked_up_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
 
 
 # What is loaded beside a hit
@@ -82,9 +83,9 @@ def test_a_store_offers_what_it_has_kept() -> None:
 def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     asked = on_prefill("abc.e", name="r1")
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
-    turns = pair(FULL, jobs=jobs, follow_up_turns=True)
-    kept = Transfer(turns.reverse_of("r0"), "offered", 4, ((3, 4),))
-    assert offers.loadable(turns, both(asked, None, kept), asked) == 4
+    cluster = pair(FULL, jobs=jobs, follow_up_turns=True)
+    kept = Transfer(reverse_of("r0"), "offered", 4, ((3, 4),))
+    assert offers.loadable(cluster, both(asked, None, kept), asked) == 4
 
 
 def test_a_store_has_no_more_than_it_offers() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferFail
 from kvproof.model.presets import CLUSTERS
@@ -131,7 +131,7 @@ def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.live.contract.table_transfers import WORKERS
     from kvproof.live.fake import unstarted
 
-    def made(cfg: Engine) -> Any:
+    def made(cfg: EngineConfig) -> Any:
         older = type("Older", (OlderWorker, adapt.first(WORKERS)), {})
         return nixl.fitted(cfg, unstarted(older))
 

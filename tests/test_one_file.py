@@ -42,8 +42,8 @@ def test_watched():
     watched = Watched()
     watched.run(CLUSTERS["full"])
     assert not watched.found
-    assert watched.asked["{INVARIANT}"]
-    assert watched.asked["{GUARD}"]
+    assert watched.times_judged["{INVARIANT}"]
+    assert watched.times_judged["{GUARD}"]
 """
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
@@ -18,7 +18,7 @@ JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
 
 def first_step(jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
     """The first step of an engine with these options, to which all jobs have come."""
-    engine = Engine("E", FULL, **{"num_blocks": 6, "chunk_tokens": 6, **options})  # type: ignore[arg-type]
+    engine = EngineConfig("E", FULL, **{"num_blocks": 6, "chunk_tokens": 6, **options})  # type: ignore[arg-type]
     machine = ModelMachine(Cluster("c", (engine,), jobs))
     for job in jobs:
         machine.take(Submit("E", job.name))
@@ -43,7 +43,9 @@ def test_a_request_that_is_alone_gets_all_tokens() -> None:
 def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
     ignores = {"reference.scheduling.chunks:most_beside_others": lambda _limit, budget: budget}
     step = under(ignores, first_step, long_prefill_tokens=4)
-    cluster = Cluster("c", (Engine("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS)
+    cluster = Cluster(
+        "c", (EngineConfig("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS
+    )
     found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
     assert [sentences(*each)[-1] for each in found] == ["r0 gets 6"]
 
@@ -89,6 +91,8 @@ def test_what_is_refused(options: dict[str, object], refusal: str) -> None:
 
 
 def test_a_pair_for_follow_up_turns_is_not_one_way() -> None:
-    p, d = (Engine(n, FULL, role=r, one_way=True) for n, r in (("P", "prefill"), ("D", "decode")))  # type: ignore[arg-type]
+    p, d = (
+        EngineConfig(n, FULL, role=r, one_way=True) for n, r in (("P", "prefill"), ("D", "decode"))
+    )  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="P, which then loads from D, must be kv_both"):
         Cluster("c", (p, d), follow_up_turns=True)

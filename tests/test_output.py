@@ -12,7 +12,7 @@ from kvproof.live.releases import Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.reports import schemas
 from kvproof.reports.output import lists, many, proof, releases, search
-from kvproof.reports.output.base import Part, Stopped, encoded
+from kvproof.reports.output.base import OutputPart, Stopped, encoded
 from kvproof.reports.output.registry import OUTPUTS
 from kvproof.strategies.sampling.exercised import Exercised
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 ONE = ["--obligation", "truncated_once"]
 WITNESS = ["--fault", "front_trim", "--obligation", "trim_equal_positions", "--witness"]
 
-COMMANDS: list[tuple[list[str], type[Part]]] = [
+COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["explore", "--config", "pd-full"], search.Explored),
     (["explore", "--config", "pd-full", "--symmetry"], search.Explored),
     (["explore", "--config", "pd-full", "--states-max", "5"], search.Explored),
@@ -42,7 +42,7 @@ COMMANDS: list[tuple[list[str], type[Part]]] = [
 
 
 @pytest.mark.parametrize(("argv", "kind"), COMMANDS, ids=str)
-def test_an_output_is_of_its_type(as_json: Any, argv: list[str], kind: type[Part]) -> None:
+def test_an_output_is_of_its_type(as_json: Any, argv: list[str], kind: type[OutputPart]) -> None:
     _, record = as_json(*argv)
     assert type(decoded(json.dumps(record))) is kind
 

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Compute, Schedule, Submit, TransferDone, bare_choice
 from kvproof.model.faults.registry import FAULTS
@@ -41,7 +41,7 @@ def test_a_load_takes_no_blocks_for_drafts() -> None:
     assert [len(t) for t in machine.state.engine("D").request("r0").tables] == [3]
 
 
-def roomy(cluster: Cluster) -> tuple[Engine, ...]:
+def roomy(cluster: Cluster) -> tuple[EngineConfig, ...]:
     return tuple(replace(e, num_blocks=12) for e in cluster.engines)
 
 
@@ -90,14 +90,14 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
 
 
 def test_layers_of_a_drafter_on_one_side_only_are_refused() -> None:
-    p = Engine("P", (Group("full", 2),), 8, "prefill")
-    d = Engine("D", (EAGLE,), 8, "decode", drafts=1)
+    p = EngineConfig("P", (Group("full", 2),), 8, "prefill")
+    d = EngineConfig("D", (EAGLE,), 8, "decode", drafts=1)
     with pytest.raises(UsageError, match=r"different cache groups on P.*Use eagle for the same"):
         Cluster("c", (p, d))
     assert Cluster("c", (p, replace(d, groups=p.groups))).decode.drafts == 1
 
 
 def test_scratch_is_never_all_of_a_list() -> None:
-    engine = Engine("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
+    engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
     assert block_pairs.without_scratch(engine, (5, 6, 7)) == (5,)
     assert block_pairs.without_scratch(engine, (5,)) == (5,)

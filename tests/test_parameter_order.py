@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 ROOMS = ("model", "invariants", "strategies", "live", "reports", "cli")
 REST = 6
 PLACES = {
-    "model.config": {"Cluster": 0, "Engine": 1},
+    "model.config": {"Cluster": 0, "EngineConfig": 1},
     "model.config.cluster": {"Cluster": 0},
-    "model.config.engine": {"Engine": 1},
+    "model.config.engine": {"EngineConfig": 1},
     "model.state": {"State": 2, "Engine": 3, "Request": 5},
     "model.step": {"Step": 2},
     "model.machine": {"Machine": 2},

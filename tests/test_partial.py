@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvproof.model import capacity
 from kvproof.model.arithmetic import counts
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.kv_events import Stored
@@ -31,8 +31,8 @@ def run(cluster: Cluster, *jobs: str) -> list[Step]:
     return steps
 
 
-def engine(**options: Any) -> Engine:
-    return Engine("E", (FULL, STATE), match_unit=2, **options)
+def engine(**options: Any) -> EngineConfig:
+    return EngineConfig("E", (FULL, STATE), match_unit=2, **options)
 
 
 def test_a_repeated_prompt_hits_up_to_its_last_prefix_with_a_hash() -> None:
@@ -109,18 +109,20 @@ def test_copies_and_chunks_in_numbers() -> None:
     ("build", "said"),
     [
         (
-            lambda: Engine("E", (FULL, STATE), match_unit=3),
+            lambda: EngineConfig("E", (FULL, STATE), match_unit=3),
             r"match_unit 3 .* Use 0, or .* divisor of 4",
         ),
-        (lambda: Engine("E", (FULL,), match_unit=2), r"requires an aligned Mamba group"),
+        (lambda: EngineConfig("E", (FULL,), match_unit=2), r"requires an aligned Mamba group"),
         (
-            lambda: Engine("E", (FULL, Group("mamba", 2))),
+            lambda: EngineConfig("E", (FULL, Group("mamba", 2))),
             r"narrower blocks than 4.* Use block_size 4",
         ),
-        (lambda: Engine("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
+        (lambda: EngineConfig("E", (FULL, FULL, STATE), match_unit=2), r"one full group"),
         (lambda: engine(retention=2), r"retention 2 .* Use a multiple of 4, or 0"),
         (
-            lambda: Engine("E", (FULL, Group("window", 2, 3), STATE), match_unit=2, retention=0),
+            lambda: EngineConfig(
+                "E", (FULL, Group("window", 2, 3), STATE), match_unit=2, retention=0
+            ),
             r"retention, hits inside a block and windows.* Use retention null, or no window",
         ),
         (

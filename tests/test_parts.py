@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.source.changes import Function
+from kvproof.gate.source.changes import ChangedFunction
 from tests.packages import between
 
 CONNECTOR = """
@@ -39,7 +39,7 @@ def made(count):
 """
 
 
-def placed(tmp_path: Path, file: str, text: str) -> dict[str, Function]:
+def placed(tmp_path: Path, file: str, text: str) -> dict[str, ChangedFunction]:
     """The changed functions of a file whose number changes, by name."""
     pair = ({file: text.replace("{number}", number)} for number in "12")
     changes = between(tmp_path, *pair)

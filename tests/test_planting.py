@@ -11,7 +11,7 @@ import pytest
 
 from kvproof.model import capacity, planting
 from kvproof.model.arithmetic import counts
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.counting_abstraction import registry
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, planted
@@ -87,7 +87,7 @@ def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> 
 
 
 def test_what_was_cached_with_a_fault_is_forgotten_with_it() -> None:
-    engine = Engine("E", (Group("full", 2),), num_blocks=9)
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
     assert capacity.peak_blocks(engine, 4) == 2
     with planting.planted({PREDICTED: lambda *_: 7}):
         assert capacity.peak_blocks(engine, 4) > 2

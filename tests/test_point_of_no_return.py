@@ -173,7 +173,7 @@ def test_requests_that_can_still_end() -> None:
 
 
 def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.strategies.explorer.point_of_no_return.TELL_EVERY", 10)
+    monkeypatch.setattr("kvproof.strategies.explorer.point_of_no_return.PROGRESS_EVERY", 10)
     told: list[tuple[int, int]] = []
     name = "decode_loads_whole_prompt"
     cluster, faults = faulty(name)

@@ -65,7 +65,7 @@ def test_a_group_is_deeper_than_full_attention_that_lost_a_part() -> None:
     assert not prefix_hits.deeper(HYBRID, cached((2, 4), (2, 4)), TOKENS)
 
 
-def look_up(cfg: configuration.Engine, engine: Engine, hit: int, external: int = 0) -> Hit:
+def look_up(cfg: configuration.EngineConfig, engine: Engine, hit: int, external: int = 0) -> Hit:
     return prefix_hits.look_up(cfg, engine, TOKENS, hit, external)
 
 

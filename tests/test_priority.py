@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, Event, Preempt, Schedule, Submit, bare
 from kvproof.model.machine import ModelMachine
@@ -26,7 +26,7 @@ def taken(cluster: Cluster, *events: Event) -> ModelMachine:
 
 def test_the_lowest_number_is_admitted_first() -> None:
     jobs = (Job("late", "ab", priority=2), Job("soon", "cd", priority=1), Job("now", "ef"))
-    cluster = Cluster("c", (Engine("E", (FULL,), 9, policy="priority"),), jobs)
+    cluster = Cluster("c", (EngineConfig("E", (FULL,), 9, policy="priority"),), jobs)
     machine = taken(cluster, *(Submit("E", j.name) for j in jobs))
     chose = machine.take(Schedule("E")).event
     assert isinstance(chose, Schedule)
@@ -52,7 +52,7 @@ def test_the_last_gives_way_though_it_is_scheduled() -> None:
 def test_who_cannot_be_admitted_yet_holds_nobody_up() -> None:
     """What was computed of r1 before it was preempted is still to come."""
     jobs = (Job("r0", "a"), Job("r1", "wxyzuvst"), Job("r2", "b"))
-    engine = Engine("E", (FULL,), 5, chunk_tokens=5, policy="priority", steps_in_flight=2)
+    engine = EngineConfig("E", (FULL,), 5, chunk_tokens=5, policy="priority", steps_in_flight=2)
     machine = taken(Cluster("c", (engine,), jobs), *(Submit("E", j.name) for j in jobs))
     first, second = machine.take(Schedule("E")), machine.take(Schedule("E"))
     assert bare(first.event) == Schedule(
@@ -80,7 +80,7 @@ def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:
 
 
 def test_no_more_run_than_may() -> None:
-    engine = Engine("E", (FULL,), 9, max_requests=2)
+    engine = EngineConfig("E", (FULL,), 9, max_requests=2)
     cluster = Cluster("c", (engine,), tuple(Job(f"r{i}", "ab", 3) for i in range(3)))
     machine = taken(cluster, *(Submit("E", f"r{i}") for i in range(3)), Schedule("E"))
     assert machine.state.engine("E").running == ("r0", "r1")
@@ -94,15 +94,15 @@ def test_no_more_run_than_may() -> None:
 
 def test_jobs_of_unequal_priority_are_not_alike() -> None:
     jobs = (Job("r0", "ab", priority=1), Job("r1", "cd"))
-    cluster = Cluster("c", (Engine("E", (FULL,), policy="priority"),), jobs)
+    cluster = Cluster("c", (EngineConfig("E", (FULL,), policy="priority"),), jobs)
     assert len(renamings(cluster)) == 1
     assert len(renamings(cluster.carrying(jobs[1], Job("r2", "ef")))) == 2
 
 
 def test_a_priority_that_nobody_heeds_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no serving by priority\. Use policy priority"):
-        Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "ab", priority=1),))
+        Cluster("c", (EngineConfig("E", (FULL,)),), (Job("r0", "ab", priority=1),))
     with pytest.raises(UsageError, match=r"policy of engine E is 'prio'\. Use priority"):
-        Engine("E", (FULL,), policy="prio")
+        EngineConfig("E", (FULL,), policy="prio")
     with pytest.raises(UsageError, match="max_requests of engine E is 0"):
-        Engine("E", (FULL,), max_requests=0)
+        EngineConfig("E", (FULL,), max_requests=0)

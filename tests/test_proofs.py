@@ -80,12 +80,13 @@ def test_a_fault_refutes_these_and_no_others(fault: str, refuted: set[str]) -> N
 def test_the_smallest_lost_token() -> None:
     faults = [FAULTS["truncation_without_guard"]]
     proofs = under(faults, prove, names=["truncated_once"])
-    assert proofs[0].numbers == {"asked": 3, "backoff": 1}
+    assert proofs[0].numbers == {"submitted_prompt_tokens": 3, "backoff": 1}
     found = outcome(proofs)
     assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
     assert found.finding is not None
     assert found.finding.sentence == (
-        "asked = 3; backoff = 1, yet this must be true: P shortens a prompt at most once, even if "
+        "submitted_prompt_tokens = 3; backoff = 1, yet this must be true: "
+        "P shortens a prompt at most once, even if "
         "it is preempted and rescheduled several times"
     )
 
@@ -177,4 +178,5 @@ def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
 def test_names_and_assumptions_are_told_apart() -> None:
     names = [o.name for o in OBLIGATIONS.values()]
     assert len(set(names)) == len(names)
-    assert OBLIGATIONS["delivered_is_counted"].assumptions == "asked >= 1, 0 <= backoff <= 1"
+    given = "submitted_prompt_tokens >= 1, 0 <= backoff <= 1"
+    assert OBLIGATIONS["delivered_is_counted"].assumptions == given

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
@@ -58,4 +58,4 @@ def test_every_feature_is_generated() -> None:
 def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
     groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
     with pytest.raises(UsageError, match=r"wider than others.* Use the smallest block_size"):
-        Engine("E", groups, drafts=1)
+        EngineConfig("E", groups, drafts=1)

@@ -4,7 +4,7 @@ inside one of P, and refused elsewhere, because P keeps less than such a block h
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
@@ -19,9 +19,9 @@ NO_MULTIPLES = [(1, 2), (1, 4), (2, 3), (2, 4), (3, 2), (6, 4)]
 def pair(prefill: int, decode: int, *groups: Group, tokens: int = 5) -> Cluster:
     """P and D with kernel blocks of one token, so many of them in a block."""
 
-    def engine(name: str, role: str, ratio: int) -> Engine:
+    def engine(name: str, role: str, ratio: int) -> EngineConfig:
         wide = tuple(Group(g.kind, g.block_size * ratio, g.window) for g in groups)
-        return Engine(name, wide, 30, role, 16, physical_per_logical=ratio)
+        return EngineConfig(name, wide, 30, role, 16, physical_per_logical=ratio)
 
     engines = engine("P", "prefill", prefill), engine("D", "decode", decode)
     return Cluster("ratios", engines, (Job("r0", PROMPT[:tokens], 2),))

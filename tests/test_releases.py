@@ -9,8 +9,8 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.reports import heat_table
 from kvproof.reports.heat_map import (
-    Cell,
-    Release,
+    HeatCell,
+    SurveyedRelease,
     fault_rows,
     invariant_rows,
     output_rows,
@@ -50,25 +50,25 @@ def good(**more: Any) -> list[dict[str, Any]]:
     return [record(f.name, i, **more) for f in FAULTS.values() for i in broken_by(f)]
 
 
-def verdict(release: Release, invariant: str) -> Verdict:
+def verdict(release: SurveyedRelease, invariant: str) -> Verdict:
     return next(r for r in invariant_rows([release]) if r.name == invariant).cells[0].verdict
 
 
 def test_a_release_that_shows_nothing_is_good() -> None:
-    release = Release("0.1.0", tuple(good()))
+    release = SurveyedRelease("0.1.0", tuple(good()))
     assert {r.cells[0].verdict for r in invariant_rows([release])} == {Verdict.SAMPLED}
     assert {r.cells[0].verdict for r in fault_rows([release], FAULTS)} == {Verdict.SAMPLED}
     assert heat_table.unknown([release]) == 0
 
 
-def cell(release: Release, name: str) -> Cell:
+def cell(release: SurveyedRelease, name: str) -> HeatCell:
     """The cell of an invariant or a fault."""
     rows = (*invariant_rows([release]), *fault_rows([release], FAULTS))
     return next(row for row in rows if row.name == name).cells[0]
 
 
 def test_what_breaks_anywhere_is_bad() -> None:
-    release = Release("0.1.0", (*good(), sampled(broken("pool_adds_up", own=False))))
+    release = SurveyedRelease("0.1.0", (*good(), sampled(broken("pool_adds_up", own=False))))
     assert verdict(release, "pool_adds_up") is Verdict.VIOLATED
     assert verdict(release, "hash_map_is_sound") is Verdict.SAMPLED
 
@@ -77,7 +77,7 @@ def test_a_cell_names_what_broke_the_invariant_first() -> None:
     later = broken("counter_counts_only_cached", "pool_adds_up", by="late_one", own=False)
     named = broken("counter_counts_only_cached", by="null_blocks_counted_as_cached", own=False)
     unnamed = broken("counter_counts_only_cached", own=False, events=2)
-    release = Release("0.1.0", (*good(), sampled(later, unnamed, named)))
+    release = SurveyedRelease("0.1.0", (*good(), sampled(later, unnamed, named)))
     told = cell(release, "counter_counts_only_cached")
     assert told.causes == ("null_blocks_counted_as_cached", "no known cause")
     assert told.why.startswith("null_blocks_counted_as_cached: sampled pd: it is so, yet")
@@ -95,7 +95,7 @@ def test_what_breaks_only_after_others_is_called_an_after_effect() -> None:
             "after": [{"invariant": "cached_block_holds_its_key", "by": "failed_load_stays_cached"}]
         },
     ]
-    told = cell(Release("0.1.0", (*good(), shown)), "writer_is_alone")
+    told = cell(SurveyedRelease("0.1.0", (*good(), shown)), "writer_is_alone")
     assert told.causes == ("after failed_load_stays_cached",)
 
 
@@ -104,7 +104,7 @@ def test_a_break_elsewhere_with_the_signature_of_a_fault_is_of_this_fault() -> N
     shown["broken"] = [broken("paired_offsets_are_equal", feature="full")]
     alike = broken("paired_offsets_are_equal", feature="full", own=False, events=1)
     other = broken("paired_offsets_are_equal", feature="window", own=False, events=1)
-    release = Release("0.1.0", (*good(), shown, sampled(alike, other)))
+    release = SurveyedRelease("0.1.0", (*good(), shown, sampled(alike, other)))
     assert cell(release, "paired_offsets_are_equal").causes == ("front_trim", "no known cause")
     assert unexplained([release]) == ["0.1.0: paired_offsets_are_equal after Schedule (window)"]
 
@@ -113,27 +113,27 @@ def test_another_defect_on_the_run_of_a_fault_does_not_make_it_bad() -> None:
     name, invariant = "preemption_keeps_counter", "counter_counts_only_cached"
     others = [r for r in good() if r["fault"] != name]
     known = broken(invariant, by="null_blocks_counted_as_cached", own=False)
-    release = Release("0.1.0", (*others, record(name, invariant, broken=[known])))
+    release = SurveyedRelease("0.1.0", (*others, record(name, invariant, broken=[known])))
     assert cell(release, name).verdict is Verdict.SAMPLED
     assert verdict(release, invariant) is Verdict.VIOLATED
     odd = record(name, invariant, broken=[broken(invariant, own=False)])
-    told = cell(Release("0.1.0", (*others, odd)), name)
+    told = cell(SurveyedRelease("0.1.0", (*others, odd)), name)
     assert told.verdict is Verdict.UNKNOWN
     assert "in another way" in told.why
 
 
 def test_a_run_that_took_another_course_shows_nothing() -> None:
     name, invariant = "copied_before_filled", "cached_block_holds_its_key"
-    release = Release("0.1.0", (record(name, invariant, departed="r1 on E"),))
+    release = SurveyedRelease("0.1.0", (record(name, invariant, departed="r1 on E"),))
     assert cell(release, name).verdict is Verdict.UNKNOWN
     assert cell(release, name).why.endswith("takes another course with r1 on E")
-    release = Release("0.1.0", (record(name, invariant, skipped=5),))
+    release = SurveyedRelease("0.1.0", (record(name, invariant, skipped=5),))
     assert cell(release, name).why.startswith("5 of 9 events")
 
 
 def test_a_report_that_no_worker_makes_kills_no_engine_of_the_map() -> None:
     death = broken("engine_survives", death="AssertionError in f", stray=True, event="StrayReport")
-    release = Release("0.1.0", (*good(), record("stray_report_dies", "x", broken=[death])))
+    release = SurveyedRelease("0.1.0", (*good(), record("stray_report_dies", "x", broken=[death])))
     assert verdict(release, "engine_survives") is Verdict.SAMPLED
     assert cell(release, "stray_report_dies").verdict is Verdict.VIOLATED
 
@@ -141,13 +141,15 @@ def test_a_report_that_no_worker_makes_kills_no_engine_of_the_map() -> None:
 @pytest.mark.parametrize(
     "release",
     [
-        Release("0.1.0", reason="pip cannot install it"),
-        Release("0.1.0"),
-        Release("0.1.0", tuple(good(died=1, death="AssertionError in schedule"))),
-        Release("0.1.0", ({"kind": "followed", "cluster": "pd", "reason": "no", "name": "x"},)),
+        SurveyedRelease("0.1.0", reason="pip cannot install it"),
+        SurveyedRelease("0.1.0"),
+        SurveyedRelease("0.1.0", tuple(good(died=1, death="AssertionError in schedule"))),
+        SurveyedRelease(
+            "0.1.0", ({"kind": "followed", "cluster": "pd", "reason": "no", "name": "x"},)
+        ),
     ],
 )
-def test_what_was_not_driven_to_its_end_is_never_green(release: Release) -> None:
+def test_what_was_not_driven_to_its_end_is_never_green(release: SurveyedRelease) -> None:
     rows = [*invariant_rows([release]), *story_rows([release]), *fault_rows([release], FAULTS)]
     assert {row.cells[0].verdict for row in rows} == {Verdict.UNKNOWN}
     assert all(row.cells[0].why for row in rows)
@@ -161,16 +163,16 @@ def test_a_cluster_that_cannot_be_driven_says_nothing_of_the_others() -> None:
     others = [
         r for r in good() if (r["fault"], r["invariant"]) != (lost["fault"], lost["invariant"])
     ]
-    told = cell(Release("0.1.0", (lost, *others)), "request_reads_its_own_prefix")
+    told = cell(SurveyedRelease("0.1.0", (lost, *others)), "request_reads_its_own_prefix")
     assert told.verdict is Verdict.SAMPLED
     assert f"{lost['cluster']} cannot be driven" in told.why
-    release = Release("0.1.0", (lost,))
+    release = SurveyedRelease("0.1.0", (lost,))
     assert verdict(release, "request_reads_its_own_prefix") is Verdict.UNKNOWN
 
 
 def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
     died = good(died=1, death="gone", broken=[broken("engine_survives")])
-    release = Release("0.1.0", tuple(died))
+    release = SurveyedRelease("0.1.0", tuple(died))
     assert verdict(release, "engine_survives") is Verdict.VIOLATED
     assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
 
@@ -179,7 +181,7 @@ def test_a_story_shows_by_its_symptoms_too() -> None:
     symptom = broken("state_read_is_state_at_computed", own=False)
     told = record("decode_loads_whole_prompt", "prefill_and_decode_agree", broken=[symptom])
     others = [r for r in good() if r["fault"] != told["fault"]]
-    release = Release("0.1.0", (told, *others))
+    release = SurveyedRelease("0.1.0", (told, *others))
     story = next(r for r in story_rows([release]) if r.name == "vllm#37310")
     assert story.cells[0].verdict is Verdict.VIOLATED
 
@@ -191,8 +193,8 @@ def test_first_bad_and_first_good() -> None:
         r | {"shown": True, "broken": [broken(invariant)]} if r["fault"] == names[0] else r
         for r in good()
     ]
-    releases = [Release("0.1.0", tuple(good())), Release("0.2.0", tuple(bad))]
-    releases += [Release("0.3.0", reason="no"), Release("0.4.0", tuple(good()))]
+    releases = [SurveyedRelease("0.1.0", tuple(good())), SurveyedRelease("0.2.0", tuple(bad))]
+    releases += [SurveyedRelease("0.3.0", reason="no"), SurveyedRelease("0.4.0", tuple(good()))]
     row = next(r for r in story_rows(releases) if r.name == story)
     versions = [r.version for r in releases]
     (told,) = output_rows([row], versions)
@@ -206,9 +208,9 @@ def test_first_bad_and_first_good() -> None:
 def test_the_picture_shows_unknown_in_its_own_colour() -> None:
     picture = pytest.importorskip("kvproof.reports.heat_picture")
     assert len(set(picture.COLOURS.values())) == len(picture.COLOURS)
-    unknown = picture.picture([Release("0.1.0", reason="no")], ".svg").decode()
+    unknown = picture.picture([SurveyedRelease("0.1.0", reason="no")], ".svg").decode()
     assert picture.COLOURS[Verdict.SAMPLED] not in unknown
-    assert picture.picture([Release("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
+    assert picture.picture([SurveyedRelease("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
 
 
 def test_stories_and_deaths_name_what_there_is() -> None:

@@ -8,7 +8,7 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.counting_abstraction import relation
-from kvproof.model.counting_abstraction.table import Group
+from kvproof.model.counting_abstraction.table import GroupTable
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -88,7 +88,7 @@ def test_a_step_that_the_proofs_do_not_know(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "counting", lambda _self, _sizes, table, _upto: table)
+        patch.setattr(GroupTable, "counting", lambda _self, _sizes, table, _upto: table)
         relation._reaches.cache_clear()
         found = sample(CLUSTERS["full"], ModelMachine, examples=20)
         assert found.finding is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
@@ -62,7 +62,7 @@ def test_a_step_tells_what_it_caches_and_a_reset_that_nothing_is() -> None:
 
 def test_no_draft_is_told() -> None:
     """Of two drafts one was right: with the next step its block is full, and told."""
-    engine = Engine("E", (Group("full", 1),), 20, drafts=2, kv_events=True)
+    engine = EngineConfig("E", (Group("full", 1),), 20, drafts=2, kv_events=True)
     machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "a", 6),)))
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
         machine.take(event)

@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.live import reproducer
 from kvproof.model.because import About
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace import Trace
@@ -40,7 +40,7 @@ def head(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.live
 @pytest.mark.slow  # the gate on real vLLM in test_gate_live writes one too
 def test_it_fails_on_head_and_passes_on_base(head: dict[str, str], tmp_path: Path) -> None:
-    engine = Engine("E", (Group("full", 2),), num_blocks=6)
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=6)
     jobs = (Job("r0", "abcde", 3), Job("r1", "abcdx", 3))
     events = (
         *(Submit("E", "r0"), Schedule("E"), Complete("E")),

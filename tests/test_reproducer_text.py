@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.live.reproducer import choosing, running
-from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.choosing import Expectation, Observation
 from kvproof.live.reproducer.drafting import Draft, drafted, observing
 from kvproof.live.reproducer.facts import NEAREST, NO_BASE, Fact
 from kvproof.live.reproducer.layout import assigned, call, literal
@@ -38,11 +38,11 @@ def draft(name: str) -> Draft:
 WRITTEN = [name for name in FINDINGS if not trace_of(name).cluster.pushes]
 
 
-def claim_of(made: Draft, kind: Subject) -> Claim:
+def claim_of(made: Draft, kind: Subject) -> Expectation:
     """A claim after the last statement about the last fact of this kind."""
     fact = [fact for fact in made.facts if fact.kind == kind][-1]
     steps = [i for i, p in enumerate(made.pieces) if p.step and p.engine == fact.engine]
-    return Claim(steps[-1] if fact.of_step else len(made.pieces) - 1, fact, [[1, 2]], [])
+    return Expectation(steps[-1] if fact.of_step else len(made.pieces) - 1, fact, [[1, 2]], [])
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def texts() -> dict[str, str]:
     kinds = set(Subject) - {Subject.RAISES}
     for name in WRITTEN:
         one = draft(name)
-        made[name] = generated(one, Claim(len(one.pieces) - 1, None, None, "died"), name)
+        made[name] = generated(one, Expectation(len(one.pieces) - 1, None, None, "died"), name)
         for kind in sorted(kinds & {fact.kind for fact in one.facts}, key=NEAREST.__getitem__):
             made[f"{name}_{kind.name}"] = generated(one, claim_of(one, kind), name)
             kinds.remove(kind)
@@ -149,10 +149,12 @@ FACTS = (
 ABOUT = Finding("request_reads_its_own_prefix", said("a", "b"), About("E", "r0"))
 
 
-def chosen(finding: Finding, head: list[list[Any]], base: list[list[Any]] | None) -> list[Claim]:
+def chosen(
+    finding: Finding, head: list[list[Any]], base: list[list[Any]] | None
+) -> list[Expectation]:
     pieces = [p._replace(engine="E") for p in draft("late_end_loses_session").pieces]
-    seen = [Seen(None, values) for values in head]
-    others = None if base is None else [Seen(None, values) for values in base]
+    seen = [Observation(None, values) for values in head]
+    others = None if base is None else [Observation(None, values) for values in base]
     return choosing.claims(finding, pieces, FACTS, seen, others)
 
 
@@ -183,10 +185,10 @@ def test_a_base_with_the_same_defect_gives_no_claim() -> None:
 
 def test_a_death_on_head_alone_is_asserted() -> None:
     made = draft("stray_report_dies")
-    seen = [Seen(None, [NO_BASE] * len(made.facts)) for _ in made.pieces]
-    died = [*seen[:-1], Seen("AssertionError: ", ())]
+    seen = [Observation(None, [NO_BASE] * len(made.facts)) for _ in made.pieces]
+    died = [*seen[:-1], Observation("AssertionError: ", ())]
     (claim,) = choosing.claims(made.finding, made.pieces, made.facts, died, seen)
-    assert claim == Claim(len(seen) - 1, None, None, "AssertionError: ")
+    assert claim == Expectation(len(seen) - 1, None, None, "AssertionError: ")
     assert choosing.claims(made.finding, made.pieces, made.facts, died, died) == []
 
 
@@ -194,7 +196,7 @@ def test_a_run_that_leaves_the_trace_is_noticed() -> None:
     trace, made = trace_of("late_end_loses_session"), draft("late_end_loses_session")
     step = next(i for i, piece in enumerate(made.pieces) if piece.step)
     values: list[Any] = [9 if fact.kind is Subject.SCHEDULED else 0 for fact in made.facts]
-    seen = [Seen(None, [0] * len(values))] * step + [Seen(None, values)]
+    seen = [Observation(None, [0] * len(values))] * step + [Observation(None, values)]
     why = choosing.departs(trace.events, made.pieces, made.facts, seen)
     assert why.startswith("the statements do not follow the trace: in step")
 
@@ -232,7 +234,7 @@ def test_an_outcome_is_what_pytest_says(tmp_path: Path, text: str, outcome: str)
 def test_what_the_invariant_speaks_of_comes_before_what_differs_earlier() -> None:
     facts = (FACTS[1], Fact("queues", Subject.QUEUES, "E", "r0"))
     pieces = [p._replace(engine="E") for p in draft("late_end_loses_session").pieces]
-    head = [Seen(None, [1, 2]), Seen(None, [1, 2])]
-    base = [Seen(None, [1, 1]), Seen(None, [4, 1])]
+    head = [Observation(None, [1, 2]), Observation(None, [1, 2])]
+    base = [Observation(None, [1, 1]), Observation(None, [4, 1])]
     first = choosing.claims(ABOUT, pieces, facts, head, base)[0]
     assert (first.piece, first.fact) == (1, facts[0])

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Starts, Workload
 from kvproof.gate.search import search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.search import Search
-from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.changes import ChangedFunction, Changes
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -27,7 +28,9 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def changing(*keys: str, statements: tuple[str, ...] = ()) -> Changes:
     """A head that changes these functions, each with these statements."""
-    made = (Function(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys)
+    made = (
+        ChangedFunction(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys
+    )
     return Changes(tuple(made), ())
 
 
@@ -51,9 +54,9 @@ def test_traces_come_first_then_presets_then_random_clusters() -> None:
     with compared(nothing, nothing) as found:
         searching(found, fails=some_presets()).run()
     kinds = [name.split()[0] for name in found.names]
-    assert kinds[:2] == ["finding", "fault"]
+    assert kinds[:2] == ["finding", "starts"]
     presets = [each.name for each in workloads.of_presets(0)]
-    assert found.names[2:4] == ["starts", "loops"]
+    assert found.names[1:4] == ["starts", "loops", OTHER.name]
     assert found.names[4] == "episodes of full"  # the traces on it reach what head changes
     assert {*found.names[4 : 4 + len(presets)]} == {*presets}
     rest = found.names[4 + len(presets) :]
@@ -86,6 +89,25 @@ def test_calls_are_recorded_until_all_that_changed_was_called() -> None:
     assert head.watched == head.driven[: len(head.watched)]
 
 
+def test_what_a_connector_reaches_is_reached_by_presets_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All that is changed was called before the first trace; yet the traces say where else it is
+    called."""
+    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN, *(replace(RUN, name="again"),) * 9])
+    monkeypatch.setattr(search, "TRACES_AT_ONCE", 1)
+    here = (workloads.of_starts(0).name, RUN.name)
+    head = FakeSide(lambda each: result(each.name, reached=(SOME,) * (each.name in here)))
+    with compared(lambda each: result(each.name), head) as found:
+        made = searching(found, fails=some_presets(), sized=True)
+        made.by_traces = made.reaches()
+        made.run()
+    assert RUN.name in head.watched
+    assert "again" not in head.watched  # a cluster is watched once
+    presets = [each for each in head.driven if each.startswith("episodes of ")]
+    assert presets[0] == f"episodes of {RUN.cluster.name}"
+
+
 def test_every_other_part_is_watched_until_each_changed_statement_ran() -> None:
     statements = ("v1/core/block_pool.py:@7", "v1/core/block_pool.py:@9")
     changes = changing(SOME, statements=statements)
@@ -105,9 +127,9 @@ def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
     with compared(nothing, shows(CRASH)) as found:
         made = searching(found)
         made.run()
-    assert found.names == [RUN.name, OTHER.name]
+    assert found.names == [RUN.name]
     presets = len(workloads.of_presets(0))
-    assert made.not_run == [f"{presets} of {presets} presets"]
+    assert made.not_run == ["1 of 1 further traces", f"{presets} of {presets} presets"]
 
 
 def test_what_differs_is_confirmed_where_time_ends_the_traces(
@@ -134,7 +156,11 @@ def test_no_workload_begins_after_its_end() -> None:
         made.run()
     assert not found.names
     presets = len(workloads.of_presets(0))
-    assert made.not_run == ["2 of 2 traces", f"{presets} of {presets} presets"]
+    assert made.not_run == [
+        "1 of 1 traces",
+        "1 of 1 further traces",
+        f"{presets} of {presets} presets",
+    ]
 
 
 def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:
@@ -163,7 +189,9 @@ def test_a_look_at_what_cannot_be_driven_leaves_the_reason_to_the_search() -> No
         assert searching(found).reaches()
 
 
-CONNECTORS = tuple(Connector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store"))
+CONNECTORS = tuple(
+    KitConnector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store")
+)
 
 
 def reaching(*names: str, traces: bool = False) -> Callable[[Workload], Result]:

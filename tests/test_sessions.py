@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
@@ -155,7 +155,7 @@ def test_a_part_that_could_never_be_held_ends_its_session() -> None:
 
 
 def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None:
-    engine = Engine("E", (FULL, Group("mamba", 2)), 9, retention=0)
+    engine = EngineConfig("E", (FULL, Group("mamba", 2)), 9, retention=0)
     cluster = Cluster("c", (engine,), (Job("r0", "ab", 1, parts=("c",)),), sessions=True)
     machine = ModelMachine(cluster)
     machine.take(Submit("E", "r0"))
@@ -199,23 +199,26 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
-        (Engine("E", (FULL,), drafts=1), "drafts, in steps that do not overlap"),
-        (Engine("E", (FULL, STATE), drafts=1, steps_in_flight=2), "sessions, drafts and Mamba"),
+        (EngineConfig("E", (FULL,), drafts=1), "drafts, in steps that do not overlap"),
+        (
+            EngineConfig("E", (FULL, STATE), drafts=1, steps_in_flight=2),
+            "sessions, drafts and Mamba",
+        ),
     ],
 )
-def test_sessions_that_are_not_modelled_are_refused(engine: Engine, said: str) -> None:
+def test_sessions_that_are_not_modelled_are_refused(engine: EngineConfig, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Cluster("c", (engine,), sessions=True)
 
 
 def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
-    engine = Engine("E", (FULL,), store=True, steps_in_flight=2)
+    engine = EngineConfig("E", (FULL,), store=True, steps_in_flight=2)
     with pytest.raises(UsageError, match="failing loads, sessions and async scheduling"):
         Cluster("c", (engine,), sessions=True, failures=1)
 
 
 def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None:
-    engine = Engine("E", (FULL,), 12, drafts=2, steps_in_flight=2)
+    engine = EngineConfig("E", (FULL,), 12, drafts=2, steps_in_flight=2)
     jobs = (Job("r0", "abcd", 3, parts=("e",)),)
     machine = ModelMachine(Cluster("c", (engine,), jobs, sessions=True))
     for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E"), Schedule("E")):
@@ -230,7 +233,7 @@ def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None
 
 def test_parts_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match=r"has no sessions\. Use sessions true"):
-        Cluster("c", (Engine("E", (FULL,)),), (Job("r0", "a", parts=("b",)),))
+        Cluster("c", (EngineConfig("E", (FULL,)),), (Job("r0", "a", parts=("b",)),))
     with pytest.raises(UsageError, match="of job r0 is"):
         Job("r0", "a", parts=("",))
     with pytest.raises(UsageError, match=r"parts: expected `array`, got `str`\. Use a list"):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.gate.difference.protocol import Record, Recorded, Seen
+from kvproof.gate.difference.protocol import Recorded, RecordRun, Seen
 from kvproof.gate.difference.workload import Follow
 from kvproof.gate.search.side import Ended, Side, started
 from tests import made_trees, signals
@@ -35,7 +35,7 @@ def look():
     return Seen("", ())
 
 def answer(request, places):
-    if type(request).__name__ == "Record":
+    if type(request).__name__ == "RecordRun":
         os._exit(3)
     name = request.workload.name
     if name == "prints":
@@ -137,7 +137,7 @@ def test_an_answer_may_be_larger_than_a_pipe(side: Side) -> None:
 
 
 def test_a_trace_that_ends_its_process_is_not_recorded(side: Side) -> None:
-    found = side.record(Record(broken("pool_adds_up"), ".", "t"))
+    found = side.record(RecordRun(broken("pool_adds_up"), ".", "t"))
     assert found == Recorded(error="it ends with 3")
 
 

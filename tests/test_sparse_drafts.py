@@ -4,7 +4,7 @@ a group of the drafter needs the block after it."""
 import pytest
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
@@ -53,4 +53,4 @@ def test_a_drafter_in_narrower_blocks_is_refused() -> None:
     )
     for groups in ((Group("full", 4), narrow), (Group("full", 2, eagle=True), wide)):
         with pytest.raises(UsageError, match=r"sparse retention and EAGLE.*Use one block_size"):
-            Engine("E", groups, 12, retention=0, drafts=1)
+            EngineConfig("E", groups, 12, retention=0, drafts=1)

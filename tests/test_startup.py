@@ -15,7 +15,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
 from kvproof.gate.search import around_scheduler
 from kvproof.live.startup.contract.rules import RULES, broken
-from kvproof.live.startup.plan import Plan, drawn, lines
+from kvproof.live.startup.plan import StartupPlan, lines, random_plan
 from kvproof.model.errors import AdapterDrift
 from tests import fake_sides
 from tests.fake_sides import FakeSide
@@ -27,17 +27,17 @@ IN_0_32 = {"pages_are_of_own_layers", "start_up_survives"}
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
-        plan = drawn(number)
-        assert plan == drawn(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), Plan) == plan
+        plan = random_plan(number)
+        assert plan == random_plan(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), StartupPlan) == plan
         assert len(lines(plan)) == len(plan.layers) + 2
         assert all(plan.workers())
-    kinds = {layer.kind for number in range(60) for layer in drawn(number).layers}
-    assert kinds == {"full", "window", "chunked", "mla", "mamba"}
+    kinds = {layer.kind for number in range(60) for layer in random_plan(number).layers}
+    assert kinds == {"full", "window", "chunked", "mla", "mamba", "hidden"}
 
 
 def test_a_start_without_a_layer_is_a_part_shorter() -> None:
-    run = Start("s", msgspec.json.decode(msgspec.json.encode(drawn(3))))
+    run = Start("s", msgspec.json.decode(msgspec.json.encode(random_plan(3))))
     assert run.without(0, 1).parts == run.parts[1:]
     assert msgspec.json.decode(msgspec.json.encode(run), type=Workload) == run
 
@@ -46,7 +46,7 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {*RULES}
 
 
-def starts() -> Callable[[Plan], list[Any]]:
+def starts() -> Callable[[StartupPlan], list[Any]]:
     pytest.importorskip("vllm")
     return partial(around_scheduler.taken, around_scheduler.START)
 
@@ -55,10 +55,10 @@ def starts() -> Callable[[Plan], list[Any]]:
 def test_starts_of_the_installed_release_keep_the_rules() -> None:
     seen, came = starts(), Counter[str]()
     for number in range(200):
-        for start in seen(drawn(number)):
+        for start in seen(random_plan(number)):
             came["refused" if start.refused else "accepted"] += 1
             came["served"] += bool(start.run and start.run.ended)
-            assert {each.invariant for each in broken(start)} <= IN_0_32, lines(drawn(number))
+            assert {each.invariant for each in broken(start)} <= IN_0_32, lines(random_plan(number))
     assert came["served"] >= 280
     assert came["refused"] >= 30
 
@@ -67,11 +67,13 @@ def test_starts_of_the_installed_release_keep_the_rules() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = starts()
-    seen(drawn(0))
+    seen(random_plan(0))
     plant, rule = MISTAKES[mistake]
     plant(monkeypatch)
     for number in range(120):
-        if rule in {each.invariant for start in seen(drawn(number)) for each in broken(start)}:
+        if rule in {
+            each.invariant for start in seen(random_plan(number)) for each in broken(start)
+        }:
             return
     pytest.fail(f"120 starts do not break {rule}")
 
@@ -152,7 +154,7 @@ def test_a_plan_is_started_again_by_replay(
     plant(monkeypatch)
     wrong = next(
         plan
-        for plan in map(drawn, range(120))
+        for plan in map(random_plan, range(120))
         if rule in {each.invariant for start in seen(plan) for each in broken(start)}
     )
     path, words = around_scheduler.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.model.arithmetic.system import Action, System
 from kvproof.model.errors import UsageError
-from kvproof.proofs.states import Taken, search
+from kvproof.proofs.states import ActionTaken, search
 from kvproof.strategies.verdict import Verdict
 
 
@@ -47,7 +47,7 @@ def test_all_states_are_reached_once(stones: int) -> None:
 def test_a_run_to_a_broken_invariant_is_a_shortest_one() -> None:
     reached = search(piles(few=2), Heap(5))
     assert (reached.verdict, reached.broken) == (Verdict.VIOLATED, "few_stay")
-    assert reached.trace == (Taken("move", (2,)), Taken("move", (2,)))
+    assert reached.trace == (ActionTaken("move", (2,)), ActionTaken("move", (2,)))
 
 
 def test_a_search_that_is_cut_knows_nothing() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Engine, Group, Job
+from kvproof.model.config import EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad
 from kvproof.model.reference.blocks import pool
@@ -160,7 +160,9 @@ def test_copies_are_handed_to_the_worker_and_are_over() -> None:
 # The output arrives
 
 
-def completed(cfg: Engine, held: Request, tokens: int, accepted: int = 0, **options: Any) -> State:
+def completed(
+    cfg: EngineConfig, held: Request, tokens: int, accepted: int = 0, **options: Any
+) -> State:
     job = Job("r0", held.prompt, held.max_tokens, parts=options.pop("parts", ()))
     made = cluster(cfg, job, **options)
     state = State((serving(held, count=cfg.num_blocks)._replace(step=(("r0", tokens),)),))

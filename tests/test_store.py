@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
@@ -21,12 +21,12 @@ STORES = [name for name in CLUSTERS if name.startswith("store")]
 
 
 def test_attention_alone_is_kept_block_by_block() -> None:
-    cfg = Engine("E", (FULL,), store=True)
+    cfg = EngineConfig("E", (FULL,), store=True)
     assert stores.kept(cfg, "abcde") == ("ab", "abcd")
 
 
 def test_a_state_is_kept_only_where_a_step_ends() -> None:
-    cfg = Engine("E", (FULL, MAMBA), store=True)
+    cfg = EngineConfig("E", (FULL, MAMBA), store=True)
     assert stores.kept(cfg, "abcde") == ()
     assert stores.kept(cfg, "abcd") == ("abcd",)
 
@@ -34,10 +34,10 @@ def test_a_state_is_kept_only_where_a_step_ends() -> None:
 def test_no_draft_is_kept() -> None:
     """Two drafts were computed after the sampled token, or may have been; nobody knows their KV,
     nor the state before them."""
-    cfg = Engine("E", (Group("full", 1),), store=True, drafts=2)
+    cfg = EngineConfig("E", (Group("full", 1),), store=True, drafts=2)
     engine = ModelMachine(Cluster("c", (cfg,))).state.engine("E")
     assert stores.keeping(cfg, engine, "ab", 5, 2).stored == ("a", "ab", "ab.")
-    hybrid = Engine("E", (FULL, MAMBA), store=True, drafts=1)
+    hybrid = EngineConfig("E", (FULL, MAMBA), store=True, drafts=1)
     assert stores.keeping(hybrid, engine, "abcd", 5, 1).stored == ()
     assert stores.keeping(hybrid, engine, "abcd", 4, 0).stored == ("abcd",)
 
@@ -108,10 +108,10 @@ def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None
 
 def test_a_store_beside_a_transfer_is_bad_usage() -> None:
     with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
-        Engine("P", (FULL,), role="prefill", store=True)
+        EngineConfig("P", (FULL,), role="prefill", store=True)
 
 
 def test_embeddings_with_a_store_are_bad_usage() -> None:
-    engine = Engine("E", (FULL,), store=True)
+    engine = EngineConfig("E", (FULL,), store=True)
     with pytest.raises(UsageError, match="Use embeds false, or store false"):
         Cluster("c", (engine,), (Job("r0", "ab", embeds=True),))

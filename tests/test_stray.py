@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Abort, Complete, Schedule, StrayReport, Submit, TransferDone
 from kvproof.model.faults.registry import FAULTS
@@ -60,4 +60,4 @@ def test_where_the_scheduler_takes_it_for_awaited_the_engine_dies() -> None:
 
 def test_without_a_transfer_it_is_bad_usage() -> None:
     with pytest.raises(UsageError, match="or stray false"):
-        Cluster("one", (Engine("E", (Group("full", 2),)),), stray=True)
+        Cluster("one", (EngineConfig("E", (Group("full", 2),)),), stray=True)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from kvproof.cli.coverage import _line_table
 from kvproof.reports import heat_blocks, heat_table, screen
-from kvproof.reports.heat_map import Release, story_rows
+from kvproof.reports.heat_map import SurveyedRelease, story_rows
 from kvproof.reports.output.many import ExecutedLines
-from kvproof.reports.tables import Table
+from kvproof.reports.tables import TextTable
 from tests.test_releases import good
 
 CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
@@ -17,7 +17,7 @@ CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".j
 def test_a_table_shows_every_word_whole_and_in_its_row(
     rows: list[tuple[str, str, str]], width: int
 ) -> None:
-    table = Table(("one", "two of it", "three"), tuple(rows))
+    table = TextTable(("one", "two of it", "three"), tuple(rows))
     head, *bodies = table.row_lines(width)
     for row, body in zip(rows, bodies, strict=True):
         words = " ".join(body).split()
@@ -39,8 +39,8 @@ def test_the_lines_of_vllm_fit_a_terminal() -> None:
 
 
 def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:
-    releases = [Release(f"0.{n}.0", good()) for n in range(18, 30)]
-    releases.append(Release("0.30.0", reason="no"))
+    releases = [SurveyedRelease(f"0.{n}.0", good()) for n in range(18, 30)]
+    releases.append(SurveyedRelease("0.30.0", reason="no"))
     versions = [release.version for release in releases]
     row = story_rows(releases)[0]
     assert heat_blocks.marks(row, versions) == "ok 0.18.0 to 0.29.0, ? 0.30.0"

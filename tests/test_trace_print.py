@@ -20,7 +20,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.model.wording import listed, quoted, sentences
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
@@ -182,7 +182,7 @@ def test_what_does_not_concern_the_finding_is_folded() -> None:
 
 def test_the_point_of_no_return_is_marked() -> None:
     trace = trace_of("truncation_without_guard")
-    point = PointOfNoReturn(event=2, unknown="", irrelevant=(9,), length=11, sentence="")
+    point = ShownPointOfNoReturn(event=2, unknown="", irrelevant=(9,), length=11, sentence="")
     lines = render(trace, Extra(point=point)).splitlines()
     mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
     events = [line for line in lines[:mark] if line[:6].strip().isdigit()]

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Group, Job
+from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
@@ -75,11 +76,11 @@ def test_a_list_that_is_too_long_for_the_worker_is_the_death_of_d(ratio: int, di
 @pytest.mark.parametrize(("held", "asked"), [("offered", "reading"), ("expired", "refused")])
 def test_p_asks_for_what_d_keeps_though_its_lease_may_have_ended(held: str, asked: str) -> None:
     jobs = (Job("r0", "abcd"), Job("r1", "abcd.e", follows="r0"))
-    turns = pair(FULL, jobs=jobs, follow_up_turns=True)
+    cluster = pair(FULL, jobs=jobs, follow_up_turns=True)
     back = turns.reverse_of("r0")
     asks = on_prefill("abcd.e", (1, 2), name="r1", external=4, computed=4)
     kept = Transfer(back, held, 4, ((3, 4),) if held == "offered" else ())
-    state = loads.start_load(turns, both(asks, None, kept), back)
+    state = loads.start_load(cluster, both(asks, None, kept), back)
     assert (phase(state, back), statuses(state)) == (asked, {"P": "loading"})
 
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -32,8 +32,8 @@ WINDOWED = (Group("full", 2), Group("window", 2, window=3))
 
 def cluster(groups: tuple[Group, ...], prompt: str, answer: int, follow_up: str) -> Cluster:
     jobs = (Job("r0", prompt, answer), Job("r1", follow_up, follows="r0"))
-    p = Engine("P", groups, 16, "prefill", 16)
-    d = Engine("D", groups, 16, "decode", 16)
+    p = EngineConfig("P", groups, 16, "prefill", 16)
+    d = EngineConfig("D", groups, 16, "decode", 16)
     return Cluster(
         "turns", (p, d), jobs, follow_up_turns=True, failures=1, load_failure="recompute"
     )
@@ -195,6 +195,6 @@ def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -
 
 
 def test_turns_need_two_engines_alike() -> None:
-    both = Engine("E", FULL)
+    both = EngineConfig("E", FULL)
     with pytest.raises(UsageError, match="without P/D"):
         Cluster("alone", (both,), follow_up_turns=True)

@@ -10,7 +10,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.step import Refusal
+from kvproof.model.step import BlockRefusal
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
@@ -20,7 +20,7 @@ from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace.hang import hang_of
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.waits import Asked, Lack, repeats, waits
+from kvproof.strategies.waits import HangContext, Lack, repeats, waits
 from tests.planted import under
 
 FINDINGS = Path(__file__).parent.parent / "findings"
@@ -92,8 +92,8 @@ def test_numbers_of_blocks_are_those_of_the_state() -> None:
 def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None:
     trace = hang("impossible_fit_waits")
     state = restored(list(trace.states())[-1])
-    asked = [Refusal("E", "r0", 9, 2)]
-    found = waits(trace.cluster, state, Asked(refused=asked))[0]
+    asked = [BlockRefusal("E", "r0", 9, 2)]
+    found = waits(trace.cluster, state, HangContext(refused=asked))[0]
     assert (found.lack, found.needed, found.free) == (Lack.BLOCKS, 9, 2)
     assert found.sentence == "r0 on E (waiting) needs 9 blocks, and the whole pool has 3"
 

@@ -53,7 +53,7 @@ class Watched:
     def __init__(self, kind: Any = None) -> None:
         self.kind = kind
         self.found: Counter[str] = Counter()
-        self.asked: Counter[str] = Counter()
+        self.times_judged: Counter[str] = Counter()
         self.judges: list[Any] = []
 
     def machine(self, cluster: Cluster) -> Any:
@@ -73,7 +73,7 @@ class Watched:
         judgement = judged.sampled(cluster, self.machine, seed, 4, 40)
         for judge in self.judges:
             assert not judge.why_off, judge.why_off
-            self.asked.update(judge.asked)
+            self.times_judged.update(judge.times_judged)
         return {each.signature.check for each in judgement.breaks}
 
 
@@ -82,7 +82,7 @@ def test_a_watcher_finds_nothing_but_what_the_driver_finds(name: str) -> None:
     watched = Watched()
     there = watched.run(CLUSTERS[name])
     assert set(watched.found) <= there
-    assert [each for each in PRESETS[name] if not watched.asked[each]] == []
+    assert [each for each in PRESETS[name] if not watched.times_judged[each]] == []
 
 
 def test_every_view_of_a_watcher_has_something_to_show() -> None:
@@ -201,7 +201,7 @@ def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
     [judge] = watched.judges
     assert judge.by_hand == "get_new_blocks was called outside of an event"
     assert not watched.found
-    assert not judge.asked
+    assert not judge.times_judged
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError, AdapterDrift])

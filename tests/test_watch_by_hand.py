@@ -79,13 +79,13 @@ def test_a_state_that_is_built_by_hand_is_not_judged(build: Callable[[Any], None
     assert judge.by_hand == BY_HAND[build]
     assert not judge.why_off
     assert not found
-    assert not judge.asked["pool_adds_up"]
+    assert not judge.times_judged["pool_adds_up"]
 
 
 def test_what_only_events_have_changed_is_judged() -> None:
     judge, _ = watched(lambda _: None, tested=True)
     assert not judge.by_hand
-    assert judge.asked["pool_adds_up"]
+    assert judge.times_judged["pool_adds_up"]
 
 
 def test_an_exception_in_a_server_is_a_finding() -> None:

@@ -88,15 +88,15 @@ class Watched:
     """Entries over one cache. `asked` counts the comparisons, `found` has what has changed."""
 
     def __init__(self, *, null: bool = False) -> None:
-        from kvproof.watch.bytes.entries import Entries
+        from kvproof.watch.bytes.entries import WatchedBlocks
 
         self.cache = torch.zeros(BLOCKS, 4)
-        self.asked: Counter[str] = Counter()
+        self.times_judged: Counter[str] = Counter()
         self.found: list[tuple[int, str]] = []
         self.loaded: list[tuple[str, bool, list[int]]] = []
-        self.entries = Entries(
+        self.entries = WatchedBlocks(
             layers(self.cache),
-            lambda check: self.asked.update([check]),
+            lambda check: self.times_judged.update([check]),
             lambda entry, when: self.found.append((entry.block, when)),
             self._loaded,
             null=null,
@@ -108,14 +108,14 @@ class Watched:
 
     def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
         """A step in which a connector fills blocks, by their keys, with some content."""
-        from kvproof.watch.bytes.computed import Load
+        from kvproof.watch.bytes.computed import WatchedLoad
 
         self.entries.settle()
         for block, key in blocks.items():
             self.entries.enters(block, 0, 4, key)
         step = object()
         beside = how.get("beside", False)
-        load = Load("r", dict.fromkeys(blocks, 4), None if beside else step, whole=True)
+        load = WatchedLoad("r", dict.fromkeys(blocks, 4), None if beside else step, whole=True)
         self.entries.loads_blocks(load)
         for block, value in content.items():
             self.cache[block] = value
@@ -141,7 +141,7 @@ def test_a_block_is_read_when_its_step_is_over() -> None:
     watched = Watched()
     watched.step([1, 2], [1], [1, 2])  # another request hits block 1 in the step that fills it
     watched.step([], [1, 2], [])
-    assert (watched.found, watched.asked.total()) == ([], 2)
+    assert (watched.found, watched.times_judged.total()) == ([], 2)
     watched.step([], [], [2])
     watched.step([], [1, 2], [])
     assert watched.found == [(2, "r hits it")]
@@ -190,7 +190,7 @@ def test_an_audit_compares_all_blocks() -> None:
     watched.step([1, 2], [], [1, 2])
     watched.step([3], [], [2, 3])
     watched.entries.audit()
-    assert (watched.found, watched.asked.total()) == ([(2, "all are read")], 2)
+    assert (watched.found, watched.times_judged.total()) == ([(2, "all are read")], 2)
 
 
 def computed() -> Watched:
@@ -202,7 +202,7 @@ def computed() -> Watched:
         watched.entries.leaves(block)
     watched.entries.scheduled([])
     watched.entries.compare(wait=True)
-    watched.asked.clear()
+    watched.times_judged.clear()
     return watched
 
 
@@ -218,7 +218,7 @@ def test_a_load_brings_back_what_was_computed(
     watched = computed()
     watched.load(KEYS, content, **how)
     assert watched.loaded == [("r", True, wrong)]
-    assert watched.asked == {"loaded_bytes_were_computed": 2}
+    assert watched.times_judged == {"loaded_bytes_were_computed": 2}
     watched.entries.leaves(3)
     watched.load({3: "key 1"}, {3: 2})  # wrong bytes are not learned
     assert watched.loaded[1:] == [("r", True, [3])]

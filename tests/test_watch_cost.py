@@ -60,7 +60,7 @@ class Watched:
 
 def kept(watched: Watched) -> dict[str, int]:
     """How much the watcher keeps."""
-    from kvproof.watch.slices import Watched as Request
+    from kvproof.watch.slices import WatchedRequest as Request
     from kvproof.watch.tokens import Tokens
 
     gc.collect()
@@ -94,7 +94,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
     assert after["tokens"] - before["tokens"] <= KEPT
     assert after["slots"] == before["slots"]
     assert 0 < after["keys"] <= len(watched.pool.blocks)
-    assert watched.judge.asked["all_blocks_return"] >= 40
+    assert watched.judge.times_judged["all_blocks_return"] >= 40
     assert not watched.found
     watched.end()
 

@@ -21,7 +21,7 @@ from tests.reasons import said
 
 def test_the_numbers_of_two_processes_are_added() -> None:
     one, both = Summary(), Summary()
-    one.asked["pool_adds_up"] = 3
+    one.times_judged["pool_adds_up"] = 3
     one.found["pool_adds_up"] = 1
     one.watched.update(engines=1, steps=4)
     one.unjudged["cache entries whose content was never seen written"] = 12
@@ -52,7 +52,7 @@ def test_where_nothing_was_judged_nothing_is_known() -> None:
 def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
     summary = Summary()
     summary.watched.update(engines=1, steps=1204)
-    summary.asked["pool_adds_up"] = 1300
+    summary.times_judged["pool_adds_up"] = 1300
     assert next(summary.lines()) == "no violation in 1,204 steps of 1 engine"
     summary.trusted["of MyConnector"] = 4
     summary.by_hand["a test built a state"] = 1
@@ -75,12 +75,12 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     from kvproof.live.machine import LiveMachine
     from kvproof.watch.judge import Judge
     from kvproof.watch.observer import Observer
-    from kvproof.watch.parts.requests import Requests
+    from kvproof.watch.parts.requests import TouchedRequests
 
-    def questions(_self: Requests) -> Any:
+    def questions(_self: TouchedRequests) -> Any:
         raise ZeroDivisionError("a mistake")
 
-    monkeypatch.setattr(Requests, "questions", questions)
+    monkeypatch.setattr(TouchedRequests, "questions", questions)
     found: Counter[str] = Counter()
     said: list[str] = []
     machine = LiveMachine(CLUSTERS["full"])
@@ -94,8 +94,8 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     )
     assert "it judges table_fits_its_tokens, counter_counts_only_cached no more" in line
     assert line.endswith(", and vLLM goes on.")
-    assert judge.asked["worker_forgets_who_left"]
-    assert not judge.asked["table_fits_its_tokens"]
+    assert judge.times_judged["worker_forgets_who_left"]
+    assert not judge.times_judged["table_fits_its_tokens"]
     assert not found
 
 
@@ -131,10 +131,10 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     from kvproof.live import build
-    from kvproof.model.config import Engine, Group
+    from kvproof.model.config import EngineConfig, Group
     from kvproof.watch.groups import Unknown, group
 
-    scheduler = build.scheduler(Engine("E", (Group("full", 4),)), "fail")
+    scheduler = build.scheduler(EngineConfig("E", (Group("full", 4),)), "fail")
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
     made = KVCacheGroupSpec(["layer"], specs()[name])
     if not said:
@@ -328,12 +328,12 @@ def test_an_admission_is_judged_by_what_the_request_was(
     status: str, fate: str, holds: bool
 ) -> None:
     """As it was before the step, and not what the step has made of it."""
-    from kvproof.watch.happening import Admitted, Happening
+    from kvproof.watch.happening import AdmittedRequest, Happening
     from kvproof.watch.parts.steps import Admissions
 
     event = Happening()
     event.what, event.choices = "schedule", [Admit("r", 0, 0)]
-    event.admitted = [Admitted("r", status, (Flight("r", 1, samples=True, fate=fate),))]
+    event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
     seen: Any = SimpleNamespace(
         event=event,
         scheduler=None,

@@ -15,7 +15,7 @@ from tests.test_watch_switch import RUN, run
 BEGIN = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from kvproof.watch.run import Run
+from kvproof.watch.run import WatchedRun
 from kvproof.watch.summary import Summary
 
 def numbers(steps):
@@ -24,7 +24,7 @@ def numbers(steps):
     return summary.plain()
 
 def core(end):
-    run = Run()
+    run = WatchedRun()
     assert not run.parent and not run.broken
     run.save(numbers(3))
     run.step(5)
@@ -33,7 +33,7 @@ def core(end):
     if end in ("idle", "killed"):
         os.kill(os.getpid(), signal.SIGKILL)
     run.save(numbers(5), ended=True)
-    assert not run.tells
+    assert not run.prints_summary
 
 if __name__ == "__main__":
 """
@@ -54,14 +54,14 @@ def program(body: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_parent_knows_what_was_saved_and_what_is_lost(method: str, tmp_path: Path) -> None:
     body = f"""
-run = Run()
+run = WatchedRun()
 for end in "killed", "idle", "itself":
     process = multiprocessing.get_context("{method}").Process(target=core, args=(end,), name=end)
     process.start(); process.join()
 for part in sorted(run.others(), key=lambda part: part.saved.name):
     print(part.saved.name, part.saved.pid == process.pid, part.numbers["watched"]["steps"])
     print(part.lost.replace(str(part.saved.pid), "N"))
-run.told()
+run.mark_reported()
 print(os.listdir(Path(os.environ["KVPROOF_DIR"]).parent))
 """
     ran = program(body, tmp_path)
@@ -79,14 +79,14 @@ def test_where_the_parent_was_killed_each_tells_by_itself(tmp_path: Path) -> Non
     body = """
 ready, go = os.pipe(), os.pipe()
 if not os.fork():
-    run = Run()
+    run = WatchedRun()
     if not os.fork():
-        mine = Run(forked=True)
+        mine = WatchedRun(forked=True)
         mine.save(numbers(1))
-        assert not mine.parent and not mine.tells
+        assert not mine.parent and not mine.prints_summary
         os.write(ready[1], b".")
         os.read(go[0], 1)
-        print("tells", mine.tells, flush=True)
+        print("tells", mine.prints_summary, flush=True)
         os._exit(0)
     os.read(ready[0], 1)
     os.kill(os.getpid(), signal.SIGKILL)
@@ -100,10 +100,10 @@ os.write(go[1], b".")
 def test_a_folder_that_cannot_be_made_is_told_and_each_tells_by_itself(tmp_path: Path) -> None:
     (tmp_path / "records").write_text("a file", encoding="utf-8")
     body = """
-run = Run()
+run = WatchedRun()
 print(run.broken)
 run.save(numbers(1))
-print(run.tells, Run(forked=True).tells, repr(os.environ["KVPROOF_RUN"]))
+print(run.prints_summary, WatchedRun(forked=True).prints_summary, repr(os.environ["KVPROOF_RUN"]))
 """
     ran = program(body, tmp_path)
     assert ran.returncode == 0, ran.stderr
@@ -240,7 +240,7 @@ def test_doctor_shows_the_processes_that_are_watched(
     monkeypatch.setenv("KVPROOF_DIR", str(tmp_path))
     monkeypatch.delenv("KVPROOF", raising=False)
     saved = {"pid": os.getpid(), "name": "EngineCore", "ended": False}
-    saved["numbers"] = {"watched": {"engines": 1, "steps": 3}, "asked": {"pool_adds_up": 4}}
+    saved["numbers"] = {"watched": {"engines": 1, "steps": 3}, "times_judged": {"pool_adds_up": 4}}
     folder = tmp_path / "run-1-2"
     folder.mkdir()
     (folder / "pid7.json").write_text(f"{7:020d}\n{json.dumps(saved)}", encoding="utf-8")

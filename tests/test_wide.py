@@ -12,13 +12,13 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Violated
-from kvproof.strategies.sampling.wide import EPISODES, drawn, sample_many
+from kvproof.strategies.sampling.wide import EPISODES, random_clusters, sample_many
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
 
 
 def names(seed: int, number: int) -> list[str]:
-    return [cluster.name for cluster in islice(drawn(seed), number)]
+    return [cluster.name for cluster in islice(random_clusters(seed), number)]
 
 
 def test_each_preset_is_drawn_before_one_comes_again() -> None:
@@ -32,7 +32,7 @@ def test_each_preset_is_drawn_before_one_comes_again() -> None:
 def test_a_few_episodes_of_each_cluster_are_run_until_there_are_enough() -> None:
     done: list[int] = []
     outcome = sample_many(
-        drawn(0),
+        random_clusters(0),
         ModelMachine,
         examples=2 * EPISODES + 1,
         steps=5,
@@ -47,7 +47,7 @@ def test_a_few_episodes_of_each_cluster_are_run_until_there_are_enough() -> None
 def test_a_violation_has_its_cluster_and_is_told_before_it_is_shrunk() -> None:
     told: list[Violated] = []
     outcome = under(
-        [FAULTS["double_free"]], sample_many, drawn(0), ModelMachine, failed=told.append
+        [FAULTS["double_free"]], sample_many, random_clusters(0), ModelMachine, failed=told.append
     )
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.cluster is not None
@@ -62,7 +62,7 @@ def test_a_cluster_with_a_later_feature_is_passed_over_and_named() -> None:
             raise AdapterDrift("This vLLM has no NIXL", later=True)
         return ModelMachine(cluster)
 
-    outcome = sample_many(drawn(0), some, examples=20, steps=5)
+    outcome = sample_many(random_clusters(0), some, examples=20, steps=5)
     assert outcome.coverage["examples"] == 20
     why = set(outcome.coverage["clusters_undriven"].values())
     assert all(text.startswith("This vLLM has no NIXL.") for text in why)
@@ -78,7 +78,7 @@ def test_any_other_drift_is_passed_on_although_clusters_were_driven() -> None:
         return ModelMachine(cluster)
 
     with pytest.raises(AdapterDrift, match="no NIXL"):
-        sample_many(drawn(0), some, examples=20, steps=5)
+        sample_many(random_clusters(0), some, examples=20, steps=5)
 
 
 def test_the_command_says_which_clusters_it_drew(

@@ -26,7 +26,7 @@ from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import everything, prove
 from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.proofs.witness import (
-    Witness,
+    WitnessResult,
     breaks_claim,
     matching,
     witness,
@@ -112,7 +112,7 @@ def proof_of(fault: str, name: str) -> Proof:
 
 
 @functools.cache
-def of(fault: str, name: str) -> Witness:
+def of(fault: str, name: str) -> WitnessResult:
     proof, faults = proof_of(fault, name), [FAULTS[fault]]
     if (fault, name) in INSIDE_A_STEP:
         # `witness` comes to the same after it has looked in vain for a visible state.
@@ -168,7 +168,9 @@ def test_what_is_not_refuted_has_no_run() -> None:
 
 def test_numbers_that_break_nothing_have_no_run() -> None:
     fault = FAULTS["front_trim"]
-    proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 2, "backoff": 1})
+    proof = Proof(
+        "truncated_once", "", Verdict.VIOLATED, {"submitted_prompt_tokens": 2, "backoff": 1}
+    )
     found = witness(proof, [fault], templates_max=3)
     assert found.finding is None
     assert found.outcome.verdict is Verdict.UNKNOWN
@@ -179,20 +181,22 @@ def test_numbers_that_break_nothing_have_no_run() -> None:
 
 
 def test_numbers_that_no_cluster_can_have_say_why() -> None:
-    unequal = {"p_ratio": 2, "d_ratio": 1, "asked": 3, "backoff": 1}
+    unequal = {"p_ratio": 2, "d_ratio": 1, "submitted_prompt_tokens": 3, "backoff": 1}
     proof = Proof("transfer_of_full.delivered_is_loaded", "", Verdict.VIOLATED, unequal)
     found = witness(proof, [FAULTS["decode_loads_whole_prompt"]])
     assert found.impossible.startswith(
         "Cluster transfer_of_full.delivered_is_loaded combines unequal physical"
     )
     assert found.changes == ("p_ratio 1 for 2",)
-    proof = Proof("truncated_once", "", Verdict.VIOLATED, {"asked": 3, "backoff": 1})
+    proof = Proof(
+        "truncated_once", "", Verdict.VIOLATED, {"submitted_prompt_tokens": 3, "backoff": 1}
+    )
     crowded = witness(proof, [FAULTS["truncation_without_guard"]])
     assert (crowded.impossible, crowded.changes) == ("", ("crowded",))
 
 
 def test_numbers_are_read_by_their_names() -> None:
-    assert template_of({"asked": 3, "backoff": 1}) == ClusterTemplate(
+    assert template_of({"submitted_prompt_tokens": 3, "backoff": 1}) == ClusterTemplate(
         kinds=("full", "mamba"), prompt=3
     )
     lists = {"local_first": 2, "local_slots": 1, "remote_first": 0, "remote_slots": 3}
@@ -236,7 +240,7 @@ def test_a_witness_needs_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Use --fault NAME together with --witness." in capsys.readouterr().err
 
 
-def on_live(fault: str, found: Witness) -> bool:
+def on_live(fault: str, found: WitnessResult) -> bool:
     """Whether live vLLM, given the events of a run, breaks the same invariant, or the one that it
     breaks before."""
     from kvproof.live.machine import LiveMachine
@@ -269,7 +273,7 @@ def test_the_same_run_breaks_it_on_live_vllm(
     assert released == (fault not in MISTAKES)
     found = witnesses(proof_of(fault, name), [FAULTS[fault]], known)
 
-    def shows(run: Witness) -> bool:
+    def shows(run: WitnessResult) -> bool:
         if not released and on_live(fault, run):
             return False
         with monkeypatch.context() as patch:

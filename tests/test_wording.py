@@ -21,7 +21,7 @@ from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.live.reproducer import choosing
-from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.choosing import Expectation, Observation
 from kvproof.live.reproducer.facts import Fact
 from kvproof.live.reproducer.pieces import Piece
 from kvproof.model import wording
@@ -206,9 +206,9 @@ def test_a_reproducer_of_a_hang_wants_whoever_waits_to_finish(
     facts = [Fact(name, Subject.PRESENT, "E", name) for name in ("r0", "r1", "r11")]
     pieces = [Piece(0, "step()", "", "E", step=True)]
 
-    def claims() -> list[Claim]:
+    def claims() -> list[Expectation]:
         finding = Finding(invariant, *found[invariant])
-        return choosing.claims(finding, pieces, facts, [Seen(None, [True] * 3)], None)
+        return choosing.claims(finding, pieces, facts, [Observation(None, [True] * 3)], None)
 
     before = claims()
     assert [claim.fact.request for claim in before if claim.fact] == ["r1"]

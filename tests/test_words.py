@@ -2,7 +2,8 @@
 
 The test reads Markdown files, docstrings, comments, the sentences of checks and commands (every
 string with a space), shell and YAML files, golden transcripts, and the output of `kvproof COMMAND
---help` and of the commands that list something. `DONE` are the folders that it covers.
+--help` and of the commands that list something. `DONE` are the folders that it covers. In
+`ROOMS` it reads identifiers too, and each public class has a name of its own.
 """
 
 import ast
@@ -77,11 +78,36 @@ DONE = (
 )
 """Folders whose words are right."""
 
+ROOMS = (
+    "cli",
+    "connectors",
+    "gate",
+    "invariants",
+    "live",
+    "model",
+    "proofs",
+    "reports",
+    "src/kvproof",
+    "strategies",
+    "watch",
+)
+"""The rooms of the program."""
+
+GENERATED = "live/reproducer/fragments"
+"""The text of generated files, which import nothing of kvproof: their classes are not its own."""
+
+PUBLISHED = ("says", "stray")
+"""Identifiers that are fields of published files: of a reason, and of a cluster."""
+
 ROOT = Path(__file__).parent.parent
 WORDS = re.compile(
     rf"\b(?:{'|'.join(REPLACED)})\b|`(?:{'|'.join(NAMES)})`|\b(?:{'|'.join(NAMES)}) [\[\d]",
     re.IGNORECASE,
 )
+IDENTIFIER = re.compile(rf"\b(?:asked|says|{'|'.join(REPLACED)})\b", re.IGNORECASE)
+NAME = re.compile(r"[A-Za-z_]\w*")
+PUBLIC_CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+PART_OF_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 EXCUSED = re.compile("|".join(ALLOWED))
 SENTENCE = re.compile(r"\s")
 
@@ -122,6 +148,41 @@ def wrong(text: str) -> list[str]:
     return WORDS.findall(EXCUSED.sub("", text))
 
 
+@cache
+def misnamed(name: str) -> bool:
+    """Whether an identifier has a replaced word."""
+    words = " ".join(PART_OF_NAME.findall(name)).lower()
+    return name not in PUBLISHED and bool(IDENTIFIER.search(EXCUSED.sub("", words)))
+
+
+def identifiers(source: str) -> Iterator[tuple[int, str]]:
+    """The misnamed identifiers of a file, with line numbers. Only a file that has such a word
+    anywhere is parsed."""
+    if not any(map(misnamed, set(NAME.findall(source)))):
+        return
+    for node in ast.walk(ast.parse(source)):
+        for field in ("name", "id", "attr", "arg", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and misnamed(name):
+                yield getattr(node, "lineno", 0), name
+
+
+def in_two(sources: dict[str, str]) -> list[str]:
+    """The names that several public classes have, with their files."""
+    places: dict[str, list[str]] = {}
+    for file, source in sources.items():
+        for name in PUBLIC_CLASS.findall(source):
+            places.setdefault(name, []).append(file)
+    return [f"{name}: {', '.join(of)}" for name, of in places.items() if len(of) > 1]
+
+
+@cache
+def sources() -> dict[str, str]:
+    """The files of the rooms."""
+    paths = [path for room in ROOMS for path in of(room) if path.suffix == ".py"]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
+
+
 @pytest.mark.parametrize("folder", DONE)
 def test_no_replaced_word_is_read(folder: str) -> None:
     found = [
@@ -133,8 +194,23 @@ def test_no_replaced_word_is_read(folder: str) -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_identifier_has_one() -> None:
+    found = [
+        f"{file}:{line}: {name}"
+        for file, source in sources().items()
+        for line, name in identifiers(source)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_each_public_class_has_a_name_of_its_own() -> None:
+    own = {file: text for file, text in sources().items() if not file.startswith(GENERATED)}
+    found = in_two(own)
+    assert not found, "\n".join(found)
+
+
 def test_every_folder_has_files() -> None:
-    assert all(of(folder) for folder in DONE)
+    assert all(of(folder) for folder in (*DONE, *ROOMS))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -155,3 +231,13 @@ def test_a_replaced_word_is_found() -> None:
     assert wrong("P lets go of blocks that are handed over") == ["lets go", "handed over"]
     assert wrong("`counted` of r1, asked 4") == ["`counted`", "asked 4"]
     assert wrong("a StrayReport is counted; the user asked for 4 tokens") == []
+
+
+def test_a_misnamed_identifier_is_found() -> None:
+    """The test of the test."""
+    assert all(map(misnamed, ("is_told", "AskedAgain", "_said", "TOLD")))
+    assert not any(map(misnamed, ("StrayReport", "says", "untold", "basked")))
+    found = identifiers("class AskedAgain:\n    def f(self, is_told): # who asked?\n        x.said")
+    assert sorted(found) == [(1, "AskedAgain"), (2, "is_told"), (3, "said")]
+    assert in_two({"a.py": "class Row:", "b.py": "class _Row:", "c.py": "class Rows:"}) == []
+    assert in_two({"a.py": "class Row:", "b.py": "class Row(X):"}) == ["Row: a.py, b.py"]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.capacity import peak_blocks, reserved_blocks
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
 from kvproof.model.faults.registry import FAULTS
@@ -38,17 +38,17 @@ def alone(cluster: Cluster, job: Job) -> State:
 
 
 def test_a_full_attention_request_needs_a_block_for_each_started_block_of_tokens() -> None:
-    engine = Engine("E", (Group("full", 2),), num_blocks=9)
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
     assert [peak_blocks(engine, n) for n in (1, 2, 3, 8)] == [1, 1, 2, 4]
 
 
 def test_a_mamba_group_needs_the_old_state_and_the_new_one() -> None:
-    engine = Engine("E", (Group("mamba", 2),), num_blocks=9)
+    engine = EngineConfig("E", (Group("mamba", 2),), num_blocks=9)
     assert [peak_blocks(engine, n) for n in (1, 2, 3, 8)] == [1, 1, 2, 2]
 
 
 def test_a_window_holds_on_to_one_window_and_one_chunk() -> None:
-    engine = Engine("E", (Group("window", 2, window=3),), num_blocks=99, chunk_tokens=4)
+    engine = EngineConfig("E", (Group("window", 2, window=3),), num_blocks=99, chunk_tokens=4)
     assert peak_blocks(engine, 100) == peak_blocks(engine, 50) == 4
 
 
@@ -57,13 +57,13 @@ def test_output_shortens_the_longest_prompt_by_all_but_the_last_token() -> None:
 
 
 def test_a_window_is_reserved_up_to_a_chunk_and_what_it_sees() -> None:
-    engine = Engine("E", (Group("window", 2, window=4),), 20, chunk_tokens=4)
+    engine = EngineConfig("E", (Group("window", 2, window=4),), 20, chunk_tokens=4)
     assert [reserved_blocks(engine, n) for n in (1, 8, 9, 11, 100)] == [1, 4, 5, 5, 5]
 
 
 def test_the_state_of_a_hit_is_reserved_besides_the_one_to_be_computed() -> None:
     groups = (Group("full", 2), Group("window", 2, window=7), Group("mamba", 2))
-    engine = Engine("E", groups, 16, chunk_tokens=3)
+    engine = EngineConfig("E", groups, 16, chunk_tokens=3)
     assert [reserved_blocks(engine, n) for n in (2, 3, 14, 16)] == [3, 6, 15, 16]
     assert longest_prompt((engine,), 1) == 14
 
@@ -107,7 +107,7 @@ def test_an_oversized_cluster_draws_jobs_that_do_not_fit() -> None:
 
 
 def test_lengths_are_the_boundaries_their_neighbours_and_the_longest() -> None:
-    engine = Engine("E", (Group("full", 4),), num_blocks=99)
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=99)
     assert prompt_lengths((engine,), 40) == [1, 3, 4, 5, 7, 8, 9, 11, 12, 13, 15, 16, 17, 40]
     assert prompt_lengths((engine,), 4) == [1, 3, 4]
 
@@ -158,6 +158,6 @@ def test_embeddings_are_drawn_on_request_only() -> None:
 
 
 def test_a_pool_too_small_for_one_token_is_bad_usage() -> None:
-    tiny = Cluster("tiny", (Engine("E", (Group("full", 2), Group("full", 2)), num_blocks=2),))
+    tiny = Cluster("tiny", (EngineConfig("E", (Group("full", 2), Group("full", 2)), num_blocks=2),))
     with pytest.raises(UsageError, match=r"Not even .* Use a larger num_blocks\."):
         find(jobs(tiny, "r0"), lambda _job: True, settings=settings(database=None))

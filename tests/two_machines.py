@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.plan import Plan, Step
+from kvproof.connectors.plan import ConnectorPlan, RunSteps
 from kvproof.gate.difference.judged import Break, followed, sampled
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload
@@ -57,7 +57,7 @@ def broken(
 def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "example") -> Break:
     """A break of a rule of the contract of connectors at an action of a plan; the one after the
     last action is the drain."""
-    plan = Plan(FULL.engines[0], tuple(Step(times) for times in range(1, actions + 1)))
+    plan = ConnectorPlan(FULL.engines[0], tuple(RunSteps(times) for times in range(1, actions + 1)))
     return Break(
         Signature(rule, "Step", "full"),
         "",

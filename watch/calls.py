@@ -9,10 +9,10 @@ from vllm.v1.request import RequestStatus
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
 from kvproof.model.state import Lists
 from kvproof.model.step import Allocation
-from kvproof.watch.happening import Admitted, Looked
+from kvproof.watch.happening import AdmittedRequest, Looked
 from kvproof.watch.hooks import Arguments
 from kvproof.watch.noted import Noted
-from kvproof.watch.worker import Worker
+from kvproof.watch.worker import WatchedWorker
 
 RUNNING = RequestStatus.RUNNING
 
@@ -22,7 +22,7 @@ Noting = Generator[Arguments | None, Any, None]
 class Calls:
     """Hooks around the methods that events of one engine call. `map` is the hash map."""
 
-    def __init__(self, noted: Noted, worker: Worker) -> None:
+    def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
         self.noted = noted
         self.worker = worker
         self.cfg = noted.cfg
@@ -114,7 +114,7 @@ class Calls:
         flights = self.noted.flights
         parts = tuple(part for part, _ in flights.of(request)) if flights.steps else ()
         name = request.request_id
-        self.noted.event.admitted.append(Admitted(name, self.slices.status(request), parts))
+        self.noted.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
 
     def _taken_for_connector(self, name: str, end: int) -> Lists:
         """The blocks that an admission took for tokens before `end`: the connector fills them."""

@@ -6,7 +6,7 @@ slot, with the state after its prefix. What was never seen written is unknown, a
 
 from array import array
 
-from kvproof.model.config import Engine
+from kvproof.model.config import EngineConfig
 from kvproof.model.state import Content
 from kvproof.watch.tokens import Prefix, Tokens
 
@@ -28,7 +28,7 @@ class Contents:
     first slot. `later` has blocks with a state after a token that is not known yet, because steps
     overlap, and the tokens of their request."""
 
-    def __init__(self, cfg: Engine, blocks: int) -> None:
+    def __init__(self, cfg: EngineConfig, blocks: int) -> None:
         self.cfg = cfg
         self.width = max((g.block_size for g in cfg.groups if g.attention), default=1)
         blocks += 1  # the last is for the id -1, which no block has that is used rightly

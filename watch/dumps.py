@@ -30,7 +30,7 @@ SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""
 
 
-class Watched(NamedTuple):
+class WatchedEngine(NamedTuple):
     """A watched engine: what was noted of it, who judges it, and its number in this process. It is
     not kept alive."""
 
@@ -45,14 +45,16 @@ class Dumps:
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
         self._numbers = itertools.count(1)
-        self._engines: weakref.WeakKeyDictionary[History, Watched] = weakref.WeakKeyDictionary()
+        self._engines: weakref.WeakKeyDictionary[History, WatchedEngine] = (
+            weakref.WeakKeyDictionary()
+        )
         self._violated: dict[int, Noted] = {}
         self._written: dict[tuple[int, str], str] = {}
         self._last: dict[int, int] = {}
 
     def add(self, noted: Noted, judge: Judge) -> None:
         """One more engine is watched."""
-        engine = Watched(weakref.ref(noted), weakref.ref(judge), next(self._numbers))
+        engine = WatchedEngine(weakref.ref(noted), weakref.ref(judge), next(self._numbers))
         self._engines[noted.history] = engine
 
     def violation(self, finding: Finding, history: History) -> str:
@@ -86,7 +88,7 @@ class Dumps:
         """A line about each file that was written by itself."""
         return list(dict.fromkeys(self._written.values()))
 
-    def _write(self, engine: Watched, kind: str, why: Why) -> str:
+    def _write(self, engine: WatchedEngine, kind: str, why: Why) -> str:
         noted, judge = engine.noted(), engine.judge()
         if noted is None:
             return "no record: the engine is gone"
@@ -108,8 +110,8 @@ class Dumps:
         if number is None or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, lambda *_: self._asked())
+            signal.signal(number, lambda *_: self._note_signal())
 
-    def _asked(self) -> None:
+    def _note_signal(self) -> None:
         for line in self.on_request() or ["no record: no engine is watched in this process"]:
             self.say(line)

@@ -6,7 +6,7 @@ from kvproof.model.events import Choice
 from kvproof.model.state import Flight
 
 
-class Admitted(NamedTuple):
+class AdmittedRequest(NamedTuple):
     """A request that is admitted, or whose load is finished, as it was before: its status, and its
     parts of the steps in flight."""
 
@@ -63,7 +63,7 @@ class Happening:
         self.reports: list[Any] | None = None
         self.offers: list[tuple[str, int, Any]] = []
         self.spoiled: list[tuple[Any, int]] = []
-        self.admitted: list[Admitted] = []
+        self.admitted: list[AdmittedRequest] = []
         self.fresh: list[int] = []
         self.unmapped: list[tuple[Any, int]] = []
         self.references: dict[int, int] = {}

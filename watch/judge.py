@@ -49,7 +49,7 @@ class Judge:
         self.say = say
         self.judged = judged
         self.steps = 0
-        self.asked: Counter[str] = Counter()
+        self.times_judged: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
         self.trusted: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
@@ -94,7 +94,7 @@ class Judge:
         self, step: Step, seen: Noted, checks: Iterable[Invariant], times: int = 1
     ) -> Iterator[Finding]:
         for check in checks:
-            self.asked[check.id] += times
+            self.times_judged[check.id] += times
             yield from broken(seen.cluster, step, [check])
 
     def died(self, seen: Noted, what: str, error: Exception) -> None:

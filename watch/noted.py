@@ -14,7 +14,7 @@ from kvproof.watch.flights import Flights
 from kvproof.watch.happening import Happening
 from kvproof.watch.history import History
 from kvproof.watch.shape import Shape
-from kvproof.watch.slices import Named, Slices, Watched
+from kvproof.watch.slices import Named, Slices, WatchedRequest
 from kvproof.watch.tokens import tokens_of
 from kvproof.watch.worker import Begun
 
@@ -37,14 +37,14 @@ class Noted:
         self.contents = Contents(self.cfg, self.cfg.num_blocks)
         self.slices = Slices(scheduler, shape, self.contents)
         self.history = History(from_start=_is_new(scheduler))
-        self.requests: dict[str, Watched] = {}
+        self.requests: dict[str, WatchedRequest] = {}
         self.touched: dict[str, None] = {}
         self.blocks: set[int] = set()
         self.mapped_now: set[int] = set()
         self.inserted: dict[tuple[Any, int], Any] = {}
         self.named: dict[tuple[Any, int], Named] = {}
         self.nameless = 0
-        self.admitted: list[Watched] = []
+        self.admitted: list[WatchedRequest] = []
         self.begun: list[Begun] = []
         self.allocations: list[Allocation] = []
         self.current: Any = None
@@ -52,7 +52,7 @@ class Noted:
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()
         self.trusted: Counter[str] = Counter()
-        self.gone: dict[str, Watched] = {}
+        self.gone: dict[str, WatchedRequest] = {}
         self._parts: dict[str, Request] = {}
         self._touched: Engine | None = None
         for live in scheduler.requests.values():
@@ -74,13 +74,13 @@ class Noted:
 
     def meet(self, live: Any) -> None:
         """A request arrives."""
-        self.requests[live.request_id] = Watched(live, tokens_of(live), len(self.managers))
+        self.requests[live.request_id] = WatchedRequest(live, tokens_of(live), len(self.managers))
 
-    def touched_requests(self) -> list[Watched]:
+    def touched_requests(self) -> list[WatchedRequest]:
         """The requests that the event touches."""
         return [self.requests[name] for name in self.touched if name in self.requests]
 
-    def request(self, watched: Watched) -> Request:
+    def request(self, watched: WatchedRequest) -> Request:
         """A request as the invariants see it."""
         name = watched.live.request_id
         if name not in self._parts:
@@ -159,7 +159,7 @@ class Noted:
             self.named[key, number] = Named(number, index, watched, end + ahead)
         self.inserted.clear()
 
-    def _end(self, watched: Watched, index: int, value: Any) -> int:
+    def _end(self, watched: WatchedRequest, index: int, value: Any) -> int:
         """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
         hashes. 0 if the request has no such hash."""
         unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size

@@ -17,7 +17,7 @@ from kvproof.watch.noted import Noted
 from kvproof.watch.parts.writes import note_writes
 from kvproof.watch.shape import shape
 from kvproof.watch.tokens import tokens_of
-from kvproof.watch.worker import Worker
+from kvproof.watch.worker import WatchedWorker
 
 STEPS = ("schedule", "update_from_output")
 """The methods in which an exception ends the engine."""
@@ -49,7 +49,7 @@ class Observer:
         self.slices = self.noted.slices
         self.contents = self.noted.contents
         self.history = self.noted.history
-        self.worker = Worker(self.slices, self.contents)
+        self.worker = WatchedWorker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
         self.calls = self.CALLS(self.noted, self.worker)

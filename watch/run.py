@@ -37,7 +37,7 @@ DIGITS = 20
 GONE_S = 2.0
 """So long the parent waits for a process that was just killed."""
 
-TOLD = "told"
+REPORTED = "reported"
 """The name of the file that says that the parent has printed all."""
 
 
@@ -50,7 +50,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     numbers: Plain
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class WatchedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process of a run: what it has saved, the number of steps that it has judged, and whether it
     still runs."""
 
@@ -90,7 +90,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Run:
+class WatchedRun:
     """The run of this process. `parent` says whether it is the first process of it, and `broken`
     why nothing can be kept on disk."""
 
@@ -149,19 +149,19 @@ class Run:
             self._file = None
 
     @property
-    def tells(self) -> bool:
+    def prints_summary(self) -> bool:
         """Whether this process prints what it has judged: it is the parent, or the parent has
         printed already, or cannot print any more, or gets nothing."""
-        return self.parent or bool(self.broken) or self.is_told or self.is_orphan
+        return self.parent or bool(self.broken) or self.is_reported or self.is_orphan
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether the parent has printed all that it knew."""
-        return (self.folder / TOLD).exists()
+        return (self.folder / REPORTED).exists()
 
     @property
     def is_orphan(self) -> bool:
-        """Whether the parent is gone. Without `is_told` it was killed before it could print."""
+        """Whether the parent is gone. Without `is_reported` it was killed before it could print."""
         if self.parent or self.broken:
             return False
         first = int(self.folder.name.split("-")[1])
@@ -169,7 +169,7 @@ class Run:
             return os.getppid() != first
         return not _exists(first)
 
-    def own(self, wait_s: float) -> Part | None:
+    def own(self, wait_s: float) -> WatchedProcess | None:
         """This process as it is on disk: with all that it has judged, where that is saved within
         so many seconds."""
         until = time.monotonic() + wait_s
@@ -181,7 +181,7 @@ class Run:
 
     # What the parent does.
 
-    def others(self) -> list[Part]:
+    def others(self) -> list[WatchedProcess]:
         """The other processes that have judged something. One that was just killed may need a
         moment to be gone."""
         until = time.monotonic() + GONE_S
@@ -191,21 +191,21 @@ class Run:
             found = self._others()
         return found
 
-    def _others(self) -> list[Part]:
+    def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
-    def told(self) -> None:
+    def mark_reported(self) -> None:
         """All is printed. What still runs prints the rest by itself."""
         self._close()
         with contextlib.suppress(OSError):
-            (self.folder / TOLD).touch()
+            (self.folder / REPORTED).touch()
         if not any(part.at_work for part in self._others()):
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 self.folder.parent.rmdir()  # where it has no record
 
 
-def parts(run: Path) -> Iterator[Part]:
+def parts(run: Path) -> Iterator[WatchedProcess]:
     """The processes of the run with this folder."""
     for path in sorted(run.glob("pid*.json")):
         try:
@@ -213,7 +213,7 @@ def parts(run: Path) -> Iterator[Part]:
             saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
         except UsageError:  # it was removed just now
             continue
-        yield Part(saved=saved, steps=int(steps), runs=_runs(saved.pid))
+        yield WatchedProcess(saved=saved, steps=int(steps), runs=_runs(saved.pid))
 
 
 def runs() -> Iterator[Path]:

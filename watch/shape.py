@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import force_setattr
 
-from kvproof.model.config import Cluster, Engine, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.needs import Need
 from kvproof.watch.groups import Unknown, group, held_differently
 
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     hidden: Mapping[Need, str]
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineConfig:
         """The engine's part of it."""
         return self.cluster.engines[0]
 
@@ -50,7 +50,7 @@ def shape(scheduler: Any, name: str) -> Shape:
     if len(managers) != len(groups):
         raise Unknown(f"it has {len(groups)} cache groups and {len(managers)} managers")
     config = scheduler.vllm_config
-    engine = Engine(name, (Group("full", 1),))
+    engine = EngineConfig(name, (Group("full", 1),))
     options = {
         "groups": tuple(map(group, groups, managers)),
         "num_blocks": len(manager.block_pool.blocks),
@@ -104,7 +104,7 @@ def _match_unit(scheduler: Any, managers: tuple[Any, ...]) -> int:
     return unit if unit and unit < min(each.block_size for each in managers) else 0
 
 
-def _check_hits(engine: Engine, coordinator: Any) -> None:
+def _check_hits(engine: EngineConfig, coordinator: Any) -> None:
     """Raise Unknown where hits end at other places than the invariants expect."""
     inside = bool(getattr(coordinator, "enable_partial_hash_hits", False))
     if engine.prefix_caching and inside != engine.partial_block_hits:

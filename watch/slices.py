@@ -22,7 +22,7 @@ from kvproof.watch.shape import Shape
 from kvproof.watch.tokens import Prefix, Tokens, tokens_of
 
 
-class Watched:
+class WatchedRequest:
     """A request of a watched engine. `tables` are its blocks by group, `counters` the numbers of
     its cached blocks, `computed` its computed tokens and `placeholders` those of tokens in flight,
     all when last seen; `hit` and `external` are the tokens of its last admission, and `loads` the
@@ -55,7 +55,7 @@ class Named(NamedTuple):
 
     block: int
     group: int
-    watched: Watched
+    watched: WatchedRequest
     end: int
 
 
@@ -173,7 +173,7 @@ class Slices:
         running = tuple([each.request_id for each in queue if each.request_id in names])
         return Engine(self.cfg.name, (), (), requests=requests, running=running)
 
-    def request(self, watched: Watched) -> Request:
+    def request(self, watched: WatchedRequest) -> Request:
         """A request, without the tokens at its beginning whose blocks it has settled."""
         live, tokens, sizes = watched.live, watched.tokens, self.sizes
         cut = self._cut(watched)
@@ -202,7 +202,7 @@ class Slices:
             external=max(watched.hit + watched.external - cut, 0) - hit,
         )
 
-    def _status(self, watched: Watched) -> str:
+    def _status(self, watched: WatchedRequest) -> str:
         """The status of a request. The queues are looked at when it has changed: they are long."""
         found = view.status_alone(self.scheduler, watched.live)
         if found != watched.queued:
@@ -223,7 +223,7 @@ class Slices:
         """The status of a request, whatever the queues have."""
         return view.status_alone(self.scheduler, live)
 
-    def _cut(self, watched: Watched) -> int:
+    def _cut(self, watched: WatchedRequest) -> int:
         """Tokens at the beginning of a request that are left out: whole blocks of each group, none
         of which a window or a state still holds."""
         cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
@@ -238,7 +238,7 @@ class Slices:
     # What a request reads for the first time.
 
     def reads(
-        self, watched: Watched, tables: Sequence[Sequence[int]], end: int, *, attention: bool
+        self, watched: WatchedRequest, tables: Sequence[Sequence[int]], end: int, *, attention: bool
     ) -> Iterator[Read]:
         """What a step reads of the first `end` tokens of a request, in attention groups or in the
         others, through the block tables that the worker got, and does not find: of each such block

@@ -14,7 +14,7 @@ COUNTERS = (
     "lost",
     "records",
     "trusted",
-    "asked",
+    "times_judged",
     "found",
     "unjudged",
     "by_hand",
@@ -39,7 +39,7 @@ class Summary:
         self.lost: Counter[str] = Counter()
         self.records: Counter[str] = Counter()
         self.trusted: Counter[str] = Counter()
-        self.asked: Counter[str] = Counter()
+        self.times_judged: Counter[str] = Counter()
         self.found: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
         self.by_hand: Counter[str] = Counter()
@@ -65,14 +65,14 @@ class Summary:
         judged = f"in {_number(steps, 'step')} of {_number(engines, 'engine')}"
         if broken:
             often = f", found {times:,} times," if times > broken else ""
-            said = f"{_number(broken, 'violation')}{often} {judged}"
-        elif steps and self.asked:
-            said = f"no violation {judged}"
+            verdict = f"{_number(broken, 'violation')}{often} {judged}"
+        elif steps and self.times_judged:
+            verdict = f"no violation {judged}"
         elif engines:
-            said = f"UNKNOWN: nothing was watched: {_number(engines, 'engine')} took no step"
+            verdict = f"UNKNOWN: nothing was watched: {_number(engines, 'engine')} took no step"
         else:
-            said = "UNKNOWN: nothing was watched: no engine was there to be watched"
-        return "; ".join((said, *self._reservations()))
+            verdict = "UNKNOWN: nothing was watched: no engine was there to be watched"
+        return "; ".join((verdict, *self._reservations()))
 
     def _reservations(self) -> Iterator[str]:
         for of, times in self.trusted.items():
@@ -105,15 +105,15 @@ class Summary:
         for name, times in self.found.most_common():
             yield f"VIOLATED: {name}, {times} time{_s(times)}"
         yield from self.records
-        known = (*JUDGED, *(name for name in SEVERITIES if name in self.asked))
-        judged = [name for name in known if self.asked[name]]
+        known = (*JUDGED, *(name for name in SEVERITIES if name in self.times_judged))
+        judged = [name for name in known if self.times_judged[name]]
         if judged:
-            yield f"judged: {_list(f'{name} {self.asked[name]:,}' for name in judged)}"
+            yield f"judged: {_list(f'{name} {self.times_judged[name]:,}' for name in judged)}"
         for what, times in self.unjudged.items():
             yield f"not judged: {times:,} {what}"
         if self.skipped:
             yield f"not judged on {'; '.join(self._skipped())}"
-        silent = [name for name in known if not self.asked[name]]
+        silent = [name for name in known if not self.times_judged[name]]
         if judged and silent:
             yield f"had nothing to judge: {_list(silent)}"
         yield f"never judged by a watcher (kvproof explain NAME says why): {_list(NOT_JUDGED)}"

@@ -22,7 +22,7 @@ from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge, Violation
 from kvproof.watch.observer import Observer
 from kvproof.watch.record import last_words
-from kvproof.watch.run import Run, at_end
+from kvproof.watch.run import WatchedRun, at_end
 from kvproof.watch.shown import NOT_JUDGED
 from kvproof.watch.summary import Summary
 
@@ -59,10 +59,10 @@ class Watching:
         self.unknown: Counter[str] = Counter()
         self.gaps: dict[type, str] = {}
         self._process = os.getpid()
-        self._asked = False
-        self.run: Run | None = None
+        self._dump_requested = False
+        self.run: WatchedRun | None = None
         self.steps = 0
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._alone = ""
         self.tested = False
         self.observer = Observer
@@ -100,7 +100,7 @@ class Watching:
 
     def _joins(self, *, forked: bool = False) -> None:
         """This process belongs to a run."""
-        self.run = Run(forked=forked)
+        self.run = WatchedRun(forked=forked)
         if self.run.broken and self.run.parent:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
@@ -112,7 +112,7 @@ class Watching:
         while run is not None and run is self.run and not run.is_orphan:
             time.sleep(LOOK_S)
         part = run.own(WAIT_S) if run is not None and run is self.run else None
-        if part is None or part.saved.ended or run is None or run.is_told:
+        if part is None or part.saved.ended or run is None or run.is_reported:
             return
         found = Summary()
         found.add(part.numbers)
@@ -125,7 +125,7 @@ class Watching:
     def _is_forked(self) -> None:
         """This is another process than the one that was switched on. What that one has judged, that
         one prints."""
-        self._process, self._asked = os.getpid(), False
+        self._process, self._dump_requested = os.getpid(), False
         self.judges, self.found = [], []
         self.observers, self.dumps = WeakSet(), Dumps(self.say)
         self.counts, self.unknown = Counter(), Counter()
@@ -198,19 +198,19 @@ class Watching:
             return
         if not (self.run.parent or self.judges or self.unknown):  # such as a worker
             return
-        asked, told = self._asked, self.dumps.lines()
+        dump_requested, printed = self._dump_requested, self.dumps.lines()
         self.last_word()
         try:
-            if asked:
+            if dump_requested:
                 for line in self.dumps.lines():
-                    if line not in told:
+                    if line not in printed:
                         self.say(line)
-            elif self.run.tells:
+            elif self.run.prints_summary:
                 first, *more = self.summary()
                 for line in (first, *more) if first != self._alone else ():
                     self.say(line)
             if self.run.parent:
-                self.run.told()
+                self.run.mark_reported()
         except MISTAKES as error:
             self._failed(error)
 
@@ -248,8 +248,8 @@ class Watching:
         """A check does not hold."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
-        said = f"{words(finding)}; {kept}"
-        text = "\n".join((said, *(f"    {line}" for line in _last_words(history))))
+        sentence = f"{words(finding)}; {kept}"
+        text = "\n".join((sentence, *(f"    {line}" for line in _last_words(history))))
         severity = severity_of(finding)
         grave = severity is None or severity <= FAIL_ON
         if grave and len(self.found) < self.KEPT:
@@ -258,11 +258,11 @@ class Watching:
         if times == 1:
             self._save()
         shown_max = 1 if self.mode == "record" else SHOWN_MAX
-        if not self.tested and times <= shown_max and said not in self._said:
-            self._said.add(said)
-            self.say(said if self.mode == "record" else text)
+        if not self.tested and times <= shown_max and sentence not in self._printed:
+            self._printed.add(sentence)
+            self.say(sentence if self.mode == "record" else text)
         if grave and self.mode == "raise":
-            raise Violation(said)
+            raise Violation(sentence)
 
     def take(self) -> list[tuple[str, str]]:
         """The findings since the last call: the invariant of each, and the report."""
@@ -272,7 +272,7 @@ class Watching:
     def gathered(self) -> Summary:
         """What was judged and found on all engines, also on those of the processes that this one
         has started."""
-        self._asked = True
+        self._dump_requested = True
         found = self._own()
         for part in self.run.others() if self.run is not None and self.run.parent else ():
             found.add(part.numbers)
@@ -289,7 +289,7 @@ class Watching:
         found.found.update(self.counts)
         found.not_watched.update(self.unknown)
         for judge in self.judges:
-            found.asked.update(judge.asked)
+            found.times_judged.update(judge.times_judged)
             found.unjudged.update(judge.unjudged)
             found.trusted.update(judge.trusted)
             found.by_hand.update([judge.by_hand] if judge.by_hand else ())

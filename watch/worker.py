@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from kvproof.live import adapt
 from kvproof.model.step import Read
 from kvproof.watch.contents import Contents
-from kvproof.watch.slices import Slices, Watched
+from kvproof.watch.slices import Slices, WatchedRequest
 
 Tables = Sequence[Sequence[int]]
 """Block ids, by group."""
@@ -17,13 +17,13 @@ class Begun(NamedTuple):
     is over, or one that was preempted. `computed` is the number of its tokens that are computed
     before the step, and `reads` what it reads of them and does not find."""
 
-    watched: Watched
+    watched: WatchedRequest
     tables: Tables
     computed: int
     reads: list[Read]
 
 
-class Worker:
+class WatchedWorker:
     """Notes in `contents` what blocks hold. A request is written up when its blocks change or are
     cached: before, nobody else can read what it writes."""
 
@@ -36,9 +36,9 @@ class Worker:
     def execute(
         self,
         output: Any,
-        admitted: Iterable[Watched],
-        touched: Iterable[Watched],
-        requests: Mapping[str, Watched],
+        admitted: Iterable[WatchedRequest],
+        touched: Iterable[WatchedRequest],
+        requests: Mapping[str, WatchedRequest],
     ) -> list[Begun]:
         """One step. Returns the requests that begin in it. Copies and loads come first; a state is
         read before the step writes, attention after it."""
@@ -65,7 +65,7 @@ class Worker:
             each.reads.extend(reads(each.watched, each.tables, each.computed, attention=True))
         return begun
 
-    def load(self, watched: Watched, end: int) -> None:
+    def load(self, watched: WatchedRequest, end: int) -> None:
         """A connector has filled the blocks that were taken for it, up to `end` tokens. In a group
         whose own hit is shorter than that of the request, some of them lie before the hit."""
         for index, ids in enumerate(watched.loads):
@@ -76,7 +76,7 @@ class Worker:
                 self._fill(watched, index, start, min(watched.hit, end))
         self._write(watched, watched.hit, end)
 
-    def write_up(self, watched: Watched) -> None:
+    def write_up(self, watched: WatchedRequest) -> None:
         """Note what a request has written since the last time."""
         end = watched.live.num_computed_tokens
         if end < watched.written:  # drafts were rejected, or a load has failed
@@ -87,13 +87,13 @@ class Worker:
         elif end > watched.written:
             self._write(watched, watched.written, end)
 
-    def _passed(self, watched: Watched, begin: int) -> None:
+    def _passed(self, watched: WatchedRequest, begin: int) -> None:
         """Note the state from which a step goes on. The steps before it took no block, so they are
         not noted: the last of them has left its state in the block of its last token."""
         if begin > watched.written:
             self._write(watched, watched.written, begin)
 
-    def _write(self, watched: Watched, start: int, end: int) -> None:
+    def _write(self, watched: WatchedRequest, start: int, end: int) -> None:
         """Note the tokens from `start` on. The KV of a token that is not known yet is noted when it
         is known: nobody can read it before."""
         contents, tokens = self.contents, watched.tokens
@@ -107,7 +107,7 @@ class Worker:
                 continue
             self._fill(watched, index, start, known)
 
-    def _fill(self, watched: Watched, index: int, start: int, end: int) -> None:
+    def _fill(self, watched: WatchedRequest, index: int, start: int, end: int) -> None:
         """Note the KV of the tokens from `start` to `end` of an attention group."""
         size, table = self.cfg.groups[index].block_size, watched.tables[index]
         for column in range(start // size, min(-(-end // size), len(table))):

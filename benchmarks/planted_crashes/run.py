@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.search import judge, workloads
-from kvproof.gate.search.outcome import Found
+from kvproof.gate.search.outcome import GateOutcome
 from kvproof.gate.source.changes import changed
 from kvproof.live.trees import Tree, named
 from kvproof.live.trees.files import files
@@ -109,7 +109,7 @@ def _body(module: ast.Module, function: str) -> list[ast.stmt]:
     return body
 
 
-def gate(base: Tree, head: Tree, budget: int, folder: Path) -> Found:
+def gate(base: Tree, head: Tree, budget: int, folder: Path) -> GateOutcome:
     """The gate on both, without shrinking and writing."""
     args = argparse.Namespace(
         seed=0, budget=budget, fail_on=Severity.LOST_PERFORMANCE, traces=folder, cache=None

@@ -33,8 +33,8 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
-from kvproof.model.config import Engine, Group
-from kvproof.watch.run import Run
+from kvproof.model.config import EngineConfig, Group
+from kvproof.watch.run import WatchedRun
 from kvproof.watch.watching import Watching
 
 BLOCK = 16
@@ -68,7 +68,7 @@ class Driven:
     def __init__(self, load: Load, blocks: int, *, overlapping: bool) -> None:
         ahead = 2 if overlapping else 1
         full = Group("full", BLOCK)
-        cfg = Engine("E", (full,), chunk_tokens=8192, steps_in_flight=ahead)
+        cfg = EngineConfig("E", (full,), chunk_tokens=8192, steps_in_flight=ahead)
         force_setattr(cfg, "num_blocks", blocks)
         force_setattr(cfg, "max_requests", load.requests)
         self.scheduler = build.scheduler(cfg, "fail")
@@ -125,7 +125,7 @@ class Driven:
 class Pair:
     """Two schedulers, of which the second is watched."""
 
-    def __init__(self, load: Load, blocks: int, run: Run, *, overlapping: bool) -> None:
+    def __init__(self, load: Load, blocks: int, run: WatchedRun, *, overlapping: bool) -> None:
         self.blocks = blocks
         self.both = tuple(Driven(load, blocks, overlapping=overlapping) for _ in range(2))
         self.watching = Watching("record", lambda _: None)
@@ -160,7 +160,7 @@ class Pair:
 
 
 def measure(
-    load: Load, pools: tuple[int, ...], run: Run, *, overlapping: bool = False
+    load: Load, pools: tuple[int, ...], run: WatchedRun, *, overlapping: bool = False
 ) -> list[Pair]:
     """Pairs for pools of these sizes, under the same load."""
     pairs = [Pair(load, blocks, run, overlapping=overlapping) for blocks in pools]
@@ -193,7 +193,7 @@ def _request(number: int, tokens: int) -> Request:
     )
 
 
-def report(run: Run, *, quick: bool) -> Iterator[str]:
+def report(run: WatchedRun, *, quick: bool) -> Iterator[str]:
     """The lines that are printed."""
     small = SMALL._replace(rounds=1) if quick else SMALL
     pairs = measure(small, POOLS, run)
@@ -220,12 +220,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of the small load")
     quick = parser.parse_args().quick
-    run = Run()
+    run = WatchedRun()
     try:
         for line in report(run, quick=quick):
             print(line, flush=True)
     finally:
-        run.told()  # which removes its folder
+        run.mark_reported()  # which removes its folder
 
 
 if __name__ == "__main__":

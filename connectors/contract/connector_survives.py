@@ -3,7 +3,7 @@ every request on it (vllm#46231, vllm#43281, vllm#42289)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Died, Fact
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -31,7 +31,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="connector_survives",
     name="no call of the connector, and none that follows its answers, raises an exception",
     origin="vllm#46231, vllm#43281",

@@ -5,7 +5,7 @@ needs it until the step has run (vllm#38907)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, ItemMissing, ItemUnkept
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -32,7 +32,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="encoder_output_is_there",
     name="what the encoder made of an image is there in each step that reads it",
     origin="SchedulerOutput.scheduled_encoder_inputs, free_encoder_mm_hashes; vllm#38907",

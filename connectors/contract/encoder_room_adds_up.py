@@ -3,7 +3,7 @@ it never does, no request with an image is scheduled any more."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, ItemsHeld, ItemsOwed
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -32,7 +32,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="encoder_room_adds_up",
     name="the encoder cache counts what the worker has, and no more than fits",
     origin="EncoderCacheManager",

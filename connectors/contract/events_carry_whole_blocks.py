@@ -5,7 +5,7 @@ block: then it has the tokens after the last prefix with a hash."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Announced, Fact
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -37,7 +37,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="events_carry_whole_blocks",
     name="an event of stored blocks carries the tokens of one block of its group for each hash",
     origin="take_events, BlockStored; vllm#51614",

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Waits
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -31,7 +31,7 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
     yield because(waits, why, request=fact.request)
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="every_request_ends",
     name="a request ends when nothing more arrives and the engine runs on",
     origin="get_num_new_matched_tokens, get_finished; vllm#49328",

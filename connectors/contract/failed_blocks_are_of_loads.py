@@ -4,15 +4,15 @@ failed leaves wrong KV in place (vllm#39732, vllm#50687)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
-from kvproof.connectors.facts import Fact, Failed
+from kvproof.connectors.contract.rule import ConnectorRule, Past
+from kvproof.connectors.facts import Fact, LoadFailed
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A block that failed to load belongs to a request that is loading."""
-    if isinstance(fact, Failed):
+    if isinstance(fact, LoadFailed):
         others = sorted(set(fact.blocks) - set(fact.loading))
         if others:
             yield because(
@@ -28,7 +28,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
             )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="failed_blocks_are_of_loads",
     name="blocks that are reported as failed belong to requests that are loading",
     origin="get_block_ids_with_load_errors",

@@ -4,7 +4,7 @@ vllm#43742, vllm#53903)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Owed, Waits
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -44,7 +44,7 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="kept_blocks_are_given_back",
     name="when nothing more arrives, every block is free at last",
     origin="request_finished, get_finished; vllm#42611, vllm#43742",

@@ -4,7 +4,7 @@ be filled. A late write, or a copy into the wrong block, destroys the KV of anot
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.contract.words import content, place
 from kvproof.connectors.facts import Fact, Wrote
 from kvproof.model.because import Because, because, reason
@@ -33,7 +33,7 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="load_stays_in_its_blocks",
     name="a connector writes only to slots of a loading request that are still to be filled",
     origin="start_load_kv; update_state_after_alloc",

@@ -5,7 +5,7 @@ tokens can be loaded later (vllm#42289)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Matched
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -17,7 +17,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         return
     left = fact.request_tokens - fact.computed_tokens
     most = left if fact.later else left - 1
-    asked = reason(
+    has = reason(
         "has_tokens",
         "{request} has {tokens} tokens, {computed} computed",
         tokens=fact.request_tokens,
@@ -25,19 +25,19 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     )
     if not 0 <= fact.tokens <= most and (fact.tokens or fact.later):
         yield because(
-            asked,
+            has,
             reason("matches", "the connector matches {tokens} tokens", tokens=fact.tokens),
             request=fact.request,
         )
     elif fact.later and not fact.tokens:
         yield because(
-            asked,
+            has,
             reason("loads_nothing_later", "the connector loads 0 tokens in a later step"),
             request=fact.request,
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="matched_tokens_can_be_loaded",
     name="the number of matched tokens is from 0 to the tokens that are left",
     origin="get_num_new_matched_tokens; Scheduler.schedule",

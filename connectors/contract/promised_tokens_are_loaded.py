@@ -4,7 +4,7 @@ there before (vllm#50558, vllm#43494, vllm#43516)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.contract.words import content, place
 from kvproof.connectors.facts import Fact, Loaded
 from kvproof.model.because import Because, because, reason
@@ -33,7 +33,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="promised_tokens_are_loaded",
     name="when a load is over, each promised token is loaded in each layer",
     origin="get_num_new_matched_tokens, wait_for_layer_load, get_finished; vllm#50558",

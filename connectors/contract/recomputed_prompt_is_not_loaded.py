@@ -3,7 +3,7 @@ is loaded has none. Releases before 0.32 left it to the connector (vllm#44592)."
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Promised
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -22,7 +22,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="recomputed_prompt_is_not_loaded",
     name="nothing is loaded for a request that must compute its whole prompt",
     origin="skip_reading_prefix_cache; vllm#44592",

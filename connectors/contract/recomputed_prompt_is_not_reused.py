@@ -3,7 +3,7 @@ connector, the engine's own cache was still read for it beside Mamba (vllm#48860
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, NotComputed
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -22,7 +22,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="recomputed_prompt_is_not_reused",
     name="a request that must compute its whole prompt begins with its first token",
     origin="skip_reading_prefix_cache; vllm#48860",

@@ -4,7 +4,7 @@ engine or frees blocks twice (vllm#43371, vllm#51595, vllm#46240)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, LoadEnded, SendEnded
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -28,7 +28,7 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="reports_are_of_known_transfers",
     name="the worker reports each transfer once, and only transfers that are under way",
     origin="get_finished; Scheduler._update_from_kv_xfer_finished; vllm#43371, vllm#51595",

@@ -3,16 +3,16 @@ wrong in a connector, this is what a user notices (vllm#49285, vllm#44599, vllm#
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.contract.words import content, place
-from kvproof.connectors.facts import Fact, Read
+from kvproof.connectors.facts import Fact, SlotRead
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A slot that a step reads holds what the request needs there."""
-    if isinstance(fact, Read):
+    if isinstance(fact, SlotRead):
         yield because(
             reason("needs", "a step of {request} needs {content}", content=content(fact.expected)),
             reason(
@@ -27,7 +27,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="request_reads_its_own_tokens",
     name="each slot that a step reads holds the KV of the request's own tokens",
     origin="attention; vllm#49285, vllm#44599",

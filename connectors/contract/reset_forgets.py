@@ -4,7 +4,7 @@ gives answers of the old weights."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Remembered
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -25,7 +25,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="reset_forgets",
     name="after a reset of its cache, a connector offers nothing that was stored before",
     origin="reset_cache; Scheduler.reset_connector_cache",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kvproof.connectors.facts import Fact, Kept, LoadEnded, Promised, SendEnded
+from kvproof.connectors.facts import BlocksKept, Fact, LoadEnded, Promised, SendEnded
 from kvproof.model.because import Because
 from kvproof.model.severity import Severity
 
@@ -21,14 +21,14 @@ class Past:
             self.loads[fact.request] = fact
         elif isinstance(fact, LoadEnded):
             self.loads.pop(fact.request, None)
-        elif isinstance(fact, Kept):
+        elif isinstance(fact, BlocksKept):
             self.sends.add(fact.request)
         elif isinstance(fact, SendEnded):
             self.sends.discard(fact.request)
 
 
 @dataclass(frozen=True)
-class Rule:
+class ConnectorRule:
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `counts`
     names what it judges, as a run counts it. If a run has none, `otherwise` says why it was not
     judged. `judge` yields the reasons if a fact breaks the rule."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 import kvproof.connectors.contract as room
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact
 from kvproof.model.discovery import declared
 from kvproof.model.finding import Finding
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, ConnectorRule] = {
     rule.id: rule for rule in sorted(declared(room, "RULE"), key=lambda r: (r.severity, r.id))
 }
 """The rules by id."""

@@ -3,15 +3,15 @@ again later, and an admission may fail; a request is still one request (vllm#488
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
-from kvproof.connectors.facts import Counted, Fact
+from kvproof.connectors.contract.rule import ConnectorRule, Past
+from kvproof.connectors.facts import CacheStatistics, Fact
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """Not more requests are counted than have arrived."""
-    if isinstance(fact, Counted) and fact.counted > fact.arrived:
+    if isinstance(fact, CacheStatistics) and fact.counted > fact.arrived:
         yield because(
             reason("arrived", "{arrived} requests have arrived", arrived=fact.arrived),
             reason(
@@ -23,7 +23,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="statistics_count_once",
     name="the statistics of prefix caches count each request once",
     origin="PrefixCacheStats.record; vllm#48860",

@@ -5,7 +5,7 @@ groups have full attention, and until what is behind the connector fails."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import Past, Rule
+from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.facts import Fact, Missed
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -25,7 +25,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = ConnectorRule(
     id="stored_prefix_is_offered",
     name="a prompt whose blocks were stored is offered again",
     origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",

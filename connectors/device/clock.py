@@ -7,7 +7,7 @@ from typing import Any
 from kvproof.connectors.plan import Copies
 
 
-class Idle(BaseException):
+class ThreadIdle(BaseException):
     """A thread has nothing to do. No `except Exception` of vLLM catches it."""
 
 
@@ -33,7 +33,7 @@ class Clock:
             self.run()
 
     def begin(self, thread: Callable[[], None]) -> None:
-        """A thread begins. It is called again whenever there may be work, and raises Idle."""
+        """A thread begins. It is called again whenever there may be work, and raises ThreadIdle."""
         self._threads.append(thread)
         self._work([thread])
 
@@ -53,7 +53,7 @@ class Clock:
         before, self._inside = self._inside, True
         try:
             for thread in threads:
-                with contextlib.suppress(Idle):
+                with contextlib.suppress(ThreadIdle):
                     thread()
         finally:
             self._inside = before
@@ -65,7 +65,7 @@ class Clock:
         if found:
             return found
         if self._inside:
-            raise Idle
+            raise ThreadIdle
         self.run()
         found = ready()
         if not found:

@@ -35,7 +35,7 @@ def swap_blocks(
     Stream.current.add(copy)
 
 
-class Between(NamedTuple):
+class CopyTensors(NamedTuple):
     """The tensors of a copy in one direction, and its stream."""
 
     source: list[torch.Tensor]
@@ -45,12 +45,12 @@ class Between(NamedTuple):
 
 def build_params(
     src_caches: dict[str, Any], dst_caches: dict[str, Any], stream: Stream, **_: object
-) -> Between:
+) -> CopyTensors:
     """Prepare copies of blocks (`simple_kv_offload.cuda_mem_ops.build_params`)."""
-    return Between(list(src_caches.values()), list(dst_caches.values()), stream)
+    return CopyTensors(list(src_caches.values()), list(dst_caches.values()), stream)
 
 
-def copy_blocks(src_block_ids: list[int], dst_block_ids: list[int], params: Between) -> None:
+def copy_blocks(src_block_ids: list[int], dst_block_ids: list[int], params: CopyTensors) -> None:
     """Copy blocks of all tensors (`simple_kv_offload.cuda_mem_ops.copy_blocks`)."""
     source, target = list(src_block_ids), list(dst_block_ids)
 

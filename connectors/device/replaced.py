@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kvproof.connectors.device import copies, mooncake, streams
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.threads import Queues, Threads
+from kvproof.connectors.device.threads import QueueModule, Threads
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
@@ -126,7 +126,7 @@ REPLACED: tuple[Replacement, ...] = (
         )
     ),
     *(
-        Replacement(f"{place}:queue", Queues, THREADS)
+        Replacement(f"{place}:queue", QueueModule, THREADS)
         for place in (SIMPLE, f"{OFFLOAD}.tiering.async_lookup", STORE)
     ),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),

@@ -74,7 +74,7 @@ class Condition:
         return self.clock.wait(predicate)
 
 
-class Queues:
+class QueueModule:
     """In place of the module `queue` in a module of vLLM."""
 
     Empty, Full = queue.Empty, queue.Full

@@ -147,7 +147,7 @@ class Judgement:
             self.breaks[found.key] = found
 
 
-class Judged(Around):
+class JudgedMachine(Around):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
     the deviations that may explain them. Several machines may share a judgement. The course of the
     run says how the requests stand before the event of the index `place`."""
@@ -259,7 +259,7 @@ def _death(step: Step, finding: Finding) -> Death | None:
 
 
 @contextmanager
-def _running(machine: Judged, invariants: Iterable[Invariant]) -> Iterator[Run]:
+def _running(machine: JudgedMachine, invariants: Iterable[Invariant]) -> Iterator[Run]:
     try:
         yield Run(machine, invariants)
     finally:
@@ -278,14 +278,14 @@ def followed(
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
     of the machine are passed on. `place` is the index of the event before which the requests of the
     course stand."""
-    judgement, asked = Judgement(), tuple(invariants)
-    with _running(Judged(make_machine(cluster), known, judgement, place), asked) as run:
+    judgement, checks = Judgement(), tuple(invariants)
+    with _running(JudgedMachine(make_machine(cluster), known, judgement, place), checks) as run:
         for event in map(stimulus, events):
             if event in run.stimuli:
                 run.take(event)
             elif not run.dead and event != last_taken(run):
                 judgement.skipped += 1
-        drain(run, next((i.id for i in asked if i.kind == "eventually"), None))
+        drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
     return judgement
 
 
@@ -309,7 +309,7 @@ def sampled(
     judgement, explaining = Judgement(), tuple(known)
 
     def make(chosen: Cluster) -> Machine:
-        return Judged(make_machine(chosen), explaining, judgement)
+        return JudgedMachine(make_machine(chosen), explaining, judgement)
 
     sample(cluster, make, invariants, seed=seed, examples=episodes, steps=steps, shrink=False)
     interruption.check()  # else a part of the runs would count as all of them

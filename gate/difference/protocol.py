@@ -31,7 +31,7 @@ class Drive(_Message, frozen=True):
     judge: bool = True
 
 
-class Record(_Message, frozen=True):
+class RecordRun(_Message, frozen=True, tag="Record"):
     """Take the run of this break again, and write it with its states, as a trace, to a new file
     `stem.jsonl` in a folder."""
 
@@ -40,10 +40,10 @@ class Record(_Message, frozen=True):
     stem: str
 
 
-Request: TypeAlias = Look | Drive | Record
+Request: TypeAlias = Look | Drive | RecordRun
 
 
-class Missing(Struct, frozen=True, forbid_unknown_fields=True):
+class MissingFeature(Struct, frozen=True, forbid_unknown_fields=True):
     """A feature that cannot be driven, with the first entry of the contract that it lacks."""
 
     feature: str
@@ -51,7 +51,7 @@ class Missing(Struct, frozen=True, forbid_unknown_fields=True):
     why: str
 
 
-class Connector(Struct, frozen=True, forbid_unknown_fields=True):
+class KitConnector(Struct, frozen=True, forbid_unknown_fields=True):
     """A connector that the kit knows: its name in the kit's table, and the files and folders of its
     code, relative to the package."""
 
@@ -71,8 +71,8 @@ class Seen(_Message, frozen=True):
     that the kit knows."""
 
     failure: str
-    missing: tuple[Missing, ...]
-    connectors: tuple[Connector, ...] = ()
+    missing: tuple[MissingFeature, ...]
+    connectors: tuple[KitConnector, ...] = ()
 
 
 class Driven(_Message, frozen=True):

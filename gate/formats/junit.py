@@ -18,7 +18,7 @@ SUITE = "kvproof gate"
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 
 
-class Case(NamedTuple):
+class JUnitCase(NamedTuple):
     """One test case. `wrong` is the element that says why it does not pass, empty if it passes."""
 
     name: str
@@ -51,29 +51,29 @@ def document(gate: Gate) -> str:
     return f"{DECLARATION}\n{xml_text(ET.tostring(root, encoding='unicode'))}\n"
 
 
-def _cases(gate: Gate) -> Iterator[Case]:
+def _cases(gate: Gate) -> Iterator[JUnitCase]:
     headline = words.headline(gate)
     why = "\n".join(words.reason(gate))
     introduced = words.of_kind(gate, "introduced")
     if gate.verdict == "UNKNOWN":
-        yield Case("head is judged", why, "error", "UNKNOWN", headline)
+        yield JUnitCase("head is judged", why, "error", "UNKNOWN", headline)
     else:
-        yield Case("head is judged", _facts(gate))
+        yield JUnitCase("head is judged", _facts(gate))
         if not introduced:
-            yield Case("nothing is introduced", headline)
+            yield JUnitCase("nothing is introduced", headline)
     for each in introduced:
         name = f"introduced: {words.plain(each.signature)}"
         text = _about(gate, each)
         if each.fails:
-            yield Case(name, text, "failure", words.plain(each.severity), words.not_true(each))
+            yield JUnitCase(name, text, "failure", words.plain(each.severity), words.not_true(each))
         else:
-            yield Case(name, text)
+            yield JUnitCase(name, text)
     for each in gate.findings:
         if each.kind != "introduced":
-            yield Case(f"{each.kind}: {words.plain(each.signature)}", _about(gate, each))
+            yield JUnitCase(f"{each.kind}: {words.plain(each.signature)}", _about(gate, each))
     for one in gate.lost:
         text = words.lost(one)
-        yield Case(f"can be driven: {words.plain(one.feature)}", text, "error", "LOST", text)
+        yield JUnitCase(f"can be driven: {words.plain(one.feature)}", text, "error", "LOST", text)
 
 
 def _about(gate: Gate, finding: GateFinding) -> str:

@@ -75,12 +75,14 @@ def _text(text: str) -> dict[str, str]:
 
 def _rule(finding: GateFinding) -> dict[str, Any]:
     """The invariant or guard of a finding."""
-    says = words.must_be_true(finding) or words.plain(finding.invariant)
+    sentence = words.must_be_true(finding) or words.plain(finding.invariant)
     return {
         "id": words.plain(finding.invariant),
-        "shortDescription": _text(says),
-        "fullDescription": _text(f"It must be true that {says}."),
-        "help": _text(f"It must be true that {says}. How grave: {words.plain(finding.severity)}."),
+        "shortDescription": _text(sentence),
+        "fullDescription": _text(f"It must be true that {sentence}."),
+        "help": _text(
+            f"It must be true that {sentence}. How grave: {words.plain(finding.severity)}."
+        ),
         "defaultConfiguration": {"level": level(finding)},
         "properties": {"tags": ["kv-cache", words.plain(finding.severity)]},
     }
@@ -115,7 +117,7 @@ def _message(gate: Gate, finding: GateFinding) -> str:
     again = f"\nReplay it: {command}" if command else ""
     if finding.reproducer is not None:
         again += f"\nReproducer: {words.result(finding.reproducer)}"
-    first = f"It is not always true that {words.must_be_true(finding)}." if finding.says else ""
+    first = f"It is not always true that {words.must_be_true(finding)}." if finding.sentence else ""
     return f"{first}\nFound: {words.plain(finding.sentence)}{again}".strip()
 
 

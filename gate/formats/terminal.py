@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kvproof.gate.formats import sentences as words
 from kvproof.reports.output.gate import Gate, GateFinding
-from kvproof.reports.screen import WIDTH, Line, columns, console, folds
+from kvproof.reports.screen import WIDTH, ScreenLine, columns, console, folds
 
 EVENTS_FIRST, EVENTS_LAST = 3, 8
 """The events that are printed of a run that is longer than both and one line more."""
@@ -39,36 +39,36 @@ def text(gate: Gate, width: int = WIDTH) -> str:
     return "".join(f"{part.text}\n" for line in lines(gate) for part in line.folded(width))
 
 
-def lines(gate: Gate) -> Iterator[Line]:
+def lines(gate: Gate) -> Iterator[ScreenLine]:
     """All lines, not folded."""
-    yield Line(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
+    yield ScreenLine(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
     # No line begins with a text from outside: in some CI systems it would be a command.
     first = 1 if gate.verdict in ("UNKNOWN", "UNCHANGED") else 0
-    yield from (Line(f"  | {line}", hang=6) for line in words.reason(gate)[first:])
+    yield from (ScreenLine(f"  | {line}", hang=6) for line in words.reason(gate)[first:])
     yield from _introduced(gate)
     yield from _others(gate)
     yield from _allowed(gate)
     if gate.lost:
         yield from _title("LOST: kvproof drives base by these names, and head does not have them")
-        yield from (Line(f"  {words.lost(each)}") for each in gate.lost)
+        yield from (ScreenLine(f"  {words.lost(each)}") for each in gate.lost)
     yield from _functions(gate)
     if gate.not_run:
         yield from _title("NOT RUN")
-        yield from (Line(f"  {words.plain(each)}") for each in gate.not_run[:NOT_RUN_MAX])
+        yield from (ScreenLine(f"  {words.plain(each)}") for each in gate.not_run[:NOT_RUN_MAX])
         if more := gate.not_run[NOT_RUN_MAX:]:
-            yield Line(f"  ... and {len(more)} more (--json lists all)")
-    yield Line()
+            yield ScreenLine(f"  ... and {len(more)} more (--json lists all)")
+    yield ScreenLine()
     yield from _about(gate)
     yield from _again(gate)
 
 
-def _again(gate: Gate) -> Iterator[Line]:
+def _again(gate: Gate) -> Iterator[ScreenLine]:
     """The verdict and the gravest introduced finding once more: a small screen still shows them."""
     found = words.of_kind(gate, "introduced")
     if not found:
         return
-    yield Line()
-    yield Line(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
+    yield ScreenLine()
+    yield ScreenLine(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
     yield _row("found", words.plain(found[0].sentence))
     if gate.base is not None:
         yield _row("where", words.where(found[0].places))
@@ -76,7 +76,7 @@ def _again(gate: Gate) -> Iterator[Line]:
         yield _row("replay it", command, hang=0)
 
 
-def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[Line]:
+def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[ScreenLine]:
     """One finding, with the shortest run that shows it, for a reader on this machine (`here`) or on
     another."""
     yield _row("must be true", words.must_be_true(finding))
@@ -96,17 +96,17 @@ def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[L
         yield _row("replay it", command, hang=0)
 
 
-def _introduced(gate: Gate) -> Iterator[Line]:
+def _introduced(gate: Gate) -> Iterator[ScreenLine]:
     found = words.of_kind(gate, "introduced")
     if not found:
         return
     yield from _title("INTRODUCED: on head, and not on base")
     for number, each in enumerate(found[:IN_FULL], 1):
         if number > 1:
-            yield Line()
+            yield ScreenLine()
         yield from _numbered(number, [*about(gate, each, here=True)])
     if len(found) > IN_FULL:
-        yield Line()
+        yield ScreenLine()
     for number, each in enumerate(found[IN_FULL:], IN_FULL + 1):
         text = f"{words.must_be_true(each)} ({words.plain(each.severity)})"
         yield from _numbered(number, [_row("must be true", text)])
@@ -114,22 +114,22 @@ def _introduced(gate: Gate) -> Iterator[Line]:
             yield _row("replay it", command, hang=0)
 
 
-def _numbered(number: int, rows: list[Line]) -> Iterator[Line]:
+def _numbered(number: int, rows: list[ScreenLine]) -> Iterator[ScreenLine]:
     """Rows, the first of which begins with a number."""
     first = rows[0]
     yield first._replace(text=f"{number}. {first.text.lstrip()}", style="red")
     yield from rows[1:]
 
 
-def _events(finding: GateFinding) -> Iterator[Line]:
+def _events(finding: GateFinding) -> Iterator[ScreenLine]:
     shown = words.numbered(finding.events)
     more = len(shown) - EVENTS_FIRST - EVENTS_LAST
     if more > 1:
         shown[EVENTS_FIRST:-EVENTS_LAST] = [f"      ... {more} more events (the trace has all)"]
-    yield from (Line(f"    {line}", hang=13) for line in shown)
+    yield from (ScreenLine(f"    {line}", hang=13) for line in shown)
 
 
-def _others(gate: Gate) -> Iterator[Line]:
+def _others(gate: Gate) -> Iterator[ScreenLine]:
     titles = (
         ("mended", "MENDED: on base; head takes the same run to its end without it"),
         ("still there", "STILL THERE: on base and on head; this never fails a pull request"),
@@ -138,23 +138,23 @@ def _others(gate: Gate) -> Iterator[Line]:
         found = [each for each in gate.findings if each.kind == kind]
         if found:
             yield from _title(title)
-            yield Line(f"  {words.names(found)}", hang=2)
+            yield ScreenLine(f"  {words.names(found)}", hang=2)
     unknown = [each for each in gate.findings if each.kind == "not comparable"]
     if unknown:
         yield from _title("NOT COMPARABLE: on base; head does not take the run that shows it")
-    yield from (Line(f"  {words.parting(each)}", hang=4) for each in unknown[:NOT_RUN_MAX])
+    yield from (ScreenLine(f"  {words.parting(each)}", hang=4) for each in unknown[:NOT_RUN_MAX])
     if len(unknown) > NOT_RUN_MAX:
-        yield Line(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
+        yield ScreenLine(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
 
 
-def _allowed(gate: Gate) -> Iterator[Line]:
+def _allowed(gate: Gate) -> Iterator[ScreenLine]:
     if gate.allowed:
         yield from _title("CHANGED, and allowed: base -> head, as sums over the same runs")
     for each in gate.allowed:
-        yield Line(f"  {words.allowed(each)}, in {words.counted(each.workloads, 'run')}")
+        yield ScreenLine(f"  {words.allowed(each)}, in {words.counted(each.workloads, 'run')}")
 
 
-def _about(gate: Gate) -> Iterator[Line]:
+def _about(gate: Gate) -> Iterator[ScreenLine]:
     """What was compared, and how."""
     for label, text in words.trees(gate):
         yield _row(label, text, margin="")
@@ -164,7 +164,7 @@ def _about(gate: Gate) -> Iterator[Line]:
     yield _row("took", words.took(gate), margin="")
 
 
-def _functions(gate: Gate) -> Iterator[Line]:
+def _functions(gate: Gate) -> Iterator[ScreenLine]:
     """The table of what the pull request changes, in two or three lines each."""
     if not gate.functions:
         return
@@ -173,18 +173,18 @@ def _functions(gate: Gate) -> Iterator[Line]:
         f"{words.counted(gate.watched, 'watched run')} executed what is changed in it"
     )
     for each in gate.functions[:FUNCTIONS_MAX]:
-        yield Line(f"  {words.plain(each.function)}", hang=4)
-        yield Line(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
+        yield ScreenLine(f"  {words.plain(each.function)}", hang=4)
+        yield ScreenLine(f"    {words.driven(each):>5}  {words.belongs(each)}", hang=11)
         if executed := words.executed(each):
-            yield Line(f"           {executed}", hang=11)
+            yield ScreenLine(f"           {executed}", hang=11)
     if more := gate.functions[FUNCTIONS_MAX:]:
-        yield Line(f"  ... and {len(more):,} more (--json lists all)")
+        yield ScreenLine(f"  ... and {len(more):,} more (--json lists all)")
 
 
-def _row(label: str, text: str, *, margin: str = "   ", hang: int = IN) -> Line:
-    return Line(f"{margin}{label:{IN - len(margin)}}{text}", hang=hang)
+def _row(label: str, text: str, *, margin: str = "   ", hang: int = IN) -> ScreenLine:
+    return ScreenLine(f"{margin}{label:{IN - len(margin)}}{text}", hang=hang)
 
 
-def _title(title: str) -> Iterator[Line]:
-    yield Line()
-    yield Line(title, "bold")
+def _title(title: str) -> Iterator[ScreenLine]:
+    yield ScreenLine()
+    yield ScreenLine(title, "bold")

@@ -15,13 +15,13 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.loop.contract import rules as of_loops
-from kvproof.live.loop.plan import Plan as LoopPlan
-from kvproof.live.loop.plan import drawn as drawn_loop
+from kvproof.live.loop.plan import LoopPlan
 from kvproof.live.loop.plan import lines as loop_lines
+from kvproof.live.loop.plan import random_plan as random_loop
 from kvproof.live.startup.contract import rules as of_starts
-from kvproof.live.startup.plan import Plan as StartPlan
-from kvproof.live.startup.plan import drawn as drawn_start
+from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.startup.plan import lines as start_lines
+from kvproof.live.startup.plan import random_plan as random_startup
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
@@ -43,14 +43,14 @@ class Kind(NamedTuple):
     name: str
     event: str
     plan: type[Any]
-    drawn: Callable[[int], Any]
+    random_plan: Callable[[int], Any]
     lines: Callable[[Any], list[str]]
     taken: Callable[[Any], list[Any]]
     broken: Callable[[Any], Iterator[Finding]]
     survives: str
 
 
-def _started(plan: StartPlan) -> list[Any]:
+def _started(plan: StartupPlan) -> list[Any]:
     from kvproof.live.startup.episode import starts
 
     return list(starts(plan))
@@ -63,11 +63,11 @@ def _looped(plan: LoopPlan) -> list[Any]:
 
 
 START = Kind(
-    *("start-up", "Start", StartPlan, drawn_start, start_lines, _started, of_starts.broken),
+    *("start-up", "Start", StartupPlan, random_startup, start_lines, _started, of_starts.broken),
     survives="start_up_survives",
 )
 LOOP = Kind(
-    *("loop", "Loop", LoopPlan, drawn_loop, loop_lines, _looped, of_loops.broken),
+    *("loop", "Loop", LoopPlan, random_loop, loop_lines, _looped, of_loops.broken),
     survives="loop_survives",
 )
 
@@ -105,7 +105,9 @@ def driven(workload: Start | Starts | Loop | Loops, place: int | None = None) ->
     if isinstance(workload, Start | Loop):
         plans = [msgspec.convert(workload.plan, kind.plan)]
     else:
-        plans = [kind.drawn(workload.seed * APART + number) for number in range(workload.plans)]
+        plans = [
+            kind.random_plan(workload.seed * APART + number) for number in range(workload.plans)
+        ]
     kept: dict[Key, Break] = {}
     seen: list[Any] = []
     died: list[str] = []
@@ -151,8 +153,13 @@ def _course(kind: Kind, seen: list[Any]) -> Course:
 
 
 def _feature(seen: Any, finding: Finding) -> str:
-    """What is different between hangs: a vLLM that forgets the null block lacks one block, and may
-    have other mistakes."""
+    """What is different between breaks of one rule, as its reasons say; between hangs: a vLLM that
+    forgets the null block lacks one block, and may have other mistakes."""
+    for each in finding.reasons:
+        if "feature" in each.facts:
+            return str(each.facts["feature"])
+    if finding.invariant == START.survives:  # one death has several causes
+        return ", ".join(sorted({each.kind for each in seen.plan.layers}))
     if finding.invariant != "admitted_length_is_served":
         return ""
     return "lacks a block" if seen.lacks <= 1 else "lacks blocks"

@@ -166,14 +166,14 @@ class Comparison:
                 tried.setdefault(candidate.found.key, []).append(candidate)
         for key, candidates in tried.items():
             elsewhere = any(alike(key, other) for other in of_head)
-            if (told := self._on_head(key, candidates[:TRIES], elsewhere)) is not None:
-                yield told
+            if (classed := self._on_head(key, candidates[:TRIES], elsewhere)) is not None:
+                yield classed
 
     def _on_head(
         self, key: Key, candidates: Sequence[Candidate], elsewhere: bool
     ) -> tuple[Class, Confirmed] | None:
         """What became of a break of base, by the first of these runs that says it."""
-        told: tuple[Class, Confirmed] | None = None
+        classed: tuple[Class, Confirmed] | None = None
         for name, found in candidates:
             run, place = as_run(name, found), found.place
             [base], [head] = self.at_once(
@@ -190,8 +190,8 @@ class Comparison:
                 why = "head takes this run without it, and breaks the same check in another"
             if not why:
                 return "mended", one
-            told = told or ("not comparable", one._replace(parting=why))
-        return told
+            classed = classed or ("not comparable", one._replace(parting=why))
+        return classed
 
     def still_there(self) -> list[tuple[str, Break]]:
         """What both sides break in one run: the workload and the shortest run on head, one for each

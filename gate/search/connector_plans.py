@@ -13,17 +13,16 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import plans
-from kvproof.connectors.engine import Engine, is_ours
-from kvproof.connectors.episode import Result as EpisodeResult
-from kvproof.connectors.episode import play
+from kvproof.connectors.engine import DrivenEngine, is_ours
+from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.facts import Died, Fact, Waits
-from kvproof.connectors.plan import Plan, lines
-from kvproof.connectors.search import Search, accepted, bare, is_refusal
+from kvproof.connectors.plan import ConnectorPlan, lines
+from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.live.death import death_of
@@ -36,7 +35,7 @@ from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 
 
-def known() -> tuple[Connector, ...]:
+def known() -> tuple[KitConnector, ...]:
     """The connectors that vLLM ships. Their modules are imported now, so that no workload has
     to."""
     for each in replaced.REPLACED:
@@ -44,10 +43,10 @@ def known() -> tuple[Connector, ...]:
     for shipped in SHIPPED.values():
         with contextlib.suppress(Exception):  # then playing says why
             shipped.subject.kind  # noqa: B018 (it imports the class)
-    return tuple(Connector(name, shipped.home) for name, shipped in SHIPPED.items())
+    return tuple(KitConnector(name, shipped.home) for name, shipped in SHIPPED.items())
 
 
-def subject(workload: Play | Plays) -> Subject:
+def subject(workload: Play | Plays) -> TestedConnector:
     """The connector of a workload, with its settings."""
     return SHIPPED[workload.connector].subject
 
@@ -57,9 +56,9 @@ def driven(workload: Play | Plays, place: int | None = None) -> Result:
     a plan was taken. Raises AdapterDrift where the kit does not fit this vLLM."""
     chosen = subject(workload)
     if isinstance(workload, Play):
-        these = [msgspec.convert(workload.plan, Plan)]
+        these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
-        these = _drawn(chosen, workload.seed, workload.episodes)
+        these = _random_plans(chosen, workload.seed, workload.episodes)
     played = [_Played(workload.connector, chosen, plan, place) for plan in these]
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
@@ -77,7 +76,7 @@ def driven(workload: Play | Plays, place: int | None = None) -> Result:
 def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
     """Write the plan of a break of this rule. Returns the path, the plan in words, and the words of
     the command that plays it. Raises UsageError."""
-    chosen, plan = subject(found), msgspec.convert(found.plan, Plan)
+    chosen, plan = subject(found), msgspec.convert(found.plan, ConnectorPlan)
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"
     path = write_fresh(folder, f"connector-{rule}", ".json", text)
@@ -91,7 +90,9 @@ class _Played:
     less grave, does not end the episode, so that it hides nothing. Wrong tokens would be read again
     and again: what comes after them says nothing new."""
 
-    def __init__(self, name: str, chosen: Subject, plan: Plan, place: int | None) -> None:
+    def __init__(
+        self, name: str, chosen: TestedConnector, plan: ConnectorPlan, place: int | None
+    ) -> None:
         self.name, self.plan, self.place = name, plan, place
         self.stands: tuple[Stands, ...] = ()
         self.died: Died | None = None
@@ -115,7 +116,7 @@ class _Played:
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: Engine, at: int, facts: list[Fact]) -> bool:
+    def _note(self, engine: DrivenEngine, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
             self.stands = tuple(
                 Stands(engine.cfg.name, name, request.status.name, any(engine.owners.tables(name)))
@@ -146,7 +147,7 @@ class _Played:
         plan = msgspec.structs.replace(self.plan, actions=actions)
         event = "Drain"
         if at <= len(actions):
-            event = type(actions[at - 1]).__name__ if at else "Start"
+            event = str(actions[at - 1].__struct_config__.tag) if at else "Start"
         group = finding.about.group
         feature = engine.groups[group].kind if group is not None else ""
         died = self.died if finding.invariant == "connector_survives" else None
@@ -165,13 +166,13 @@ class _Played:
         )
 
 
-def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
+def _random_plans(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
-    found = Search()
+    found = PlanSearch()
     kinds = accepted(chosen, found)
-    drawn = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
+    chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
 
     @seed(start)
     @settings(
@@ -184,8 +185,8 @@ def _drawn(chosen: Subject, start: int, count: int) -> list[Plan]:
         verbosity=Verbosity.quiet,
     )
     @given(plans(kinds, True, chosen.forgets, chosen.images))
-    def draw(plan: Plan) -> None:
-        drawn.append(plan)
+    def draw(plan: ConnectorPlan) -> None:
+        chosen_plans.append(plan)
 
     draw()
-    return drawn
+    return chosen_plans

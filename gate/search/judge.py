@@ -9,16 +9,16 @@ from pathlib import Path
 
 from kvproof.gate.difference.compare import alike
 from kvproof.gate.difference.judged import Key
-from kvproof.gate.difference.protocol import Record, Seen
+from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import SEARCHED, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.outcome import Found, Written
+from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
-from kvproof.gate.source.changes import USED, Changes, Function
+from kvproof.gate.source.changes import USED, ChangedFunction, Changes
 from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
@@ -49,7 +49,7 @@ first."""
 
 def judged(
     args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
-) -> Found:
+) -> GateOutcome:
     """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
     this environment does not have, are installed into the cache folder. Raises UsageError where the
     budget is too short for anything."""
@@ -63,9 +63,9 @@ def judged(
     return found
 
 
-def not_reached(changes: Changes) -> Found:
+def not_reached(changes: Changes) -> GateOutcome:
     """What is known without a run where no code that kvproof drives names a changed function."""
-    return Found(reason=not_driven(changes.accounting))
+    return GateOutcome(reason=not_driven(changes.accounting))
 
 
 def _compared(
@@ -73,9 +73,9 @@ def _compared(
     environments: tuple[Environment, Environment],
     changes: Changes,
     begin: float,
-) -> Found:
+) -> GateOutcome:
     base, head = environments
-    found = Found(reason="interrupted")
+    found = GateOutcome(reason="interrupted")
     with (
         interruption.stoppable(),  # an interruption is also raised where the processes are ended
         started("base", base) as on_base,
@@ -124,7 +124,7 @@ class _Judge:
         )
         self.seen: tuple[Seen, Seen] | None = None
 
-    def run(self) -> Found:
+    def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
         cannot = ""
         with interruption.stoppable() as stopped:
@@ -149,7 +149,7 @@ class _Judge:
         written += [(one, Written()) for one in introduced]
         if stopped or stopped_later:
             cannot = "interrupted"
-        return Found(
+        return GateOutcome(
             written,
             [(kind, one) for (kind, _), one in of_base.items()],
             self.seen,
@@ -185,7 +185,7 @@ class _Judge:
     def _written(self, one: Confirmed) -> tuple[Confirmed, Written]:
         """Write the trace of a finding, from head, and a reproducer."""
         folder, stem = Path(self.args.traces), one.found.signature.check
-        recorded = self.comparison.head.record(Record(one.found, str(folder), stem))
+        recorded = self.comparison.head.record(RecordRun(one.found, str(folder), stem))
         if recorded.error:
             self.not_written.append(f"the trace of {one.found.key.words}: {recorded.error}")
         if not recorded.path:
@@ -259,7 +259,7 @@ class _Judge:
             return "base could not be asked about what breaks on head"
         return ""
 
-    def _left(self, functions: Sequence[Function]) -> str:
+    def _left(self, functions: Sequence[ChangedFunction]) -> str:
         """Why nothing can be concluded about these functions. Some are called, and no run executes
         the change in them."""
         names = [each for each in functions if each.key in self._reached_in(each)]
@@ -270,7 +270,7 @@ class _Judge:
             why.append(f"runs call {called} and execute no changed statement")
         return "; ".join(why)
 
-    def _reached_in(self, function: Function) -> Collection[str]:
+    def _reached_in(self, function: ChangedFunction) -> Collection[str]:
         """What those runs reached in which such a function has something to do."""
         subject = ONLY_IN.get(function.part)
         return () if subject == "" else reached(self.comparison, subject)
@@ -289,15 +289,15 @@ class _Judge:
         live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")
 
 
-def not_driven(functions: Sequence[Function]) -> str:
+def not_driven(functions: Sequence[ChangedFunction]) -> str:
     """Why a change is not judged of which no run reaches these functions."""
     parts = Counter(each.part for each in functions if each.part != USED)
     named = (parts or Counter({USED: len(functions)})).items()
-    told = (
+    listed = (
         f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (ONLY_IN.get(part) == '')})"
         for part, number in named
     )
-    return f"head changes accounting that no run of kvproof drives yet: {', '.join(told)}"
+    return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}"
 
 
 def _among(one: Confirmed, keys: Collection[Key]) -> bool:

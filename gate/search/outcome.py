@@ -10,17 +10,17 @@ import msgspec
 from msgspec import UNSET
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.plan import Plan, lines
+from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.gate.difference.compare import quantities
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
-from kvproof.gate.difference.protocol import Missing, Seen
+from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.search import reached
-from kvproof.gate.source.changes import Changes, Function
+from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.trees import Tree, fingerprint
@@ -56,7 +56,7 @@ class Written(NamedTuple):
 NOTHING = Written()
 
 
-class Found(NamedTuple):
+class GateOutcome(NamedTuple):
     """All that is known at the end of a comparison. `of_base` is what became of base's findings.
     `seen` is what each side can drive."""
 
@@ -73,7 +73,7 @@ def output(
     args: argparse.Namespace,
     trees: tuple[Tree | None, Tree],
     changes: Changes,
-    found: Found,
+    found: GateOutcome,
     seconds: float,
 ) -> Gate:
     """The output, with the exit code of the verdict."""
@@ -106,7 +106,7 @@ def output(
 
 
 def _verdict(
-    findings: Sequence[GateFinding], lost: Sequence[GateLost], found: Found
+    findings: Sequence[GateFinding], lost: Sequence[GateLost], found: GateOutcome
 ) -> tuple[Any, str]:
     """The verdict and its reason. A finding below --fail-on does not make up for what is not
     known."""
@@ -161,7 +161,7 @@ def _functions(
         yield GateFunction(function=each.key, part=None, why=each.why)
 
 
-def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[GateFinding]:
+def _findings(fail_on: Severity, changes: Changes, found: GateOutcome) -> Iterator[GateFinding]:
     for confirmed, written in found.introduced:
         grave = severity(confirmed.found) <= fail_on
         yield _finding("introduced", confirmed, changes.accounting, fails=grave, written=written)
@@ -174,7 +174,7 @@ def _findings(fail_on: Severity, changes: Changes, found: Found) -> Iterator[Gat
 def _finding(
     kind: Class,
     confirmed: Confirmed,
-    changed: Sequence[Function],
+    changed: Sequence[ChangedFunction],
     *,
     fails: bool = False,
     written: Written = NOTHING,
@@ -212,11 +212,11 @@ def _in_words(found: Break) -> tuple[str, ...]:
     if isinstance(found.plan, Start | Loop):
         return around_scheduler.in_words(found.plan)
     if found.plan is not None:
-        return tuple(lines(msgspec.convert(found.plan.plan, Plan)))
+        return tuple(lines(msgspec.convert(found.plan.plan, ConnectorPlan)))
     return tuple(describe(stimulus(event)) for event in found.events)
 
 
-def _place(function: Function, called: Collection[str]) -> GatePlace:
+def _place(function: ChangedFunction, called: Collection[str]) -> GatePlace:
     """Where the change of a function is that a run executes, or begins."""
     executed = [place_of(key)[1] for key in function.statements if key in called]
     first = function.hunks[0][0] if function.hunks else function.line
@@ -224,7 +224,7 @@ def _place(function: Function, called: Collection[str]) -> GatePlace:
     return GatePlace(file=PACKAGE + function.file, line=line, function=function.name)
 
 
-def _tree(tree: Tree, found: Found, side: int) -> GateTree:
+def _tree(tree: Tree, found: GateOutcome, side: int) -> GateTree:
     seen, on = found.seen, found.comparison
     results = (on.on_base, on.on_head)[side] if on else None
     return GateTree(
@@ -237,7 +237,7 @@ def _tree(tree: Tree, found: Found, side: int) -> GateTree:
     )
 
 
-def _missing(missing: Missing) -> GateLost:
+def _missing(missing: MissingFeature) -> GateLost:
     return GateLost(feature=missing.feature, entry=missing.entry, why=missing.why)
 
 

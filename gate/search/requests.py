@@ -10,9 +10,9 @@ from kvproof.gate.difference.protocol import (
     Answer,
     Drive,
     Driven,
-    Missing,
-    Record,
+    MissingFeature,
     Recorded,
+    RecordRun,
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
@@ -50,7 +50,7 @@ def look() -> Seen:
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
         if lacking:
             first = lacking[0]
-            missing.append(Missing(feature, first.entry.name, first.why))
+            missing.append(MissingFeature(feature, first.entry.name, first.why))
     try:
         contract.require([CORE])
     except AdapterDrift as drift:
@@ -69,7 +69,7 @@ def _make(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def answer(request: Drive | Record, places: Places) -> Answer:
+def answer(request: Drive | RecordRun, places: Places) -> Answer:
     """Carry a request out. `places` are those that `reach` is about."""
     if isinstance(request, Drive):
         return Driven(_with_reach(request, places) if request.reach else _driven(request))
@@ -91,8 +91,8 @@ def _driven(request: Drive) -> Result:
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
-        said = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Result(workload.name, reason=f"kvproof's adapter fails here ({said})")
+        message = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Result(workload.name, reason=f"kvproof's adapter fails here ({message})")
 
 
 def _result(request: Drive) -> Result:
@@ -103,9 +103,9 @@ def _result(request: Drive) -> Result:
         return connector_plans.driven(workload, place)
     if isinstance(workload, Start | Starts | Loop | Loops):
         return around_scheduler.driven(workload, place)
-    known, asked = KNOWN.values(), CHECKS.values() if request.judge else ()
+    known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
-        found = judged.followed(workload.cluster, _make, workload.events, asked, known, place)
+        found = judged.followed(workload.cluster, _make, workload.events, checks, known, place)
     else:
         found = judged.sampled(
             workload.cluster,
@@ -113,14 +113,14 @@ def _result(request: Drive) -> Result:
             workload.seed,
             workload.episodes,
             workload.steps,
-            asked,
+            checks,
             known,
         )
     result = result_of(workload.name, found)
     return result if place is None else replace(result, course=found.course)
 
 
-def _recorded(request: Record) -> Recorded:
+def _recorded(request: RecordRun) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
@@ -157,7 +157,7 @@ def _recorded(request: Record) -> Recorded:
     return Recorded(str(path), tuple(map(describe, trace.events)))
 
 
-def _planned(plan: Play, request: Record) -> Recorded:
+def _planned(plan: Play, request: RecordRun) -> Recorded:
     from kvproof.gate.search import connector_plans
 
     try:
@@ -167,7 +167,7 @@ def _planned(plan: Play, request: Record) -> Recorded:
     return Recorded(str(path), words, command=command)
 
 
-def _of_engine(plan: Start | Loop, request: Record) -> Recorded:
+def _of_engine(plan: Start | Loop, request: RecordRun) -> Recorded:
     try:
         path, words = around_scheduler.written(plan, request.stem, Path(request.folder))
     except UsageError as error:

@@ -7,22 +7,22 @@ So do plans with images where head changes the scheduler, since no trace has ima
 reaches what is changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, random starts of engines come first,
-and random messages to engines whose loops run; else some come after the traces.
+and random messages to engines whose loops run; else some come after a trace of each cluster.
 
 A search begins with more plans for the connectors that reach what is changed, and more starts and
-loops where they do. Where the traces reach something, they come next. They also show which
-functions of vLLM each cluster reaches, so the presets that reach what the pull request changes come
-next, then the other presets. Until the time is up, random clusters and further episodes of the
-presets that reach it take turns, and plans for connectors. The order depends on the seed and the
-two trees only; the time decides where it ends.
+loops where they do. Where the traces reach something, they come next, one of each cluster first:
+these show which functions of vLLM each cluster reaches, so the presets that reach what the pull
+request changes come next, then the other presets. Until the time is up, random clusters
+and further episodes of the presets that reach it take turns, and plans for connectors. The order
+depends on the seed and the two trees only; the time decides where it ends.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 
 from kvproof.gate.difference.plan import ordered, touched
-from kvproof.gate.difference.protocol import Connector
+from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import workloads
@@ -81,7 +81,7 @@ class Search:
         self.sized = sized
         self.loop_only = loop_only
         self.engines: list[OfEngines] = []
-        self.connectors: Sequence[Connector] = ()
+        self.connectors: Sequence[KitConnector] = ()
         self.reaching: list[str] = []
         self.by_traces: bool | None = None
         self.traces: list[Follow] = []
@@ -187,9 +187,14 @@ class Search:
         if self.by_traces or not (self.reaching or self.engines):
             if not self.traces:
                 self.prepare()
-            self._all(self.traces, "traces", TRACES_AT_ONCE)
+            firsts = {each.cluster.name: each for each in reversed(self.traces)}
+            named = {each.name for each in firsts.values()}
+            one = [each for each in self.traces if each.name in named]
+            rest = [each for each in self.traces if each.name not in named]
+            self._all(one, "traces", TRACES_AT_ONCE, named)
             if not (self.sized or self._over()):
                 self._look_at_engines()
+            self._all(rest, "further traces", TRACES_AT_ONCE)
             names, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
             clusters = workloads.of_random_clusters(self.comparison.seed)
@@ -217,12 +222,17 @@ class Search:
     def _over(self) -> bool:
         return self.fails() or time.monotonic() >= self.until
 
-    def _all(self, these: Sequence[Workload], what: str, at_once: int) -> None:
-        """Drive workloads. Those that the end of the search leaves out are noted."""
-        if left := self._drive(these, what, at_once):
+    def _all(
+        self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
+    ) -> None:
+        """Drive workloads, those with the names in `watched` watched. Those that the end of the
+        search leaves out are noted."""
+        if left := self._drive(these, what, at_once, watched):
             self.not_run.append(f"{left} of {len(these)} {what}")
 
-    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
+    def _drive(
+        self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
+    ) -> int:
         """Drive workloads in parts, and confirm what differs. Of traces this is done when all were
         driven, which shows the most severe first, or when they take long: where steps of head do
         not end. Returns how many are left out because the search is over."""
@@ -233,9 +243,10 @@ class Search:
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
-            self.comparison.drive(part, reach=self._watches())
+            reach = self._watches() or any(each.name in watched for each in part)
+            self.comparison.drive(part, reach=reach)
             pending += [workload.name for workload in part]
-            if what != "traces" or time.monotonic() - begin > TRACES_S:
+            if "traces" not in what or time.monotonic() - begin > TRACES_S:
                 self.comparison.confirm(pending)
                 pending = []
         if pending:  # also where the time ended the search: what differs must not be lost

@@ -16,8 +16,8 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
-    Record,
     Recorded,
+    RecordRun,
     Request,
     Seen,
 )
@@ -54,7 +54,7 @@ class Side:
     def look(self, places: Places) -> Seen:
         """What can be driven. `places` are those that `reach` is about from now on. Raises
         Ended."""
-        return self._asked(Look({file: dict(of) for file, of in places.items()}), Seen)
+        return self._answer(Look({file: dict(of) for file, of in places.items()}), Seen)
 
     def drive(
         self,
@@ -65,14 +65,14 @@ class Side:
         judge: bool = True,
     ) -> list[Result]:
         """The results of workloads, as `Drive` says. Raises Ended."""
-        asked = (Drive(one, reach, place, judge) for one in workloads)
-        return [self._asked(one, Driven).result for one in asked]
+        requests = (Drive(one, reach, place, judge) for one in workloads)
+        return [self._answer(one, Driven).result for one in requests]
 
-    def record(self, request: Record) -> Recorded:
+    def record(self, request: RecordRun) -> Recorded:
         """Write a trace. Raises Ended."""
-        return self._asked(request, Recorded)
+        return self._answer(request, Recorded)
 
-    def _asked(self, request: Request, kind: type[Kind]) -> Kind:
+    def _answer(self, request: Request, kind: type[Kind]) -> Kind:
         interruption.check()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -95,8 +95,8 @@ class Side:
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="backslashreplace").split("\n")
         printed = [line.strip() for line in lines if line.strip()]
-        said = next((line for line in reversed(printed) if not line.startswith(DEFECT)), "")
-        return said or f"the process ended with {self._process.poll()}"
+        last = next((line for line in reversed(printed) if not line.startswith(DEFECT)), "")
+        return last or f"the process ended with {self._process.poll()}"
 
 
 @contextmanager

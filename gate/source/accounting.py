@@ -70,7 +70,7 @@ class Accounting:
         self.package = package
         self.used: dict[str, set[str]] = {}
         self.left: list[tuple[str, str]] = []
-        self.asked: list[tuple[str, str, Parts]] = []
+        self.lookups: list[tuple[str, str, Parts]] = []
         self.seen: set[tuple[str, str, Parts]] = set()
         self.within = ""
         for file in package.files:
@@ -78,9 +78,9 @@ class Accounting:
                 self._need(file, EVERYTHING)
         for module, name in driven():
             self._ask(module, (name,))
-        while self.left or self.asked:
-            if self.asked:
-                self.within, module, parts = self.asked.pop()
+        while self.left or self.lookups:
+            if self.lookups:
+                self.within, module, parts = self.lookups.pop()
                 self._attribute(module, parts)
             else:
                 self._use(*self.left.pop())
@@ -101,10 +101,10 @@ class Accounting:
 
     def _ask(self, module: str, parts: Parts) -> None:
         """An attribute of a module is used, or the module itself."""
-        asked = self.within, module, tuple(filter(None, parts))
-        if asked not in self.seen:
-            self.seen.add(asked)
-            self.asked.append(asked)
+        lookup = self.within, module, tuple(filter(None, parts))
+        if lookup not in self.seen:
+            self.seen.add(lookup)
+            self.lookups.append(lookup)
 
     def _use(self, file: str, name: str) -> None:
         """Follow what a name of a file uses."""

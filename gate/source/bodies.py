@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.gate.source.names import loaded
-from kvproof.gate.source.units import ERRORS, MODULE, Entry, Module
+from kvproof.gate.source.units import ERRORS, MODULE, BodyStatement, Module
 
 Differing = tuple[str, frozenset[str]]
 """The name of a unit, and the names at the top of its module that it is or binds; the empty name is
@@ -76,7 +76,7 @@ def _rest(base: Module, head: Module, name: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _bound(old: list[Entry], new: list[Entry]) -> set[str]:
+def _bound(old: list[BodyStatement], new: list[BodyStatement]) -> set[str]:
     before, after = Counter(old), Counter(new)
-    rest: Iterator[Entry] = ((before - after) + (after - before)).elements()
+    rest: Iterator[BodyStatement] = ((before - after) + (after - before)).elements()
     return {name for entry in rest for name in (entry.binds or {""})}

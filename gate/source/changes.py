@@ -31,7 +31,7 @@ USED_WHY = "code that kvproof drives names it"
 Kind = Literal["changed", "new", "removed"]
 
 
-class Function(NamedTuple):
+class ChangedFunction(NamedTuple):
     """A function that changed, with all that is nested in it. `<class X>` is the body of a class
     without its methods, `<module>` the body of a module, or a file that is no program.
 
@@ -73,8 +73,8 @@ class Changes(NamedTuple):
     it, with files that are no program any more, and others. `places` says what a run reaches with
     each line of the files of the former, on base and on head."""
 
-    accounting: tuple[Function, ...]
-    others: tuple[Function, ...]
+    accounting: tuple[ChangedFunction, ...]
+    others: tuple[ChangedFunction, ...]
     places: tuple[Places, Places] = ({}, {})
 
 
@@ -94,7 +94,9 @@ def changed(base: Path, head: Path) -> Changes:
             for file in files
             for each in (_whole if file in coarse else _in_file)(before, after, file)
         ]
-        found += [_named(Function(link, MODULE, 1, 1, "changed")) for link in links(before, after)]
+        found += [
+            _named(ChangedFunction(link, MODULE, 1, 1, "changed")) for link in links(before, after)
+        ]
     spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
     new = {each.key: each.name for each, _ in found if each.kind == "new"}
     idle = unused(after, new)
@@ -114,8 +116,8 @@ def changed(base: Path, head: Path) -> Changes:
 
 
 def _with_statements(
-    base: Package, head: Package, functions: Sequence[Function]
-) -> tuple[tuple[Function, ...], tuple[Places, Places]]:
+    base: Package, head: Package, functions: Sequence[ChangedFunction]
+) -> tuple[tuple[ChangedFunction, ...], tuple[Places, Places]]:
     """Functions with their changed statements, and the places of their files on both sides."""
     keys: dict[str, list[dict[str, Lines]]] = {each.file: [{}, {}] for each in functions}
     found = []
@@ -148,7 +150,7 @@ def _has_part_of(ours: "_Ours", base: Package, head: Package, file: str) -> bool
     )
 
 
-def _part(function: Function, packages: Iterable[Package]) -> tuple[str, str]:
+def _part(function: ChangedFunction, packages: Iterable[Package]) -> tuple[str, str]:
     """The part of the accounting to which a function belongs, and why; empty for one outside."""
     modules = [package.module(function.file) for package in packages]
     return belongs(function.file, function.name, modules) or ("", "")
@@ -184,7 +186,7 @@ class _Named(NamedTuple):
     """A function, and the names at the top of its module that it is or binds. The empty name is the
     module."""
 
-    function: Function
+    function: ChangedFunction
     tops: frozenset[str]
 
 
@@ -194,7 +196,7 @@ def _spoiled(base: Package, head: Package, file: str) -> bool:
     return no_program and (file not in base.files or base.module(file) is not None)
 
 
-def _named(function: Function) -> _Named:
+def _named(function: ChangedFunction) -> _Named:
     return _Named(function, frozenset({bodies.top(function.name)}))
 
 
@@ -209,7 +211,7 @@ def _whole(base: Package, head: Package, file: str) -> Iterator[_Named]:
     package = head if file in head.files else base
     known = package.parsed.get(file)
     last = len(known.lines) if known is not None else 1
-    yield _named(Function(file, MODULE, 1, last, _kind(base, head, file)))
+    yield _named(ChangedFunction(file, MODULE, 1, last, _kind(base, head, file)))
 
 
 def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
@@ -238,9 +240,9 @@ def _between(before: Module, after: Module, file: str) -> Iterator[_Named]:
             yield _Named(_function(file, old, "removed"), tops)
 
 
-def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...] = ()) -> Function:
+def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...] = ()) -> ChangedFunction:
     within = clipped(lines, unit.line, unit.end_line)
-    return Function(file, unit.name, unit.line, unit.end_line, kind, within)
+    return ChangedFunction(file, unit.name, unit.line, unit.end_line, kind, within)
 
 
 @contextmanager

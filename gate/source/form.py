@@ -54,9 +54,9 @@ class Forms:
         """The form of a class without its body."""
         return _Reader(self, node).head(node)
 
-    def idle(self, node: ast.AST) -> logs.Idle:
+    def idle(self, node: ast.AST) -> logs.IdleStatements:
         """Finds statements in some code that do nothing."""
-        return logs.Idle(
+        return logs.IdleStatements(
             node, lambda: self.has_logger and not scopes.binds_in_function(node, "logger")
         )
 
@@ -65,7 +65,7 @@ class _Reader:
     def __init__(self, forms: Forms, node: ast.AST) -> None:
         self.imports = forms.imports
         self.idle = forms.idle(node)
-        self.names = scopes.Names(scopes.looks_at_names(node))
+        self.names = scopes.ScopeStack(scopes.looks_at_names(node))
         self.keeps_annotations = False
 
     def form(self, node: Any) -> Form:
@@ -90,7 +90,7 @@ class _Reader:
             return not self.keeps_annotations
         return self.idle(node)
 
-    def _within(self, scope: scopes.Scope, *parts: Any) -> Form:
+    def _within(self, scope: scopes.NameScope, *parts: Any) -> Form:
         self.names.scopes.append(scope)
         try:
             return tuple(map(self.form, parts))

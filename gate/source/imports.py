@@ -17,7 +17,7 @@ LOGGER = {("vllm.logger", ""), ("vllm.logger", "init_logger")}
 """What a module imports to make its logger."""
 
 
-class Target(NamedTuple):
+class ImportTarget(NamedTuple):
     """What a name stands for: a module, or `attribute` of it."""
 
     module: str
@@ -38,8 +38,8 @@ class Imports:
     def __init__(self, body: list[ast.stmt], name: str, is_package: bool) -> None:
         package = name if is_package else name.rpartition(".")[0]
         self.package = package
-        self.targets: dict[str, Target] = {}
-        self.for_types: dict[str, Target] = {}
+        self.targets: dict[str, ImportTarget] = {}
+        self.for_types: dict[str, ImportTarget] = {}
         self.stars: list[str] = []
         bound: dict[str, set[object]] = {}
         for node in names.within(body):
@@ -92,18 +92,18 @@ def _everywhere(body: list[ast.stmt]) -> Iterator[tuple[bool, ast.Import | ast.I
             stack.extend((is_typed, each) for each in names.here(node))
 
 
-def pairs(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, Target]]:
+def pairs(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str, ImportTarget]]:
     """The names that an import binds, with what each stands for."""
     if isinstance(node, ast.Import):
         for alias in node.names:
             yield (
                 names.imported_as(alias),
-                Target(alias.name if alias.asname else alias.name.split(".")[0]),
+                ImportTarget(alias.name if alias.asname else alias.name.split(".")[0]),
             )
         return
     module = source(node, package)
     for alias in node.names:
-        yield names.imported_as(alias), Target(module, alias.name)
+        yield names.imported_as(alias), ImportTarget(module, alias.name)
 
 
 def source(node: ast.ImportFrom, package: str) -> str:

@@ -64,7 +64,7 @@ def reads(node: ast.AST) -> frozenset[tuple[str, ...]]:
     return frozenset(found)
 
 
-class Idle:
+class IdleStatements:
     """Finds the statements in some code that do nothing. `logger` is whether `logger` is the logger
     of the module there: without it no call is a log call."""
 

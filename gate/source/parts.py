@@ -22,7 +22,7 @@ SIZE_MAX_MIB = 64
 """The size of a file of vLLM."""
 
 
-class Part(NamedTuple):
+class AccountingPart(NamedTuple):
     """A part of the accounting: its files, as patterns of paths in the package, and the names that
     it has of these files (all where there are none)."""
 
@@ -53,25 +53,26 @@ ONLY_IN = {ENCODER: "images", EC_CONNECTORS: ""}
 plans of this subject of the connector kit; where there is none, nothing drives the part."""
 
 PARTS = (
-    Part(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),
-    Part(CONNECTORS, ("distributed/kv_transfer/*", "distributed/mooncake_store.py")),
-    Part(EC_CONNECTORS, ("distributed/ec_transfer/*", "v1/worker/*ec_connector*")),
-    Part(ENCODER, ("v1/core/*encoder_cache*", "v1/worker/*encoder_cache*")),
-    Part(OFFLOADING, ("v1/*offload*", "v1/hisparse/*")),
-    Part(SIZING, ("v1/kv_cache_*.py", "v1/worker/startup_plan.py")),
-    Part(
+    AccountingPart(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),
+    AccountingPart(CONNECTORS, ("distributed/kv_transfer/*", "distributed/mooncake_store.py")),
+    AccountingPart(EC_CONNECTORS, ("distributed/ec_transfer/*", "v1/worker/*ec_connector*")),
+    AccountingPart(ENCODER, ("v1/core/*encoder_cache*", "v1/worker/*encoder_cache*")),
+    AccountingPart(OFFLOADING, ("v1/*offload*", "v1/hisparse/*")),
+    AccountingPart(SIZING, ("v1/kv_cache_*.py", "v1/worker/startup_plan.py")),
+    AccountingPart(
         SIZING,
         ("v1/core/kv_cache_utils.py",),
         (
             *("*kv_cache_config*", "*kv_cache_group*", "*kv_cache_spec*", "*max_model_len*"),
             *("*memory*", "*num_blocks*", "*page_size*", "*capacity*", "*concurrency*"),
+            *("*block_size*", "*divisor*"),
         ),
     ),
-    Part(CORE, ("v1/core/*",)),
-    Part(CONNECTORS, ("v1/worker/*kv_connector*",)),
-    Part(TABLES, ("v1/worker/*block_table*",)),
-    Part(LOOP, ("v1/engine/core.py",)),
-    Part(FRONT, ("v1/engine/core_*.py", "v1/engine/coordinator.py")),
+    AccountingPart(CORE, ("v1/core/*",)),
+    AccountingPart(CONNECTORS, ("v1/worker/*kv_connector*",)),
+    AccountingPart(TABLES, ("v1/worker/*block_table*",)),
+    AccountingPart(LOOP, ("v1/engine/core.py",)),
+    AccountingPart(FRONT, ("v1/engine/core_*.py", "v1/engine/coordinator.py")),
 )
 """The first part that has a function counts."""
 

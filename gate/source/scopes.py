@@ -16,7 +16,7 @@ LOOKS_AT_AN_OBJECT = frozenset({"vars", "dir"})
 """Those that see the names of an object instead where they are called with one."""
 
 
-class Scope:
+class NameScope:
     """The names of one function, comprehension or class body. `own` keep their names, `locals` may
     be renamed."""
 
@@ -27,7 +27,7 @@ class Scope:
         self.outside: frozenset[str] = frozenset()
 
 
-def of_body(parameters: Iterable[str], body: list[ast.stmt]) -> Scope:
+def of_body(parameters: Iterable[str], body: list[ast.stmt]) -> NameScope:
     """The scope of a function."""
     kept: set[str] = set(parameters)
     local: set[str] = set()
@@ -44,28 +44,28 @@ def of_body(parameters: Iterable[str], body: list[ast.stmt]) -> Scope:
     foreign = {
         name for node in within(body) if isinstance(node, ast.Nonlocal) for name in node.names
     }
-    scope = Scope(kept - outside - foreign, local - outside - foreign)
+    scope = NameScope(kept - outside - foreign, local - outside - foreign)
     scope.outside = frozenset(outside)
     return scope
 
 
-def of_class(body: list[ast.stmt]) -> Scope:
+def of_class(body: list[ast.stmt]) -> NameScope:
     """The scope of a class body."""
-    return Scope((name for node in within(body) for name in binds(node)), (), is_class=True)
+    return NameScope((name for node in within(body) for name in binds(node)), (), is_class=True)
 
 
-def of_targets(generators: list[ast.comprehension]) -> Scope:
+def of_targets(generators: list[ast.comprehension]) -> NameScope:
     """The scope of a comprehension."""
     targets = (node for each in generators for node in walk(each.target))
-    return Scope((), (name for node in targets for name in binds(node)))
+    return NameScope((), (name for node in targets for name in binds(node)))
 
 
-class Names:
+class ScopeStack:
     """The scopes around the code that is being read, and the tokens of the locals found so far."""
 
     def __init__(self, keeps_all: bool) -> None:
-        self.scopes: list[Scope] = []
-        self.tokens: dict[tuple[Scope, str], str] = {}
+        self.scopes: list[NameScope] = []
+        self.tokens: dict[tuple[NameScope, str], str] = {}
         self.keeps_all = keeps_all
 
     def of(self, name: str) -> str | None:

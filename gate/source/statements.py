@@ -67,7 +67,7 @@ def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
     """The statements of a function that a run can execute, in order."""
     found: set[Lines] = set()
     for node in unit.nodes:
-        idle = logs.Idle(node, lambda: module.has_logger)
+        idle = logs.IdleStatements(node, lambda: module.has_logger)
         for part in ast.walk(node):
             if part is node or (isinstance(part, ast.stmt) and idle(part)):
                 continue

@@ -24,7 +24,7 @@ class Unit(NamedTuple):
     end_line: int
 
 
-class Entry(NamedTuple):
+class BodyStatement(NamedTuple):
     """A statement of a body: a definition with its name, or the form of something else and the
     names that it binds."""
 
@@ -88,24 +88,24 @@ class Module:
         """The normal form of a function. Raises RecursionError where it is nested too deeply."""
         return tuple(map(self.forms.of, self.units[name].nodes))
 
-    def entries(self, name: str) -> list[list[Entry]]:
+    def entries(self, name: str) -> list[list[BodyStatement]]:
         """The statements of a class or of the module, without the functions that may stand
         anywhere in it. Raises as `form`."""
         if name == MODULE:
             return [[*self._entries(self.tree.body, True, False)]]
         return [
             [
-                Entry("", self.forms.of_head(node)),
+                BodyStatement("", self.forms.of_head(node)),
                 *self._entries(node.body, False, form.reads_annotations(node)),
             ]
             for node in self.units[name].nodes
             if isinstance(node, ast.ClassDef)
         ]
 
-    def _rows(self, node: ast.stmt) -> Iterator[Entry]:
+    def _rows(self, node: ast.stmt) -> Iterator[BodyStatement]:
         """The rows of a table, each as a statement."""
         for key, value in names.table(node).items():
-            yield Entry("", (key, self.forms.of(value)), frozenset({key}))
+            yield BodyStatement("", (key, self.forms.of(value)), frozenset({key}))
 
     def is_table(self, node: ast.stmt) -> bool:
         """Whether a statement makes a table of which `__getattr__` of the module gives the values
@@ -114,8 +114,8 @@ class Module:
 
     def _entries(
         self, body: list[ast.stmt], is_module: bool, keeps_annotations: bool
-    ) -> Iterator[Entry]:
-        idle = logs.Idle(None, lambda: self.has_logger)
+    ) -> Iterator[BodyStatement]:
+        idle = logs.IdleStatements(None, lambda: self.has_logger)
         fixed = _fixed(body)
         for node in body:
             if is_module and imports.is_plain(node, self.imports):
@@ -126,13 +126,13 @@ class Module:
                 continue
             if isinstance(node, (*names.FUNCTIONS, ast.ClassDef)):
                 if isinstance(node, ast.ClassDef) or node.name in fixed:
-                    yield Entry(node.name, ("def", node.name))
+                    yield BodyStatement(node.name, ("def", node.name))
                 continue
             if is_module and self.is_table(node):
                 yield from self._rows(node)
                 continue
             without = _Hollow().visit(_copied(node)) if any(definitions([node])) else node
-            yield Entry("", self.forms.of(without, keeps_annotations), _binds(node))
+            yield BodyStatement("", self.forms.of(without, keeps_annotations), _binds(node))
 
 
 def definitions(body: list[ast.stmt]) -> Iterator[names.Functions | ast.ClassDef]:

@@ -16,7 +16,7 @@ class Used(NamedTuple):
     """What a statement uses when it runs: names with attributes, and what it imports itself."""
 
     parts: frozenset[Parts]
-    imports: dict[str, imports.Target]
+    imports: dict[str, imports.ImportTarget]
 
 
 class Uses:
@@ -47,7 +47,7 @@ class Uses:
 
     def _read(self, statement: ast.stmt) -> Used:
         parts: set[Parts] = set()
-        targets: dict[str, imports.Target] = {}
+        targets: dict[str, imports.ImportTarget] = {}
         stack: list[ast.AST] = [statement]
         while stack:
             node = stack.pop()

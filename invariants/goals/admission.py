@@ -2,14 +2,13 @@
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.goals.goal import Goal, on_some_engine
-from kvproof.model.config import Cluster
-from kvproof.model.config import Engine as Config
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Compute, Preempt, Schedule
 from kvproof.model.state import PREEMPTED, WAITING, Request
 from kvproof.model.step import Step
 
 
-def _lacks(cfg: Config, request: Request) -> int:
+def _lacks(cfg: EngineConfig, request: Request) -> int:
     """The blocks of attention groups that a request still needs for its tokens."""
     tables = request.tables or ((),) * len(cfg.groups)
     groups = ((g, t) for g, t in zip(cfg.groups, tables, strict=True) if g.attention)
@@ -40,7 +39,7 @@ def _held_back(cluster: Cluster, step: Step, event: Schedule) -> bool:
     return cfg.watermark_blocks > 0 and fits and 0 < tokens < cfg.chunk_tokens
 
 
-def _handover_dropped(cluster: Cluster, step: Step, event: Schedule) -> bool:
+def _transfer_dropped(cluster: Cluster, step: Step, event: Schedule) -> bool:
     """A producer preempts a request whose output is in flight."""
     before = step.before.engine(event.engine)
     preempted = (c.request for c in event.chose or () if isinstance(c, Preempt))
@@ -69,7 +68,7 @@ GOALS = (
     Goal(
         "producer_drops_output",
         "a producer preempts a request whose output is in flight",
-        *(Schedule, _handover_dropped, "pd-roles-preempting", "pd-async"),
+        *(Schedule, _transfer_dropped, "pd-roles-preempting", "pd-async"),
         possible=on_some_engine(lambda engine: engine.produces and engine.overlaps),
     ),
 )

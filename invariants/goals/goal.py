@@ -7,7 +7,7 @@ A goal is about one kind of event, so a step is checked only against the goals o
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.step import Step
 
 Seen: TypeAlias = Callable[[Cluster, Step, Any], bool]
@@ -27,7 +27,7 @@ def always(_cluster: Cluster) -> bool:
     return True
 
 
-def on_some_engine(has: Callable[[Engine], object]) -> Possible:
+def on_some_engine(has: Callable[[EngineConfig], object]) -> Possible:
     """The goal needs an engine for which this is true."""
     return lambda cluster: any(has(engine) for engine in cluster.engines)
 

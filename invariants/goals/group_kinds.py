@@ -1,12 +1,12 @@
 """Cache groups beside full attention: of other block sizes, and states that are not cached."""
 
 from kvproof.invariants.goals.goal import Goal, on_some_engine
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Schedule
 from kvproof.model.step import Step
 
 
-def _has_unequal_blocks(engine: Engine) -> bool:
+def _has_unequal_blocks(engine: EngineConfig) -> bool:
     return len({g.block_size for g in engine.groups if g.attention or g.aligned}) > 1
 
 
@@ -15,7 +15,7 @@ def _hits(cluster: Cluster, step: Step, event: Schedule) -> bool:
     return hits and _has_unequal_blocks(cluster.engine(event.engine))
 
 
-def _keeps_one_state(engine: Engine) -> bool:
+def _keeps_one_state(engine: EngineConfig) -> bool:
     return any(not (g.attention or g.aligned) for g in engine.groups)
 
 
@@ -25,7 +25,7 @@ def _reads_state(cluster: Cluster, step: Step, event: Schedule) -> bool:
     return any(not (group.attention or group.aligned) for group in found)
 
 
-def _mixes(engine: Engine) -> bool:
+def _mixes(engine: EngineConfig) -> bool:
     return len({g.attention for g in engine.groups}) > 1
 
 

@@ -19,23 +19,23 @@ def _cleared(_cluster: Cluster, step: Step, _event: ResetPrefixCache) -> bool:
     return any(isinstance(r, Cleared) for r in step.effects.reports)
 
 
-_tells = on_some_engine(lambda engine: engine.kv_events)
+_has_events = on_some_engine(lambda engine: engine.kv_events)
 
 GOALS = (
     Goal(
         "event_of_several_blocks",
         "one event reports several blocks in a row",
-        *(Schedule, _several, "events", "full", _tells),
+        *(Schedule, _several, "events", "full", _has_events),
     ),
     Goal(
         "event_of_removal",
         "an event reports a key as removed",
-        *(Schedule, _removed, "events", "full-evicting", _tells),
+        *(Schedule, _removed, "events", "full-evicting", _has_events),
     ),
     Goal(
         "event_of_reset",
         "an event reports that the cache is empty",
         *(ResetPrefixCache, _cleared, "events", "store"),
-        possible=lambda cluster: _tells(cluster) and cluster.resets,
+        possible=lambda cluster: _has_events(cluster) and cluster.resets,
     ),
 )

@@ -10,7 +10,7 @@ CORE = "core"
 KIT = "connector kit"
 
 
-class Feature(NamedTuple):
+class ContractFeature(NamedTuple):
     """A feature, the features that it needs, and its id in the table of features if one feature of
     that table needs it. A vLLM that lacks what does not drive can be driven as well. A `later`
     feature came after the release that is tested in full: that release lacks it rightly."""
@@ -23,45 +23,51 @@ class Feature(NamedTuple):
 
 
 FEATURES = {
-    CORE: Feature("one engine with full attention: without it nothing can be driven"),
-    "windows": Feature("sliding-window groups", (CORE,), "windows"),
-    "states": Feature("Mamba groups", (CORE,), "mamba"),
-    "shared prefixes": Feature("blocks kept at a shared prefix boundary", (CORE,)),
-    "retention": Feature("a sparse cache", (CORE,), "retention"),
-    "partial hits": Feature("hits that end inside a block", ("states",), "partial_block_hits"),
-    "priority": Feature("requests served by priority", (CORE,), "priority"),
-    "whole prompts": Feature("a choice of admission", (CORE,), "whole_prompt"),
-    "long prefills": Feature("a limit on long prefills", (CORE,), "long_prefill"),
-    "watermark": Feature("blocks kept free at an admission", (CORE,), "watermark"),
-    "aborts": Feature("requests that are aborted", (CORE,), "aborts"),
-    "evictions": Feature("blocks evicted from outside", (CORE,), "evictions"),
-    "resets": Feature("the prefix cache reset", (CORE,), "resets"),
-    "sessions": Feature("prompts that arrive in parts", (CORE,), "sessions"),
-    "extra keys": Feature("requests with a salt or an adapter", (CORE,), "extra_keys"),
-    "embeddings": Feature("prompts of embeddings", (CORE,), "embeddings"),
-    "async": Feature("steps that overlap", (CORE,), "async_scheduling"),
-    "drafts": Feature("speculative decoding", (CORE,), "drafts"),
-    "lookahead hashes": Feature(
+    CORE: ContractFeature("one engine with full attention: without it nothing can be driven"),
+    "windows": ContractFeature("sliding-window groups", (CORE,), "windows"),
+    "states": ContractFeature("Mamba groups", (CORE,), "mamba"),
+    "shared prefixes": ContractFeature("blocks kept at a shared prefix boundary", (CORE,)),
+    "retention": ContractFeature("a sparse cache", (CORE,), "retention"),
+    "partial hits": ContractFeature(
+        "hits that end inside a block", ("states",), "partial_block_hits"
+    ),
+    "priority": ContractFeature("requests served by priority", (CORE,), "priority"),
+    "whole prompts": ContractFeature("a choice of admission", (CORE,), "whole_prompt"),
+    "long prefills": ContractFeature("a limit on long prefills", (CORE,), "long_prefill"),
+    "watermark": ContractFeature("blocks kept free at an admission", (CORE,), "watermark"),
+    "aborts": ContractFeature("requests that are aborted", (CORE,), "aborts"),
+    "evictions": ContractFeature("blocks evicted from outside", (CORE,), "evictions"),
+    "resets": ContractFeature("the prefix cache reset", (CORE,), "resets"),
+    "sessions": ContractFeature("prompts that arrive in parts", (CORE,), "sessions"),
+    "extra keys": ContractFeature("requests with a salt or an adapter", (CORE,), "extra_keys"),
+    "embeddings": ContractFeature("prompts of embeddings", (CORE,), "embeddings"),
+    "async": ContractFeature("steps that overlap", (CORE,), "async_scheduling"),
+    "drafts": ContractFeature("speculative decoding", (CORE,), "drafts"),
+    "lookahead hashes": ContractFeature(
         "block hashes that cover the next token", ("drafts",), "hash_lookahead", later=True
     ),
-    "kv events": Feature("the KV events of an engine", (CORE,), "kv_events"),
-    "connector": Feature("a KV connector", (CORE,)),
-    "store": Feature("an external store of prefixes", ("connector",), "store"),
-    "failed loads": Feature("loads that fail", ("connector",)),
-    "P/D": Feature("requests prefilled on P and decoded on D", ("connector",), "pd"),
-    "one way": Feature("a producer and a consumer", ("P/D",), "one_way"),
-    "pull": Feature("D reads from P over NIXL", ("P/D",)),
-    "push": Feature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
-    "turns": Feature("the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"),
-    KIT: Feature(
+    "kv events": ContractFeature("the KV events of an engine", (CORE,), "kv_events"),
+    "connector": ContractFeature("a KV connector", (CORE,)),
+    "store": ContractFeature("an external store of prefixes", ("connector",), "store"),
+    "failed loads": ContractFeature("loads that fail", ("connector",)),
+    "P/D": ContractFeature("requests prefilled on P and decoded on D", ("connector",), "pd"),
+    "one way": ContractFeature("a producer and a consumer", ("P/D",), "one_way"),
+    "pull": ContractFeature("D reads from P over NIXL", ("P/D",)),
+    "push": ContractFeature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
+    "turns": ContractFeature(
+        "the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"
+    ),
+    KIT: ContractFeature(
         "any KV connector, with a worker of the kit",
         ("connector", "windows", "states", "async", "aborts", "resets"),
     ),
-    "watching": Feature("a running engine is watched", drives=False),
-    "functions": Feature("single functions, called on the cases of a rule", ("P/D", "windows")),
-    "start-up": Feature("the sizing of the KV caches at the start", ("windows", "states")),
-    "engine loop": Feature("the loop of the engine and its messages", ("pull", "start-up")),
-    "refusals": Feature("requests that the front of the engine refuses", ("engine loop",)),
+    "watching": ContractFeature("a running engine is watched", drives=False),
+    "functions": ContractFeature(
+        "single functions, called on the cases of a rule", ("P/D", "windows")
+    ),
+    "start-up": ContractFeature("the sizing of the KV caches at the start", ("windows", "states")),
+    "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
+    "refusals": ContractFeature("requests that the front of the engine refuses", ("engine loop",)),
 }
 
 

@@ -25,8 +25,8 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
         if not on_prefill(cluster, about):
             return False
         offered = offer(cluster, step, about)
-        asked = engine.find(about.request)
-        lacks_room = asked is not None and asked.status in (WAITING, PREEMPTED)
+        request = engine.find(about.request)
+        lacks_room = request is not None and request.status in (WAITING, PREEMPTED)
         if offered is None or offered.phase in (*OVER, Phase.READING, Phase.REFUSED):
             return True
         return lacks_room and _over(cluster, step, engine, (LOADING,))

@@ -75,7 +75,7 @@ class Function:
             raise
 
 
-class Difference(NamedTuple):
+class Mismatch(NamedTuple):
     """Numbers for which vLLM's result differs from the rule's.
 
     `known` is the name of the deviation that explains the difference: its condition holds for these
@@ -96,15 +96,15 @@ class Difference(NamedTuple):
         )
 
 
-class Comparison(NamedTuple):
+class FunctionComparison(NamedTuple):
     """The cases of a function, and the cases with different results."""
 
     function: Function
     cases: Cases
-    differences: tuple[Difference, ...]
+    differences: tuple[Mismatch, ...]
 
     @property
-    def unexplained(self) -> list[Difference]:
+    def unexplained(self) -> list[Mismatch]:
         """The differences that no known deviation explains."""
         return [d for d in self.differences if not d.known]
 
@@ -129,7 +129,7 @@ class Comparison(NamedTuple):
         return found
 
 
-def compare(function: Function, deviations: Iterable[Fault]) -> Comparison:
+def compare(function: Function, deviations: Iterable[Fault]) -> FunctionComparison:
     """Call vLLM on each case. A deviation explains a difference only where the function lists it
     and its condition holds for the numbers. Raises AdapterDrift where this vLLM lacks a function
     that is called."""
@@ -141,8 +141,8 @@ def compare(function: Function, deviations: Iterable[Fault]) -> Comparison:
         ours, theirs = function.ours(case.numbers), function.theirs(case.numbers)
         if ours != theirs:
             known = _explaining(function, case.numbers, theirs, faults)
-            differences.append(Difference(function, case.numbers, ours, theirs, known))
-    return Comparison(function, cases, tuple(differences))
+            differences.append(Mismatch(function, case.numbers, ours, theirs, known))
+    return FunctionComparison(function, cases, tuple(differences))
 
 
 def _explaining(

@@ -7,7 +7,7 @@ of the pool; vLLM's functions read it.
 from typing import Any
 
 from kvproof.live import build
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.group import Kind
 
 REQUEST = "r0"
@@ -15,7 +15,7 @@ REQUEST = "r0"
 
 def manager(group: Group, blocks: int = 1) -> Any:
     """The manager of an engine with only this group, and with at least `blocks` free blocks."""
-    scheduler = build.scheduler(Engine("E", (group,), blocks + 2), "fail")
+    scheduler = build.scheduler(EngineConfig("E", (group,), blocks + 2), "fail")
     return scheduler.kv_cache_manager.coordinator.single_type_managers[0]
 
 

@@ -7,20 +7,20 @@ from typing import Any
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from kvproof.live import build
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import SAMPLED, WAITING, Request
 
 SAMPLED_ID = ord(SAMPLED)
 
 
 @functools.cache
-def _aligned(block_size: int, chunk_limit: int) -> tuple[Engine, Scheduler]:
+def _aligned(block_size: int, chunk_limit: int) -> tuple[EngineConfig, Scheduler]:
     groups = (Group("full", block_size), Group("mamba", block_size))
-    engine = Engine("E", groups, chunk_tokens=chunk_limit)
+    engine = EngineConfig("E", groups, chunk_tokens=chunk_limit)
     return engine, build.scheduler(engine, "fail")
 
 
-def arrived(engine: Engine, prompt: int, outputs: int = 0, embeds: bool = False) -> Any:
+def arrived(engine: EngineConfig, prompt: int, outputs: int = 0, embeds: bool = False) -> Any:
     """A real request with `prompt` equal prompt tokens and `outputs` sampled tokens."""
     known = Request("r0", WAITING, "a" * prompt, prompt, outputs + 1, embeds=embeds)
     request = build.request(engine, known, {"do_remote_decode": True})
@@ -56,7 +56,7 @@ def longest_hit(known: int, block_size: int, units: int) -> int:
     cached = known + unit
     groups = (Group("full", block_size), Group("window", unit, window=cached + 1))
     blocks = cached // block_size + cached // unit + 4
-    engine = Engine("E", groups, blocks, chunk_tokens=cached)
+    engine = EngineConfig("E", groups, blocks, chunk_tokens=cached)
     manager = build.scheduler(engine, "fail").kv_cache_manager
     before = arrived(engine, cached)
     before.request_id = "before"
@@ -67,7 +67,7 @@ def longest_hit(known: int, block_size: int, units: int) -> int:
 
 def resumed(loaded: int, prompt: int) -> int:
     """The computed tokens after `Scheduler._update_waiting_for_remote_kv`."""
-    engine = Engine("D", (Group("full", 1),), loaded + 1, "decode")
+    engine = EngineConfig("D", (Group("full", 1),), loaded + 1, "decode")
     scheduler = build.scheduler(engine, "fail")
     request = arrived(engine, prompt)
     scheduler.kv_cache_manager.allocate_slots(

@@ -10,7 +10,7 @@ from typing import Any
 
 from kvproof.live import build, nixl
 from kvproof.live.functions.scheduling import arrived
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.config.group import Kind
 
@@ -19,9 +19,9 @@ DIES = -1
 
 
 @functools.cache
-def _connected(group: Group, role: Role) -> tuple[Engine, Any]:
+def _connected(group: Group, role: Role) -> tuple[EngineConfig, Any]:
     """An engine with full attention and this group, and the scheduler side of its connector."""
-    engine = Engine("E", (Group("full", group.block_size), group), role=role)
+    engine = EngineConfig("E", (Group("full", group.block_size), group), role=role)
     return engine, build.scheduler(engine, "fail").connector.connector_scheduler
 
 
@@ -81,7 +81,7 @@ def paired(
 ) -> tuple[int, int, int, int]:
     """The slices that `_apply_prefix_caching` takes of the lists of a full-attention group, with a
     second group of this kind. A kernel block holds one token. `DIES` where it raises."""
-    worker = nixl.worker(Engine("D", (Group("full", 4), Group(kind, 4, 9)), role="decode"))
+    worker = nixl.worker(EngineConfig("D", (Group("full", 4), Group(kind, 4, 9)), role="decode"))
     ours = list(range(hit_blocks * local_ratio, -(-tokens // local_ratio) * local_ratio))
     theirs = list(range(-(-tokens // remote_ratio) * remote_ratio))
     one = [0]
@@ -97,7 +97,7 @@ def paired(
 def kernel_block(kernel: int, ratio: int) -> tuple[int, int]:
     """The logical block that `_logical_to_kernel_block_ids` expands to a list with this kernel
     block, and the position of the kernel block in the list."""
-    worker = nixl.worker(Engine("D", (Group("full", ratio),), physical_per_logical=ratio))
+    worker = nixl.worker(EngineConfig("D", (Group("full", ratio),), physical_per_logical=ratio))
     for block in range(kernel + 1):
         expanded = [int(k) for k in worker._logical_to_kernel_block_ids([[block]], ratio)[0]]
         if kernel in expanded:

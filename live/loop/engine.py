@@ -18,14 +18,14 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import contract_check
-from kvproof.live.loop.plan import LENGTH, Plan, Send
-from kvproof.live.loop.worker import Worker
+from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
+from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
 
 PLENTY_BYTES = 1 << 30
 
 
-class End(BaseException):
+class LoopEnd(BaseException):
     """The plan is over, and the loop would wait for ever, or go on for ever."""
 
 
@@ -77,10 +77,10 @@ def _untuned() -> Iterator[None]:
         yield
 
 
-class Engine:
+class EngineLoop:
     """An engine and its loop."""
 
-    def __init__(self, plan: Plan, moment: Callable[[], None]) -> None:
+    def __init__(self, plan: LoopPlan, moment: Callable[[], None]) -> None:
         contract_check.check().require(["engine loop"])
         self.plan = plan
         start = plan.engine
@@ -88,7 +88,7 @@ class Engine:
             {name: spec_of(start, layer) for name, layer in each.items()}
             for each in start.workers()
         ]
-        self.worker = Worker(start, specs, [PLENTY_BYTES] * len(specs), moment)
+        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment)
         further = {}
         if plan.connected:
             further["kv_transfer_config"] = KVTransferConfig(
@@ -180,12 +180,12 @@ def offer(one: Send, block: int, groups: int) -> dict[str, Any]:
 def _offer(block: int, groups: int) -> dict[str, Any]:
     """The parameters that this release returns for a prompt of the largest length."""
     prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill")
-    plan = Plan((), block, connected=True, window=5 * (groups > 1))
-    engine = Engine(plan, lambda: None)
+    plan = LoopPlan((), block, connected=True, window=5 * (groups > 1))
+    engine = EngineLoop(plan, lambda: None)
     params: dict[str, Any] = {}
 
     def waits() -> None:
-        raise End
+        raise LoopEnd
 
     engine.listen(Messages(lambda: None, waits, lambda _: None))
     engine.add(prompt, {"do_remote_decode": True, "do_remote_prefill": False})

@@ -7,9 +7,9 @@ from typing import Any
 from kvproof.live import blame
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
-from kvproof.live.loop.engine import Core, End, Engine, Messages, offer, refuses_early
-from kvproof.live.loop.plan import Arrive, Cancel, Pause, Plan, Reset, Resume, Send, Stop
-from kvproof.live.loop.seen import Asked, Played, Wait
+from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer, refuses_early
+from kvproof.live.loop.plan import Arrive, Cancel, LoopPlan, Pause, Reset, Resume, Send, Stop
+from kvproof.live.loop.seen import ClientRequest, LoopWait, Played
 from kvproof.live.startup.engine import not_ours
 from kvproof.model import interruption
 
@@ -31,11 +31,11 @@ class Client:
 class Episode:
     """One play of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LoopPlan) -> None:
         self.plan = plan
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
-        self.engine = Engine(plan, self.moment)
+        self.engine = EngineLoop(plan, self.moment)
         self.worker = self.engine.worker
         self.worker.began, self.worker.settled = self._began, self._settled
         self.engine.listen(Messages(self.moment, self.wait, self._took))
@@ -44,7 +44,7 @@ class Episode:
         self.pausing = 0
         self.pause_calls: dict[int, int] = {}
         self.paused = self.complete = self.stopped = False
-        self.idle: list[Wait] = []
+        self.idle: list[LoopWait] = []
         self.computed: list[int] = []
         self.unsettled = self.busy = 0
 
@@ -71,7 +71,7 @@ class Episode:
         if self.paused:
             self._resume()
         else:
-            raise End
+            raise LoopEnd
 
     def _took(self, message: Any) -> None:
         """The engine takes a message."""
@@ -143,7 +143,7 @@ class Episode:
             self.worker.arrive(name)
         self.busy += 1
         if self.busy > BUSY_MAX:
-            raise End
+            raise LoopEnd
 
     # What clients receive.
 
@@ -170,10 +170,10 @@ class Episode:
             if each.taken and not (each.gone or each.ends or each.sent.refused)
         ]
 
-    def _left_over(self, number: int) -> Wait:
+    def _left_over(self, number: int) -> LoopWait:
         """What there still is to do, as clients and workers see it."""
         living = self._open()
-        return Wait(
+        return LoopWait(
             number,
             self.paused,
             tuple(living),
@@ -200,7 +200,7 @@ class Episode:
             exited = True
             self._read()
             self.idle.append(self._left_over(0))
-        except End:
+        except LoopEnd:
             self._read()
         except Exception as error:
             interruption.check()
@@ -210,8 +210,8 @@ class Episode:
         finally:
             self.engine.close()
         return seen._replace(
-            asked=tuple(
-                Asked(
+            requests=tuple(
+                ClientRequest(
                     name,
                     each.sent.answer,
                     each.gone or each.sent.refused,
@@ -235,6 +235,6 @@ PAUSES = ("pause_generation", "pause_scheduler")
 """The call that pauses, newest release first."""
 
 
-def played(plan: Plan) -> Played:
+def played(plan: LoopPlan) -> Played:
     """What comes of a plan. Raises AdapterDrift."""
     return Episode(plan).played()

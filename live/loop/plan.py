@@ -82,7 +82,7 @@ class Stop(_Action, frozen=True, tag="stop"):
 Action: TypeAlias = Send | Cancel | Arrive | Pause | Resume | Reset | Stop
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
     `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
     unless `recompute`."""
@@ -99,7 +99,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
     recompute: bool = False
 
     @property
-    def engine(self) -> of_starts.Plan:
+    def engine(self) -> of_starts.StartupPlan:
         """The start of the engine: a layer on each stage, or one of each kind of layers."""
         kinds = ["full", "window"] if self.window else ["full"]
         layers = tuple(
@@ -112,7 +112,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
             for stage in range(self.stages)
             for kind in kinds
         )
-        return of_starts.Plan(
+        return of_starts.StartupPlan(
             layers=layers,
             max_model_len=LENGTH,
             chunk_tokens=self.chunk_tokens,
@@ -128,7 +128,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         return 1 + (2 if self.window else 1) * (-(-LENGTH // self.block) + 1) + self.more
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: LoopPlan) -> list[str]:
     """The plan for a reader, a line for each action."""
     flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
     flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
@@ -164,7 +164,7 @@ def _words(action: Action) -> str:
             return "end" + " when all are answered" * action.drain
 
 
-def drawn(seed: int) -> Plan:
+def random_plan(seed: int) -> LoopPlan:
     """The plan of this number. Most have few features and a few requests."""
     r = Random(seed)
     connected = r.random() < 0.5
@@ -210,7 +210,7 @@ def drawn(seed: int) -> Plan:
     if ends:
         place = r.randint(len(actions) // 2, len(actions))
         actions.insert(place, Stop(r.randint(0, 4), r.random() < 0.5))
-    return Plan(
+    return LoopPlan(
         tuple(actions),
         block=r.choice((2, 4, 4)),
         more=r.choice((0, 0, 2, 8, 30)),

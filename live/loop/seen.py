@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from kvproof.live.loop.plan import Plan
+from kvproof.live.loop.plan import LoopPlan
 from kvproof.model.state import Death
 
 
-class Asked(NamedTuple):
+class ClientRequest(NamedTuple):
     """A request that the engine took, and what its client received: the number of `tokens`, and the
     reason of each `end`. `gone` says that its client did not wait for the end."""
 
@@ -17,7 +17,7 @@ class Asked(NamedTuple):
     ends: tuple[str, ...]
 
 
-class Wait(NamedTuple):
+class LoopWait(NamedTuple):
     """The loop waits for a message (the `number`-th time), or it has ended (0): it says that there
     is nothing to do. What is left then: the `waiting` requests without an end; the `steps` whose
     output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
@@ -41,10 +41,10 @@ class Played(NamedTuple):
     the numbers of tokens of steps that began while a pause was complete, `calls` the number of
     answers that each call of a client received, by name."""
 
-    plan: Plan
+    plan: LoopPlan
     died: Death | None = None
-    asked: tuple[Asked, ...] = ()
-    waits: tuple[Wait, ...] = ()
+    requests: tuple[ClientRequest, ...] = ()
+    waits: tuple[LoopWait, ...] = ()
     busy: bool = False
     stopped: bool = False
     exited: bool = False

@@ -10,12 +10,12 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.live import adapt, nixl
 from kvproof.live.startup.engine import Executor
-from kvproof.live.startup.plan import Plan
+from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import sampled
 from kvproof.model.state import Flight
 
 
-class Output(Future[Any]):
+class StepOutput(Future[Any]):
     """The output of a step, which is ready when it is first wanted."""
 
     def __init__(self, value: Any, wanted: Callable[[], None]) -> None:
@@ -30,7 +30,7 @@ class Output(Future[Any]):
         return super().result(timeout)
 
 
-class Worker(Executor):
+class LoopExecutor(Executor):
     """All workers of the engine. `moment` is called when a step's output is wanted. `prompts` and
     `transfers` are what the workers keep: the number of prompt tokens of each request that was
     scheduled, and what is transferred for each request. `notified` are the requests whose prefill
@@ -39,7 +39,9 @@ class Worker(Executor):
     supported_tasks = ("generate",)
     is_sleeping = False
 
-    def __init__(self, plan: Plan, specs: Any, memory: Any, moment: Callable[[], None]) -> None:
+    def __init__(
+        self, plan: StartupPlan, specs: Any, memory: Any, moment: Callable[[], None]
+    ) -> None:
         super().__init__(plan, specs, memory)
         self.moment = moment
         self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
@@ -79,7 +81,7 @@ class Worker(Executor):
         made = sampled(self._parts(output), {}, kv_connector_output=self._reported())
         if count:  # sampling is a call of its own
             self._computed.append(made)
-            return Output(None, lambda: None) if non_block else None
+            return StepOutput(None, lambda: None) if non_block else None
         return self._handed_out(made, non_block)
 
     def sample_tokens(self, _grammar: Any, non_block: bool = False) -> Any:
@@ -87,7 +89,7 @@ class Worker(Executor):
         return self._handed_out(self._computed.popleft(), non_block)
 
     def _handed_out(self, made: ModelRunnerOutput, non_block: bool) -> Any:
-        output = Output(made, self._taken)
+        output = StepOutput(made, self._taken)
         return output if non_block else output.result()
 
     def _taken(self) -> None:

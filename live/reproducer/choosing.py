@@ -25,7 +25,7 @@ MUST_NOT_RAISE = object()
 """Expected of a fact whose value is not known without a base: it must have one."""
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """What was seen after one statement: the exception that it raised, or the value of each
     fact."""
 
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     facts: Sequence[Any]
 
 
-class Claim(NamedTuple):
+class Expectation(NamedTuple):
     """What a reproducer ends with: after this piece, `fact` has the value `expected`. Without a
     fact, the piece must not raise."""
 
@@ -52,18 +52,18 @@ def claims(
     finding: Finding,
     pieces: Sequence[Piece],
     facts: Sequence[Fact],
-    head: Sequence[Seen],
-    base: Sequence[Seen] | None,
-) -> list[Claim]:
+    head: Sequence[Observation],
+    base: Sequence[Observation] | None,
+) -> list[Expectation]:
     """The claims that hold on base and fail on head, the best first. Without base, those that hold
     on every vLLM."""
     last = len(head) - 1
-    raises: list[Claim] = []
+    raises: list[Expectation] = []
     if head and head[last].raised and (base is None or _survives(base, last)):
-        raises = [Claim(last, None, None, head[last].raised)]
+        raises = [Expectation(last, None, None, head[last].raised)]
     if subjects(finding)[:1] == (Subject.RAISES,) and raises:
         return raises
-    found: list[tuple[Any, Claim]] = []
+    found: list[tuple[Any, Expectation]] = []
     for index, seen in enumerate(head):
         if base is None and hangs(finding) and index < len(pieces) - 1:
             continue  # what must happen may still happen
@@ -77,18 +77,18 @@ def claims(
             unseen = fact.of_step and not (
                 pieces[index].step and pieces[index].engine == fact.engine
             )
-            if unseen or expected is NO_BASE or ours == expected or not _tells(fact, ours):
+            if unseen or expected is NO_BASE or ours == expected or not _is_conclusive(fact, ours):
                 continue
-            claim = Claim(index, fact, expected, ours)
+            claim = Expectation(index, fact, expected, ours)
             found.append((_order(finding, pieces[index], claim), claim))
     return [claim for _, claim in sorted(found, key=lambda one: one[0])] + raises
 
 
-def _survives(seen: Sequence[Seen], index: int) -> bool:
+def _survives(seen: Sequence[Observation], index: int) -> bool:
     return index < len(seen) and seen[index].raised is None
 
 
-def _tells(fact: Fact, ours: Any) -> bool:
+def _is_conclusive(fact: Fact, ours: Any) -> bool:
     return has_value(ours) or (fact.kind in MAY_RAISE and _dies(ours))
 
 
@@ -126,7 +126,7 @@ def _waits(finding: Finding, fact: Fact) -> bool:
     return fact.engine == finding.about.engine and fact.request in waiting
 
 
-def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
+def _order(finding: Finding, piece: Piece, claim: Expectation) -> tuple[Any, ...]:
     """The sort key. First what is wrong on every vLLM, if the finding is about that; then facts
     about the same engine, request, group, and those that the invariant speaks of: a pull request
     may change others on purpose. Then the earliest, because what differs first is the cause."""
@@ -145,7 +145,10 @@ def _order(finding: Finding, piece: Piece, claim: Claim) -> tuple[Any, ...]:
 
 
 def departs(
-    events: Sequence[Event], pieces: Sequence[Piece], facts: Sequence[Fact], head: Sequence[Seen]
+    events: Sequence[Event],
+    pieces: Sequence[Piece],
+    facts: Sequence[Fact],
+    head: Sequence[Observation],
 ) -> str:
     """Where a run of the statements does not follow the trace; empty where it does."""
     if not any(isinstance(e, Schedule) and e.chose for e in events):

@@ -7,7 +7,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.live.reproducer.layout import literal
 from kvproof.live.reproducer.pieces import NAMES
 from kvproof.model.because import About
-from kvproof.model.config import Cluster, Engine
+from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.finding import Finding
 from kvproof.model.subjects import Subject
 
@@ -50,7 +50,7 @@ def facts(cluster: Cluster, finding: Finding) -> Iterator[Fact]:
             yield from _of_request(engine, job.name, finding)
 
 
-def _of_request(engine: Engine, name: str, finding: Finding) -> Iterator[Fact]:
+def _of_request(engine: EngineConfig, name: str, finding: Finding) -> Iterator[Fact]:
     e, r = NAMES[engine.role], literal(name)
     request = f"{e}.requests[{r}]"
     plain = {
@@ -82,7 +82,7 @@ def _of_request(engine: Engine, name: str, finding: Finding) -> Iterator[Fact]:
         yield Fact(f"num_cached_blocks({e}, {r}, {group})", Subject.COUNTED, *place)
 
 
-def _of_pool(engine: Engine, about: About) -> Iterator[Fact]:
+def _of_pool(engine: EngineConfig, about: About) -> Iterator[Fact]:
     e = NAMES[engine.role]
     yield Fact(f"free_and_held({e})", Subject.FREE_AND_HELD, engine.name, right=[])
     yield Fact(f"miscounted({e})", Subject.MISCOUNTED, engine.name, right=[])
@@ -95,7 +95,7 @@ def _of_pool(engine: Engine, about: About) -> Iterator[Fact]:
         yield from _of_block(engine, about.block)
 
 
-def _of_block(engine: Engine, block: int) -> Iterator[Fact]:
+def _of_block(engine: EngineConfig, block: int) -> Iterator[Fact]:
     e = NAMES[engine.role]
     looks = {
         Subject.IS_FREE: f"{block} in free_blocks({e})",
@@ -107,7 +107,7 @@ def _of_block(engine: Engine, block: int) -> Iterator[Fact]:
         yield Fact(source, kind, engine.name, block=block)
 
 
-def _of_step(cluster: Cluster, engine: Engine) -> Iterator[Fact]:
+def _of_step(cluster: Cluster, engine: EngineConfig) -> Iterator[Fact]:
     output = "step.output"
     for job in cluster.jobs:
         source = f"{output}.num_scheduled_tokens.get({literal(job.name)})"
@@ -123,21 +123,21 @@ def _of_step(cluster: Cluster, engine: Engine) -> Iterator[Fact]:
     yield Fact(f"{read}", Subject.READ, engine.name, of_step=True)
 
 
-def _of_events(engine: Engine) -> Iterator[Fact]:
+def _of_events(engine: EngineConfig) -> Iterator[Fact]:
     e = NAMES[engine.role]
-    events = f"take_events({e}, {heard(engine)})"
+    events = f"take_events({e}, {received_events(engine)})"
     yield Fact(f"mirrored({events}) - num_prefixes({e})", Subject.MIRROR, engine.name, right=0)
     yield Fact(f"described({events})", Subject.EVENTS, engine.name)
 
 
-def allocations(engine: Engine) -> str:
+def allocations(engine: EngineConfig) -> str:
     """The variable with the numbers of blocks that an engine predicted and took."""
     return "allocations" if engine.role == "both" else f"{NAMES[engine.role]}_allocations"
 
 
-def heard(engine: Engine) -> str:
+def received_events(engine: EngineConfig) -> str:
     """The variable with the KV events of an engine."""
-    return "heard" if engine.role == "both" else f"{NAMES[engine.role]}_heard"
+    return "received" if engine.role == "both" else f"{NAMES[engine.role]}_received"
 
 
 def hangs(finding: Finding) -> bool:

@@ -8,7 +8,7 @@ from kvproof.live.reproducer.layout import call, literal
 from kvproof.live.reproducer.library import fitted, library
 from kvproof.live.reproducer.settings import Settings
 from kvproof.live.reproducer.words import chosen
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import ADAPTERS, plain
 from kvproof.model.environment import turns
 from kvproof.model.environment.arrivals import arrival
@@ -91,7 +91,7 @@ class Writer:
         """The variable of an engine."""
         return NAMES[self.cluster.engine(engine).role]
 
-    def queue(self, engine: Engine) -> str:
+    def queue(self, engine: EngineConfig) -> str:
         """The variable of the steps in flight of an engine."""
         return "in_flight" if engine.role == "both" else f"{NAMES[engine.role]}_in_flight"
 
@@ -158,17 +158,17 @@ class Writer:
             if isinstance(choice, Admit):
                 self.admitted[choice.request] = choice
         cfg, name = self.cluster.engine(event.engine), self.variable(event.engine)
-        said = chosen(event, self.cluster.disaggregated)
+        comment = chosen(event, self.cluster.disaggregated)
         if cfg.overlaps:
             lines = [f"    step = dispatch({name}, {self.queue(cfg)})"]
-            yield self._piece(event.engine, said, lines)._replace(step=True)
+            yield self._piece(event.engine, comment, lines)._replace(step=True)
             return
         whole = f"    {self._keeps(cfg)}run_step({name})"
-        yield self._piece(event.engine, said, [f"    step = schedule({name})"])._replace(
+        yield self._piece(event.engine, comment, [f"    step = schedule({name})"])._replace(
             step=True, whole=whole
         )
 
-    def _keeps(self, engine: Engine) -> str:
+    def _keeps(self, engine: EngineConfig) -> str:
         """Where the transfer parameters of finished requests go."""
         if engine.role == "decode":
             return "held |= " if self.cluster.follow_up_turns else ""
@@ -185,10 +185,10 @@ class Writer:
     def _complete(self, event: Complete) -> Iterator[Piece]:
         cfg, name = self.cluster.engine(event.engine), self.variable(event.engine)
         arguments = [name, self.queue(cfg) if cfg.overlaps else "step"]
-        said, before = [], []
+        comment, before = [], []
         if event.accepted:
             arguments.append(f"accepted={literal(dict(event.accepted))}")
-            said.append(f"Accepted drafts: {_listed(event.accepted)}.")
+            comment.append(f"Accepted drafts: {_listed(event.accepted)}.")
         if event.failed:
             size = cfg.groups[0].block_size
             admit = self.admitted[event.failed]
@@ -197,26 +197,28 @@ class Writer:
             before.append(f"    invalid = table({name}, {who}, 0)[{first}:{first + count}]")
             before.append(f"    lose({name}, {who}, {admit.local_hit + size})")
             arguments.append("invalid_block_ids=invalid")
-            said.append(f"The load of {event.failed} from the store has failed.")
+            comment.append(f"The load of {event.failed} from the store has failed.")
         function = "arrive(" if cfg.overlaps else "update("
-        if cfg.overlaps and not said:
-            said.append(f"The output of the oldest step{_of(self.cluster, event)} arrives.")
+        if cfg.overlaps and not comment:
+            comment.append(f"The output of the oldest step{_of(self.cluster, event)} arrives.")
         lines = [*before, *call(f"{self._keeps(cfg)}{function}", arguments, indent=4)]
-        piece = self._piece(event.engine, " ".join(said), lines)
-        yield piece._replace(ends=not said and not cfg.overlaps)
+        piece = self._piece(event.engine, " ".join(comment), lines)
+        yield piece._replace(ends=not comment and not cfg.overlaps)
 
     def _transfer_done(self, event: TransferDone) -> Iterator[Piece]:
         source, sent, sink, taken = turns.parties(self.cluster, event.request)
         arguments = [NAMES[source.role], literal(sent), NAMES[sink.role], literal(taken)]
-        said = f"{sink.name} has read the blocks of {sent}, or needs none; {source.name} may free."
-        yield self._piece(sink.name, said, call("end_transfer(", arguments, indent=4))
+        comment = (
+            f"{sink.name} has read the blocks of {sent}, or needs none; {source.name} may free."
+        )
+        yield self._piece(sink.name, comment, call("end_transfer(", arguments, indent=4))
 
     def _transfer_fail(self, event: TransferFail) -> Iterator[Piece]:
         _, _, sink, taken = turns.parties(self.cluster, event.request)
         who = literal(taken)
         arguments = [NAMES[sink.role], f"finished_recving={{{who}}}", f"failed_recving={{{who}}}"]
-        said = f"{sink.name}'s read of {taken} has failed."
-        yield self._piece(sink.name, said, call("report(", arguments, indent=4))
+        comment = f"{sink.name}'s read of {taken} has failed."
+        yield self._piece(sink.name, comment, call("report(", arguments, indent=4))
 
     def _transfer_lost(self, _event: TransferLost) -> Iterator[Piece]:
         yield from ()
@@ -224,27 +226,27 @@ class Writer:
     def _abort(self, event: Abort) -> Iterator[Piece]:
         arguments = [literal(event.request), "RequestStatus.FINISHED_ABORTED"]
         start = f"{self.variable(event.engine)}.finish_requests("
-        said = f"The user aborts {event.request}{_of(self.cluster, event)}."
-        yield self._piece(event.engine, said, call(start, arguments, indent=4))
+        comment = f"The user aborts {event.request}{_of(self.cluster, event)}."
+        yield self._piece(event.engine, comment, call(start, arguments, indent=4))
 
     def _lease_expire(self, event: LeaseExpire) -> Iterator[Piece]:
         source, sent, _, _ = turns.parties(self.cluster, event.request)
         arguments = [NAMES[source.role], f"finished_sending={{{literal(sent)}}}"]
-        said = f"{source.name}'s lease on the blocks of {sent} ends."
-        yield self._piece(source.name, said, call("report(", arguments, indent=4))
+        comment = f"{source.name}'s lease on the blocks of {sent} ends."
+        yield self._piece(source.name, comment, call("report(", arguments, indent=4))
 
     def _stray_report(self, event: StrayReport) -> Iterator[Piece]:
         kind = (
             "finished_recving" if event.engine == self.cluster.decode.name else "finished_sending"
         )
         arguments = [self.variable(event.engine), f"{kind}={{{literal(event.request)}}}"]
-        said = f"{event.engine}'s worker reports the end of {event.request} again."
-        yield self._piece(event.engine, said, call("report(", arguments, indent=4))
+        comment = f"{event.engine}'s worker reports the end of {event.request} again."
+        yield self._piece(event.engine, comment, call("report(", arguments, indent=4))
 
     def _evict(self, event: Evict) -> Iterator[Piece]:
         start = f"{self.variable(event.engine)}.kv_cache_manager.evict_blocks("
-        said = f"Block {event.block}{_of(self.cluster, event)} leaves the prefix cache."
-        yield self._piece(event.engine, said, call(start, [f"{{{event.block}}}"], indent=4))
+        comment = f"Block {event.block}{_of(self.cluster, event)} leaves the prefix cache."
+        yield self._piece(event.engine, comment, call(start, [f"{{{event.block}}}"], indent=4))
 
     def _reset(self, event: ResetPrefixCache) -> Iterator[Piece]:
         lines = [f"    {self.variable(event.engine)}.reset_prefix_cache()"]
@@ -253,12 +255,12 @@ class Writer:
     def _reset_running(self, event: ResetRunning) -> Iterator[Piece]:
         start = f"{self.variable(event.engine)}.reset_prefix_cache("
         lines = call(start, ["reset_running_requests=True"], indent=4)
-        said = "The prefix cache is reset; running requests are preempted."
-        yield self._piece(event.engine, said, lines)
+        comment = "The prefix cache is reset; running requests are preempted."
+        yield self._piece(event.engine, comment, lines)
 
     @staticmethod
-    def _piece(engine: str, said: str, lines: list[str]) -> Piece:
-        return Piece(0, "\n".join(lines), said, engine)
+    def _piece(engine: str, comment: str, lines: list[str]) -> Piece:
+        return Piece(0, "\n".join(lines), comment, engine)
 
 
 def _of(cluster: Cluster, event: Any) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from kvproof.live import children
-from kvproof.live.reproducer.choosing import Seen
+from kvproof.live.reproducer.choosing import Observation
 
 Environment = Mapping[str, str]
 Outcome = Literal["fails", "passes", "cannot run", "not run"]
@@ -23,7 +23,7 @@ FAILED, PASSED = 1, 0
 """The exit codes of pytest for tests that ran."""
 
 
-class Unseen(Exception):
+class NotObserved(Exception):
     """The statements could not be observed. The message says why in one line."""
 
 
@@ -33,22 +33,22 @@ def on_each(trees: Sequence[Environment], run: Callable[[Environment], Result]) 
         return list(pool.map(run, trees))
 
 
-def observed(file: Path, tree: Environment) -> list[Seen]:
+def observed(file: Path, tree: Environment) -> list[Observation]:
     """What a file with an `observe` function sees after each statement. The last entry has the
-    exception that ended the run, if one did. Raises Unseen."""
+    exception that ended the run, if one did. Raises NotObserved."""
     folder = file.parent
     try:
         ran = children.run(
             [sys.executable, "-P", str(file), str(folder)], env=_offline(tree), timeout_s=TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
-        raise Unseen(f"the statements ran for more than {TIMEOUT_S:g} s") from error
+        raise NotObserved(f"the statements ran for more than {TIMEOUT_S:g} s") from error
     line = ran.stdout.strip().splitlines()[-1:] or [""]
     if ran.returncode or not line[0].startswith('{"seen"'):
-        raise Unseen(f"the statements do not run ({_last_line(ran.stderr)})")
+        raise NotObserved(f"the statements do not run ({_last_line(ran.stderr)})")
     found = json.loads(line[0])
-    seen = [Seen(None, facts) for facts in found["seen"]]
-    return seen + ([Seen(found["raised"], ())] if found["raised"] else [])
+    seen = [Observation(None, facts) for facts in found["seen"]]
+    return seen + ([Observation(found["raised"], ())] if found["raised"] else [])
 
 
 def tested(file: Path, tree: Environment) -> tuple[Outcome, str]:
@@ -76,5 +76,5 @@ def _offline(tree: Environment) -> dict[str, str]:
     }
 
 
-def _last_line(said: str) -> str:
-    return (said.strip() or "it says nothing").splitlines()[-1][:200]
+def _last_line(printed: str) -> str:
+    return (printed.strip() or "it says nothing").splitlines()[-1][:200]

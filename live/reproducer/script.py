@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kvproof.live.reproducer.facts import allocations, heard
+from kvproof.live.reproducer.facts import allocations, received_events
 from kvproof.live.reproducer.layout import call, comment, imports
 from kvproof.live.reproducer.library import library, needed, used
 from kvproof.live.reproducer.pieces import NAMES, Piece, Writer
@@ -42,7 +42,7 @@ def started(cluster: Cluster, writer: Writer, watches: bool) -> tuple[str, ...]:
         if engine.overlaps:
             start.append(f"    {writer.queue(engine)}: deque[Step] = deque()")
         if engine.kv_events:
-            start.append(f"    {heard(engine)} = listen({name})")
+            start.append(f"    {received_events(engine)} = listen({name})")
         if watches:
             start.append(f"    {allocations(engine)} = watch_allocations({name})")
     if cluster.disaggregated:

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from kvproof.live import options
 from kvproof.live.reproducer.layout import call, literal
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.config.extra_keys import ADAPTERS
 
 KNOWN = {
@@ -90,7 +90,7 @@ def _features(cluster: Cluster) -> Iterator[str]:
         yield from (name for name, chosen in choices.items() if chosen)
 
 
-def _constants(cluster: Cluster, engine: Engine) -> Constants:
+def _constants(cluster: Cluster, engine: EngineConfig) -> Constants:
     blocks = [group.block_size for group in engine.groups]
     states = [group for group in engine.groups if group.kind == "mamba"]
     values: dict[str, Any] = {
@@ -121,7 +121,7 @@ def _constants(cluster: Cluster, engine: Engine) -> Constants:
     return {name: literal(value) for name, value in values.items()} | {"SPECS": _specs(engine)}
 
 
-def _specs(engine: Engine) -> str:
+def _specs(engine: EngineConfig) -> str:
     """The specs of the cache groups, one in a line."""
     lines = ["["]
     for group in engine.groups:

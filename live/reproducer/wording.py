@@ -5,7 +5,7 @@ from typing import Any
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.reproducer import script
-from kvproof.live.reproducer.choosing import MUST_NOT_RAISE, Claim
+from kvproof.live.reproducer.choosing import MUST_NOT_RAISE, Expectation
 from kvproof.live.reproducer.drafting import Draft
 from kvproof.live.reproducer.layout import WIDTH, assigned, call, comment, literal, message, prose
 from kvproof.model.finding import Finding
@@ -18,7 +18,7 @@ def file_stem(name: str) -> str:
     return "test_" + re.sub(r"\W", "_", name)
 
 
-def generated(draft: Draft, claim: Claim, name: str) -> str:
+def generated(draft: Draft, claim: Expectation, name: str) -> str:
     """The whole file."""
     last = _assertion(draft, claim)
     lines = script.body(draft.script, claim.piece, last)
@@ -36,9 +36,9 @@ def _sentence(finding: Finding) -> tuple[str, str]:
 
 
 def _docstring(finding: Finding, name: str) -> list[str]:
-    says, origin = _sentence(finding)
+    sentence, origin = _sentence(finding)
     return [
-        *prose(f"What must be true: {says}{f' ({origin})' if origin else ''}.", opens=True),
+        *prose(f"What must be true: {sentence}{f' ({origin})' if origin else ''}.", opens=True),
         "",
         *prose(f"What happens: {finding.sentence}."),
         "",
@@ -46,22 +46,22 @@ def _docstring(finding: Finding, name: str) -> list[str]:
     ]
 
 
-def _assertion(draft: Draft, claim: Claim) -> list[str]:
+def _assertion(draft: Draft, claim: Expectation) -> list[str]:
     """The last lines of the test. A statement that raises needs none."""
     if claim.fact is None:
         return comment("The last statement must not raise.", 4)
     if claim.expected is MUST_NOT_RAISE:
         return [*comment("This must not raise.", 4), f"    {claim.fact.source}"]
-    source, says = claim.fact.source, _sentence(draft.finding)[0]
+    source, sentence = claim.fact.source, _sentence(draft.finding)[0]
     before: list[str] = []
     checked = _checked(source, claim.expected)
     if len(f"    assert {checked}, (") > WIDTH:
         before = [*call(f"seen = {source}", [], "", 4), *assigned("expected", claim.expected, 4)]
         checked = "seen == expected"
-    one = f"    assert {checked}, {literal(says)}"
+    one = f"    assert {checked}, {literal(sentence)}"
     if len(one) <= WIDTH:
         return [*before, one]
-    return [*before, f"    assert {checked}, (", *message(says, 8), "    )"]
+    return [*before, f"    assert {checked}, (", *message(sentence, 8), "    )"]
 
 
 def _checked(source: str, expected: Any) -> str:

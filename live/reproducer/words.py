@@ -6,11 +6,11 @@ from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Preempt, Sc
 def chosen(event: Schedule, names_engine: bool) -> str:
     """The choices of a step, in words."""
     who = event.engine if names_engine else "The scheduler"
-    parts = [_said(choice) for choice in event.chose or ()]
+    parts = [_choice_in_words(choice) for choice in event.chose or ()]
     return f"{who}: {'; '.join(parts) or 'nothing is scheduled'}."
 
 
-def _said(choice: Choice) -> str:
+def _choice_in_words(choice: Choice) -> str:
     name = choice.request
     if isinstance(choice, Admit):
         hit = f", {choice.local_hit} tokens hit" if choice.local_hit else ""

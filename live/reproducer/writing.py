@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 
 from kvproof.live.reproducer import choosing, running
-from kvproof.live.reproducer.choosing import Claim, Seen
+from kvproof.live.reproducer.choosing import Expectation, Observation
 from kvproof.live.reproducer.drafting import Draft, drafted, observing
-from kvproof.live.reproducer.running import Environment, Outcome, Unseen
+from kvproof.live.reproducer.running import Environment, NotObserved, Outcome
 from kvproof.live.reproducer.wording import file_stem, generated
 from kvproof.model.files.folders import made_folder, part_of
 from kvproof.model.files.writing import write_fresh, write_new
@@ -45,7 +45,7 @@ def write(
     with part_of(made_folder(folder) / name) as scratch:
         try:
             found = _observed(draft, trees, scratch)
-        except Unseen as error:
+        except NotObserved as error:
             return str(error)
         why = choosing.departs(trace.events, draft.pieces, draft.facts, found[0])
         if why:
@@ -53,18 +53,18 @@ def write(
         claims = choosing.claims(
             draft.finding, draft.pieces, draft.facts, found[0], found[1] if base else None
         )
-        return _first_that_tells(draft, claims, trees, (scratch, folder), name)
+        return _first_that_differs(draft, claims, trees, (scratch, folder), name)
 
 
-def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list[list[Seen]]:
+def _observed(draft: Draft, trees: Sequence[Environment], scratch: Path) -> list[list[Observation]]:
     file = scratch / "observe.py"
     write_new(file, observing(draft))
     return running.on_each(trees, partial(running.observed, file))
 
 
-def _first_that_tells(
+def _first_that_differs(
     draft: Draft,
-    claims: Sequence[Claim],
+    claims: Sequence[Expectation],
     trees: Sequence[Environment],
     folders: tuple[Path, Path],
     name: str,
@@ -80,9 +80,9 @@ def _first_that_tells(
         file = scratch / f"{stem}_{number}.py"
         write_new(file, written)
         outcomes = running.on_each(trees, partial(running.tested, file))
-        (on_head, said), (on_base, other) = [*outcomes, ("not run", "")][:2]
+        (on_head, result), (on_base, other) = [*outcomes, ("not run", "")][:2]
         if on_head == "fails" and on_base in ("passes", "not run"):
             path = write_fresh(folder, stem, ".py", written)
             return Reproducer(path, on_head, on_base, written)
-        why = f"the file {on_head} on head and {on_base} on base ({(said or other)[-200:]})"
+        why = f"the file {on_head} on head and {on_base} on base ({(result or other)[-200:]})"
     return why

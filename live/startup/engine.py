@@ -19,10 +19,10 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, contract_check, step_output
-from kvproof.live.startup.plan import Layer, Plan
-from kvproof.live.startup.seen import Group, Pages, Run, Worker
+from kvproof.live.startup.plan import Layer, StartupPlan
+from kvproof.live.startup.seen import LoneRequest, Pages, StartedGroup, StartedWorker
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.state import Flight
+from kvproof.model.state import NULL, Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 ANSWERLESS = (
@@ -47,7 +47,7 @@ class Executor:
     what they receive. What else they are asked has no answer, and is noted."""
 
     def __init__(
-        self, plan: Plan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
+        self, plan: StartupPlan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
     ) -> None:
         self.specs, self.memory = specs, memory
         self.configs: Sequence[Any] = ()
@@ -86,7 +86,7 @@ class Executor:
         return lambda *_, **__: None
 
 
-def spec_of(plan: Plan, layer: Layer) -> Any:
+def spec_of(plan: StartupPlan, layer: Layer) -> Any:
     """The spec of a layer."""
     import vllm.v1.kv_cache_interface as kinds
 
@@ -106,13 +106,21 @@ def spec_of(plan: Plan, layer: Layer) -> Any:
         "head_size": layer.width,
         "dtype": DTYPES[layer.bytes],
     }
-    if layer.kind == "mla":  # a token has one vector, and no V
-        return kinds.MLAAttentionSpec(**common, **_no_v(kinds.MLAAttentionSpec, common))
+    if layer.kind in ("mla", "hidden"):  # a token has no V
+        kind = _hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
+        return kind(**common, **_no_v(kind, common))
     if layer.kind == "window":
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
     return kinds.FullAttentionSpec(**common)
+
+
+def _hidden_states() -> Any:
+    """The spec of hidden states; older releases keep them as latent attention."""
+    import vllm.v1.kv_cache_interface as kinds
+
+    return getattr(kinds, "HiddenStateCacheSpec", kinds.MLAAttentionSpec)
 
 
 def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
@@ -133,10 +141,10 @@ def not_ours(error: Exception, core: EngineCore, executor: Executor) -> None:
         raise AdapterDrift(why, f"EngineCore.{name}") from error
 
 
-class Engine:
+class StartedEngine:
     """An engine after its start-up. Raises what the start-up raises."""
 
-    def __init__(self, plan: Plan, memory: Sequence[int], override: int | None) -> None:
+    def __init__(self, plan: StartupPlan, memory: Sequence[int], override: int | None) -> None:
         contract_check.check().require(["start-up"])
         self.plan = plan
         layers = plan.workers()
@@ -170,7 +178,7 @@ class Engine:
         counted = adapt.first([f"{home}.kv_cache_utils:{name}", f"{home}.kv_cache_planning:{name}"])
         return float(counted(self.vllm_config, self.config))
 
-    def workers(self) -> tuple[Worker, ...]:
+    def workers(self) -> tuple[StartedWorker, ...]:
         """The workers, and what they have to allocate."""
         return tuple(
             _worker(*each)
@@ -179,7 +187,7 @@ class Engine:
             )
         )
 
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[StartedGroup, ...]:
         """The cache groups of the scheduler."""
         return tuple(map(_group, self.config.kv_cache_groups))
 
@@ -188,7 +196,7 @@ class Engine:
         found = getattr(self.vllm_config, "max_concurrent_batches", None)
         return found or (self.plan.stages if self.plan.stages > 1 else 1 + self.plan.overlaps)
 
-    def run(self) -> Run:
+    def run(self) -> LoneRequest:
         """A request of the largest length comes, alone, and runs to its end."""
         scheduler = self._scheduler()
         tokens = self.max_model_len
@@ -207,10 +215,17 @@ class Engine:
         pool = scheduler.kv_cache_manager.block_pool
         free = pool.get_num_free_blocks()
         held, idle, steps = 0, 0, self.in_flight_steps()
+        clean: set[int] = {NULL}
+        unerased: set[tuple[int, int]] = set()
         flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
         for _ in range(STEPS_MAX):
             output = scheduler.schedule()
             held = max(held, free - pool.get_num_free_blocks())
+            erased = adapt.zeroed(output)
+            for group, table in enumerate(scheduler.kv_cache_manager.get_block_ids("r0")):
+                if erased is not None:
+                    unerased |= {(group, block) for block in {*table} - clean - {*erased}}
+                clean |= {*table}
             count = output.num_scheduled_tokens.get("r0", 0)
             samples = bool(count) and request.num_computed_tokens >= request.num_tokens
             shares = (Flight("r0", count, samples=samples),) if count else ()
@@ -221,7 +236,10 @@ class Engine:
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break
-        return Run(tokens, request.is_finished(), held, request.num_computed_tokens)
+        return LoneRequest(
+            *(tokens, request.is_finished(), held, request.num_computed_tokens),
+            tuple(sorted(unerased)),
+        )
 
     def _scheduler(self) -> Any:
         kind: Any = self.vllm_config.scheduler_config.get_scheduler_cls()
@@ -241,7 +259,7 @@ class Engine:
         )
 
 
-def config_of(plan: Plan, override: int | None, **further: Any) -> VllmConfig:
+def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmConfig:
     """The config of an engine before its start-up. `further` are the configs of optional parts."""
     model = copy.copy(build.model_config())
     smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
@@ -281,7 +299,7 @@ def config_of(plan: Plan, override: int | None, **further: Any) -> VllmConfig:
     return made
 
 
-def _worker(layers: dict[str, Layer], memory: int, config: Any) -> Worker:
+def _worker(layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
     """What a worker has to allocate."""
     groups = tuple(_group(each) for each in config.kv_cache_groups)
     specs = {
@@ -302,10 +320,10 @@ def _worker(layers: dict[str, Layer], memory: int, config: Any) -> Worker:
             stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
             size = specs[name].page_size_bytes if name in specs else 0
             pages.append(Pages(name, buffer, start, stride, size))
-    return Worker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
+    return StartedWorker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
 
 
-def _group(group: Any) -> Group:
+def _group(group: Any) -> StartedGroup:
     import vllm.v1.kv_cache_interface as kinds
 
     spec = group.kv_cache_spec
@@ -314,6 +332,7 @@ def _group(group: Any) -> Group:
         "mamba": kinds.MambaSpec,
         "window": kinds.SlidingWindowSpec,
         "chunked": kinds.ChunkedLocalAttentionSpec,
+        "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
         "mla": kinds.MLAAttentionSpec,
         "full": kinds.FullAttentionSpec,
     }
@@ -321,4 +340,4 @@ def _group(group: Any) -> Group:
     window = 0
     if kind in ("window", "chunked"):
         window = first.sliding_window if kind == "window" else first.attention_chunk_size
-    return Group(kind, first.block_size, window, tuple(group.layer_names))
+    return StartedGroup(kind, first.block_size, window, tuple(group.layer_names))

@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvproof.live.death import death_of
-from kvproof.live.startup.engine import REFUSALS, Engine
-from kvproof.live.startup.plan import Plan
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.engine import REFUSALS, StartedEngine
+from kvproof.live.startup.plan import StartupPlan
+from kvproof.live.startup.seen import Startup
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 
@@ -24,7 +24,7 @@ CONFIG_CHECK = "validate_block_size"
 """The check of the config, which also says so by an assertion."""
 
 
-def starts(plan: Plan) -> list[Start]:
+def starts(plan: StartupPlan) -> list[Startup]:
     """The starts of a plan, in order: two, or one where the first leads to no request that ends.
     Raises AdapterDrift."""
     if not plan.layers:
@@ -54,11 +54,11 @@ def starts(plan: Plan) -> list[Start]:
     return [first, second]
 
 
-def _start(plan: Plan, blocks: int | None, memory: Sequence[int]) -> Start:
+def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Startup:
     """Start an engine, and run a request on it."""
-    start = Start(plan, blocks)
+    start = Startup(plan, blocks)
     try:
-        engine = Engine(plan, memory, blocks if plan.override else None)
+        engine = StartedEngine(plan, memory, blocks if plan.override else None)
         start = start._replace(
             num_blocks=engine.config.num_blocks,
             max_model_len=engine.max_model_len,

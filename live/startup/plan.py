@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-Kind = Literal["full", "window", "chunked", "mla", "mamba"]
+Kind = Literal["full", "window", "chunked", "mla", "mamba", "hidden"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
@@ -15,9 +15,10 @@ LAYERS_MAX = 24
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
-    `width` numbers for K, and as many for V (none for MLA); a number has `bytes`. A Mamba layer has
-    a state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
-    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    `width` numbers for K, and as many for V (none for MLA, and none for the hidden states that an
+    engine keeps for its user); a number has `bytes`. A Mamba layer has a state of `heads` times
+    `width` numbers; with `padded`, its page is as large as the largest of the attention layers, as
+    vLLM's platforms set it. `window` are the tokens of a sliding window or
     of a local chunk. `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
@@ -32,7 +33,8 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def content_bytes(self) -> int:
         """The bytes of a token, of a Mamba layer those of a state."""
-        return self.heads * self.width * self.bytes * (1 if self.kind in ("mla", "mamba") else 2)
+        vectors = 1 if self.kind in ("mla", "mamba", "hidden") else 2
+        return self.heads * self.width * self.bytes * vectors
 
     @property
     def words(self) -> str:
@@ -45,7 +47,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class Plan(Struct, frozen=True, forbid_unknown_fields=True):
+class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """A start. Each of the pipeline stages has `ranks` workers with equal layers.
 
     `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
@@ -86,7 +88,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: StartupPlan) -> list[str]:
     """The plan for a reader, a line for each layer."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
@@ -103,7 +105,7 @@ def lines(plan: Plan) -> list[str]:
     ]
 
 
-def drawn(seed: int) -> Plan:
+def random_plan(seed: int) -> StartupPlan:
     """The plan of this number. Most have few features: a model of one or two kinds of layers, with
     pages of one size."""
     r = Random(seed)
@@ -112,7 +114,7 @@ def drawn(seed: int) -> Plan:
     family = r.choice((*("full", "window", "chunked", "mla", "mamba") * 2, "two windows", "three"))
     own = {
         "full": ["full"],
-        "mla": ["mla"] if r.random() < 0.5 else ["mla", "window"],
+        "mla": r.choice((["mla"], ["mla", "window"], ["mla", "mamba"])),
         "two windows": ["full", "window", "window"],
         "three": ["full", "window", "mamba"],
     }.get(family, ["full", family])
@@ -137,7 +139,7 @@ def drawn(seed: int) -> Plan:
         if kind == "chunked":  # of whole blocks, as in models
             window = 2 * tokens * r.choice((1, 2))
         if kind == "mamba":
-            tokens = tokens if prefix_caching else max_model_len
+            tokens = tokens * r.choice((1, 1, 1, 2, 3)) if prefix_caching else max_model_len
             sized["width"] = r.choice((1, 2, sized["width"], 2 * block * sized["width"]))
         if kind == "mla":
             sized["heads"] = 1
@@ -156,7 +158,7 @@ def drawn(seed: int) -> Plan:
         stage = place % stages if place < stages or r.random() < 0.7 else r.randrange(stages)
         layers.append(replace(layer, stage=stage))
     ample = r.random() < 0.35
-    return Plan(
+    plan = StartupPlan(
         layers=tuple(layers),
         max_model_len=max_model_len,
         chunk_tokens=r.choice((4, 8, 16, 16, 64)),
@@ -174,6 +176,12 @@ def drawn(seed: int) -> Plan:
         override=r.random() < 0.2,
         auto=r.random() < 0.3,
     )
+    hits_in_chunks = family == "chunked" and prefix_caching
+    if r.random() < 0.2 and not hits_in_chunks:  # hidden states of layers: a token is rather wide
+        sized = {**shape, "heads": r.choice((1, 2, 3, 5))}
+        hidden = Layer("hidden", block, **sized, stage=stages - 1)  # type: ignore
+        plan = replace(plan, layers=(*plan.layers, hidden))
+    return plan
 
 
 def _number(count: int, what: str) -> str:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.live.startup.plan import Layer, Plan
+from kvproof.live.startup.plan import Layer, StartupPlan
 from kvproof.model.state import Death
 
 
@@ -17,7 +17,7 @@ class Pages(NamedTuple):
     size: int
 
 
-class Group(NamedTuple):
+class StartedGroup(NamedTuple):
     """A cache group: what its block table keeps (the kind of its specs), the tokens of a block, and
     the tokens of its window or chunk (0 where all are kept). `layers` are those of the worker, or
     of all of the model."""
@@ -28,13 +28,13 @@ class Group(NamedTuple):
     layers: tuple[str, ...]
 
 
-class Worker(NamedTuple):
+class StartedWorker(NamedTuple):
     """A worker: its layers, the memory that it reports, and what it has to allocate."""
 
     layers: dict[str, Layer]
     memory_bytes: int
     num_blocks: int
-    groups: tuple[Group, ...]
+    groups: tuple[StartedGroup, ...]
     buffers: tuple[int, ...]
     pages: tuple[Pages, ...]
 
@@ -44,19 +44,21 @@ class Worker(NamedTuple):
         return sum(self.buffers) // max(self.num_blocks, 1)
 
 
-class Run(NamedTuple):
+class LoneRequest(NamedTuple):
     """A request of `tokens` tokens, alone on the engine that was started. `held_max` is the largest
     number of blocks that it held after a step was scheduled. Where it does not end, `computed` says
-    how far it came."""
+    how far it came. `unerased` are the blocks that it took, by group, and that the workers did not
+    erase; none where a release does not report what is erased."""
 
     tokens: int
     ended: bool
     held_max: int
     computed: int
+    unerased: tuple[tuple[int, int], ...] = ()
 
 
-class Start(NamedTuple):
-    """A start. `blocks` are those that the memory of every worker has room for, or those of
+class Startup(NamedTuple):
+    """A start-up. `blocks` are those that the memory of every worker has room for, or those of
     `num_gpu_blocks_override`; None in the first start of a plan, which has plenty of memory.
 
     Either it is `refused`, with these words, or it `died`, or there are workers. `groups` are those
@@ -64,9 +66,9 @@ class Start(NamedTuple):
     new maximum length that the workers receive, `concurrency` how many longest requests are
     reported to fit. `lacks` is the number of blocks without which the request does not end."""
 
-    plan: Plan
+    plan: StartupPlan
     blocks: int | None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[StartedGroup, ...] = ()
     in_flight_tokens: int = 0
     refused: str = ""
     died: Death | None = None
@@ -74,8 +76,8 @@ class Start(NamedTuple):
     max_model_len: int = 0
     known_tokens: int | None = None
     concurrency: float | None = None
-    workers: tuple[Worker, ...] = ()
-    run: Run | None = None
+    workers: tuple[StartedWorker, ...] = ()
+    run: LoneRequest | None = None
     lacks: int = 0
 
     @property
@@ -101,7 +103,7 @@ def cdiv(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def _enough(group: Group, tokens: int, in_flight_tokens: int) -> int:
+def _enough(group: StartedGroup, tokens: int, in_flight_tokens: int) -> int:
     if group.kind == "mamba":
         return 4
     kept = min(tokens, group.window + in_flight_tokens) if group.window else tokens

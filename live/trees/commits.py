@@ -31,14 +31,14 @@ def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
     kept by git's hash of it. Raises UsageError where git, the clone, the commit or its vLLM is
     missing, or where the cache folder cannot be written to."""
     clone = _Clone(repo)
-    number = clone.asked([*FIND, f"{ref}^{{commit}}"]) if ref else ""
+    number = clone.answer([*FIND, f"{ref}^{{commit}}"]) if ref else ""
     if not number:
         raise UsageError(
             f"The clone {shown(repo)} has no commit {shown(ref or repr(ref))}. "
             f"Use {clone.to_get_it()}."
         )
-    content = clone.asked([*FIND, f"{number}:vllm"])
-    if not content or not clone.asked([*FIND, f"{number}:vllm/__init__.py"]):
+    content = clone.answer([*FIND, f"{number}:vllm"])
+    if not content or not clone.answer([*FIND, f"{number}:vllm/__init__.py"]):
         raise UsageError(
             f"The commit {shown(ref)} of {shown(repo)} has no package vllm. "
             "Use a clone of vLLM, and a commit with the package vllm."
@@ -70,14 +70,14 @@ class _Clone:
                 f"{shown(repo)} is no git clone ({_why(ran)}). Use the folder of a clone of vLLM."
             )
 
-    def asked(self, words: Sequence[str]) -> str:
+    def answer(self, words: Sequence[str]) -> str:
         """The answer of git in one line, empty where it fails."""
         ran = self._run(words)
         return "" if ran.returncode else ran.stdout.strip()
 
     def to_get_it(self) -> str:
         """What to do about a commit that is missing."""
-        if self.asked(["rev-parse", "--is-shallow-repository"]) == "true":
+        if self.answer(["rev-parse", "--is-shallow-repository"]) == "true":
             return "git fetch --unshallow first, as this clone is shallow, or fetch that commit"
         return "a branch, a tag or a commit that git log shows there, or git fetch it first"
 
@@ -102,5 +102,5 @@ class _Clone:
 def _why(ran: "subprocess.CompletedProcess[str]") -> str:
     """The last line that git says, without its full stop."""
     lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-    said = lines[-1] if lines else f"exit code {ran.returncode}"
-    return printable(said.removeprefix("fatal: ").rstrip("."))
+    last = lines[-1] if lines else f"exit code {ran.returncode}"
+    return printable(last.removeprefix("fatal: ").rstrip("."))

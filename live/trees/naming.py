@@ -56,8 +56,8 @@ def _release(version: str, cache: Path) -> Tree:
             f"vLLM {version} is not in the cache folder {shown(cache)}. "
             f"Use kvproof releases --releases {version} --cache {shown(cache)} to install it."
         )
-    package, said = _real(site / "vllm"), described((site,))
-    return Tree(version, package, (mirrored(package, said, cache, None),), said)
+    package, description = _real(site / "vllm"), described((site,))
+    return Tree(version, package, (mirrored(package, description, cache, None),), description)
 
 
 def _path(text: str) -> Path:

@@ -20,7 +20,7 @@ _COMPARISONS = (z3.Z3_OP_LE, z3.Z3_OP_LT, z3.Z3_OP_GE, z3.Z3_OP_GT, z3.Z3_OP_EQ)
 _DISTANCES = {-1: "one below", 0: "equal", 1: "one above"}
 
 
-class Target(NamedTuple):
+class CaseTarget(NamedTuple):
     """Something to cover: numbers do for which `holds` is true. `branch` where it is one side of
     one condition."""
 
@@ -70,9 +70,9 @@ class Formula:
         pairs = [(v, z3.IntVal(numbers[n], self.context)) for n, v in self.variables.items()]
         return z3.simplify(z3.substitute(term, *pairs))
 
-    def targets(self) -> Iterator[Target]:
+    def targets(self) -> Iterator[CaseTarget]:
         """All that is to be covered; first of all, that there are allowed numbers."""
-        yield Target("allowed numbers", z3.BoolVal(True, self.context))
+        yield CaseTarget("allowed numbers", z3.BoolVal(True, self.context))
         yield from self._combinations()
         for node in self.nodes:
             if _is_comparison(node):
@@ -81,12 +81,12 @@ class Formula:
                 yield from self._remainders(node)
         yield from self._inputs()
 
-    def _inputs(self) -> Iterator[Target]:
+    def _inputs(self) -> Iterator[CaseTarget]:
         """Each two inputs at the lowest of their ranges, or above it; each one further above."""
         sides = [
             (
-                Target(f"{name} is {r.lowest}", self.variables[name] == r.lowest),
-                Target(f"{name} is above {r.lowest}", self.variables[name] > r.lowest),
+                CaseTarget(f"{name} is {r.lowest}", self.variables[name] == r.lowest),
+                CaseTarget(f"{name} is above {r.lowest}", self.variables[name] > r.lowest),
             )
             for name, r in self.ranges.items()
         ]
@@ -94,9 +94,9 @@ class Formula:
         for name, r in self.ranges.items():
             if r.highest is None or r.highest > r.lowest + 1:
                 beyond = self.variables[name] > r.lowest + 1
-                yield Target(f"{name} is above {r.lowest + 1}", beyond)
+                yield CaseTarget(f"{name} is above {r.lowest + 1}", beyond)
 
-    def _combinations(self) -> Iterator[Target]:
+    def _combinations(self) -> Iterator[CaseTarget]:
         """The conditions true and false: all together where they are few."""
         conditions = _different(
             [n.arg(0) for n in self.nodes if z3.is_app_of(n, z3.Z3_OP_ITE)]
@@ -104,29 +104,29 @@ class Formula:
         )
         literals = [
             (
-                Target(f"condition {number} is true", condition),
-                Target(f"condition {number} is false", z3.Not(condition)),
+                CaseTarget(f"condition {number} is true", condition),
+                CaseTarget(f"condition {number} is false", z3.Not(condition)),
             )
             for number, condition in enumerate(conditions, 1)
         ]
         for condition, sides in zip(conditions, literals, strict=True):
             for side in sides:
-                yield Target(f"{side.text}: {_text(condition)}", side.holds, branch=True)
+                yield CaseTarget(f"{side.text}: {_text(condition)}", side.holds, branch=True)
         size = len(conditions) if len(conditions) <= COMBINED_MAX else 2
         if size > 1:
             yield from _together(literals, size)
 
-    def _boundary(self, comparison: Any) -> Iterator[Target]:
+    def _boundary(self, comparison: Any) -> Iterator[CaseTarget]:
         """Both sides of a comparison, anywhere and where its answer decides the result."""
         left, right = comparison.arg(0), comparison.arg(1)
         decides = self._changed(comparison, z3.Not(comparison))
         for distance, word in _DISTANCES.items():
             at = left == right + distance
             text = f"{_text(left)} against {_text(right)}: {word}"
-            yield Target(text, at)
-            yield Target(f"{text}, where that decides", z3.And(at, decides))
+            yield CaseTarget(text, at)
+            yield CaseTarget(f"{text}, where that decides", z3.And(at, decides))
 
-    def _remainders(self, division: Any) -> Iterator[Target]:
+    def _remainders(self, division: Any) -> Iterator[CaseTarget]:
         """A division that leaves nothing, one, and all but one; anywhere, and where one more or
         one less than it changes the result."""
         left, right = division.arg(0), division.arg(1)
@@ -138,21 +138,21 @@ class Formula:
         for value, word in ((0, "nothing"), (1, "one"), (right - 1, "all but one")):
             at = z3.And(right > 1, rest == value)
             text = f"{_text(left)} by {_text(right)} leaves {word}"
-            yield Target(text, at)
+            yield CaseTarget(text, at)
             for way, changes in decides:
-                yield Target(f"{text}, where one {way} decides", z3.And(at, changes))
+                yield CaseTarget(f"{text}, where one {way} decides", z3.And(at, changes))
 
     def _changed(self, node: Any, other: Any) -> Any:
         """Whether the result is another one with this node replaced."""
         return z3.Or(*(term != z3.substitute(term, (node, other)) for term in self.terms))
 
 
-def _together(sides: list[tuple[Target, Target]], size: int) -> Iterator[Target]:
+def _together(sides: list[tuple[CaseTarget, CaseTarget]], size: int) -> Iterator[CaseTarget]:
     """Each so many of these pairs, with one of each pair, in every way."""
     for chosen in itertools.combinations(sides, size):
         for parts in itertools.product(*chosen):
             text = " and ".join(part.text for part in parts)
-            yield Target(text, z3.And(*(part.holds for part in parts)))
+            yield CaseTarget(text, z3.And(*(part.holds for part in parts)))
 
 
 def _nodes(terms: list[Any]) -> Iterator[Any]:

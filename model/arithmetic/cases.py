@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import z3
 
 from kvproof.model.arithmetic.algebra import Truth
-from kvproof.model.arithmetic.case_targets import Formula, Target, as_tuple
+from kvproof.model.arithmetic.case_targets import CaseTarget, Formula, as_tuple
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.errors import UsageError
 
@@ -84,10 +84,10 @@ class _Search:
         self.rule, self.formula = rule, formula
         self.found: list[dict[str, int]] = []
         self.covers: list[list[str]] = []
-        self.unreachable: list[Target] = []
+        self.unreachable: list[CaseTarget] = []
         self.unsettled: list[str] = []
 
-    def settle(self, target: Target) -> None:
+    def settle(self, target: CaseTarget) -> None:
         """Find numbers for a target, unless some of those found cover it."""
         for numbers, covers in zip(self.found, self.covers, strict=True):
             if z3.is_true(self.formula.at(target.holds, numbers)):
@@ -105,7 +105,7 @@ class _Search:
         self.found.append(numbers)
         self.covers.append([target.text])
 
-    def _nowhere(self, target: Target) -> None:
+    def _nowhere(self, target: CaseTarget) -> None:
         if not self.found:
             raise UsageError(
                 "No numbers are in their ranges and meet the assumption. "
@@ -113,7 +113,7 @@ class _Search:
             )
         self.unreachable.append(target)
 
-    def _ask(self, target: Target, *limits: Any) -> tuple[str, dict[str, int]]:
+    def _ask(self, target: CaseTarget, *limits: Any) -> tuple[str, dict[str, int]]:
         solver = z3.Solver(ctx=self.formula.context)
         solver.set("random_seed", 0)
         solver.set("rlimit", EFFORT)
@@ -126,7 +126,7 @@ class _Search:
             for name, variable in self.formula.variables.items()
         }
 
-    def _small(self, target: Target) -> dict[str, int]:
+    def _small(self, target: CaseTarget) -> dict[str, int]:
         """Numbers up to one of the steps of `SMALL`; none where there are none."""
         for limit in SMALL:
             numbers = self._ask(target, *(v <= limit for v in self.formula.variables.values()))[1]

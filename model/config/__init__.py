@@ -6,12 +6,12 @@ it. Each feature has one file.
 """
 
 from kvproof.model.config.cluster import Cluster
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.features.registry import refuse
 from kvproof.model.config.group import Group
 from kvproof.model.config.job import DRAFT, REVERSE, Job
 
-__all__ = ["DRAFT", "REVERSE", "Cluster", "Engine", "Group", "Job"]
+__all__ = ["DRAFT", "REVERSE", "Cluster", "EngineConfig", "Group", "Job"]
 
-Engine.checks = (refuse,)
+EngineConfig.checks = (refuse,)
 Cluster.checks = (refuse,)

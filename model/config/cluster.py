@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.group import Group
 from kvproof.model.config.job import Job
 from kvproof.model.config.limits import Name, check_declared
@@ -31,7 +31,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
     (`NixlPushConnector`; see `push`). With `extra_keys`, jobs may have a salt or a LoRA adapter."""
 
     name: Name
-    engines: Annotated[tuple[Engine, ...], Meta(min_length=1, max_length=2)]
+    engines: Annotated[tuple[EngineConfig, ...], Meta(min_length=1, max_length=2)]
     jobs: Annotated[tuple[Job, ...], Meta(max_length=50)] = ()
     aborts: bool = False
     failures: Annotated[int, Meta(ge=0, le=100)] = 0
@@ -77,16 +77,16 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
         return any(e.by_priority for e in self.engines)
 
     @cached_property
-    def prefill(self) -> Engine:
+    def prefill(self) -> EngineConfig:
         """The engine a job runs on first."""
         return next(e for e in self.engines if e.role in ("both", "prefill"))
 
     @cached_property
-    def decode(self) -> Engine:
+    def decode(self) -> EngineConfig:
         """The engine a job runs on last."""
         return next(e for e in self.engines if e.role in ("both", "decode"))
 
-    def engine(self, name: str) -> Engine:
+    def engine(self, name: str) -> EngineConfig:
         """The engine of this name."""
         for engine in self.engines:
             if engine.name == name:
@@ -109,7 +109,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
         return replace(self, jobs=jobs)
 
 
-def _check_names(what: str, named: Sequence[Engine | Job], field: str) -> None:
+def _check_names(what: str, named: Sequence[EngineConfig | Job], field: str) -> None:
     earlier: set[str] = set()
     for index, one in enumerate(named):
         if one.name in earlier:
@@ -143,7 +143,7 @@ def _check_roles(cluster: Cluster) -> None:
         )
 
 
-def _check_pair(p: Engine, d: Engine) -> None:
+def _check_pair(p: EngineConfig, d: EngineConfig) -> None:
     """Check that the blocks of P and D can be paired, group by group and kernel block by kernel
     block. Raises NotValid where they cannot."""
 

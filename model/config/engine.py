@@ -18,7 +18,7 @@ REQUESTS_MAX = 256
 """How many requests run at a time by default (vLLM's `max_num_seqs`)."""
 
 
-class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
+class EngineConfig(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, dict=True):
     """One vLLM engine.
 
     `num_blocks` counts the null block, as vLLM does. `chunk_tokens` is the token budget of one step
@@ -74,7 +74,7 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
     long_prefill_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     watermark_blocks: Annotated[int, Meta(ge=0, le=4095)] = 0
 
-    checks: ClassVar[tuple[Callable[["Engine"], None], ...]] = ()
+    checks: ClassVar[tuple[Callable[["EngineConfig"], None], ...]] = ()
     """Further checks of a new engine: the table of features, which the package `config` sets."""
 
     def __post_init__(self) -> None:
@@ -195,7 +195,7 @@ class Engine(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, d
         return self.groups[group].block_size // self.physical_per_logical
 
 
-def _check_blocks(engine: Engine) -> None:
+def _check_blocks(engine: EngineConfig) -> None:
     widest = max(engine.block_sizes, default=1)
     if any(widest % size for size in engine.block_sizes):
         raise NotValid(

@@ -18,9 +18,16 @@ FIRST: dict[ExtraKey, str] = {"salt": "ａ", "adapter": "ⓐ", "reloaded": "⒜"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 """The tokens that a request with an extra key may have."""
 
-_WRITTEN = {
-    key: {ord(letter): ord(first) + place for place, letter in enumerate(LETTERS)}
-    for key, first in FIRST.items()
+CAPITALS: dict[ExtraKey, str] = {"salt": "Ａ", "adapter": "Ⓐ", "reloaded": "🄐"}
+"""The letter that stands for the embedded token `A` of a request with this extra key."""
+
+_WRITTEN: dict[ExtraKey, dict[int, int]] = {
+    key: {
+        ord(letter): ord(first) + place
+        for letters, first in ((LETTERS, FIRST[key]), (LETTERS.upper(), CAPITALS[key]))
+        for place, letter in enumerate(letters)
+    }
+    for key in FIRST
 }
 _PLAIN = {new: old for table in _WRITTEN.values() for old, new in table.items()}
 
@@ -28,6 +35,11 @@ _PLAIN = {new: old for table in _WRITTEN.values() for old, new in table.items()}
 def written(tokens: str, extra_key: ExtraKey) -> str:
     """Tokens in the letters of an extra key."""
     return tokens.translate(_WRITTEN[extra_key]) if extra_key else tokens
+
+
+def key_of(tokens: str) -> ExtraKey:
+    """The extra key that the letters of these tokens say."""
+    return next((key for key in FIRST if written(plain(tokens[:1]), key) == tokens[:1]), "")
 
 
 def plain(tokens: str) -> str:

@@ -52,7 +52,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     def keyed_prompt(self) -> str:
         """The prompt in letters that say what else its blocks are cached by. Embedded tokens are
         capitals."""
-        return self.prompt.upper() if self.embeds else written(self.prompt, self.extra_key)
+        return written(self.prompt.upper() if self.embeds else self.prompt, self.extra_key)
+
+    @property
+    def keyed_parts(self) -> tuple[str, ...]:
+        """The further parts of a session in the letters of its extra key."""
+        return tuple(written(part, self.extra_key) for part in self.parts)
 
     @property
     def conversation(self) -> str:

@@ -10,7 +10,7 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.arithmetic.system import Action, System
 
 
-class Sizes(NamedTuple):
+class PoolSizes(NamedTuple):
     """The sizes that a cluster fixes: the number of blocks of the pool, the null block included."""
 
     total: Num
@@ -25,7 +25,7 @@ class Pool(NamedTuple):
     references: Num = 0
 
 
-def moved(_sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
+def moved(_sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
     """The counts after a step (see `pool_system`)."""
     return Pool(
         pool.free - taken + freed,
@@ -40,7 +40,7 @@ def pool_system() -> System:
     reference."""
 
     def may_move(
-        _sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
+        _sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
     ) -> Truth:
         bounds = all_of(taken >= 0, shared >= 0, freed >= 0, dropped >= freed)
         there = both(taken <= pool.free + freed, freed <= pool.held + taken)

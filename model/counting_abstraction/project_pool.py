@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.observed import Observed, move
-from kvproof.model.counting_abstraction.pool import Pool, Sizes
+from kvproof.model.counting_abstraction.pool import Pool, PoolSizes
 from kvproof.model.state import NULL, Engine
 from kvproof.model.step import Step
 
@@ -38,5 +38,10 @@ def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
             dropped=(dropped,),
         )
         yield Observed(
-            f"the pool of {cfg.name}", "pool", Sizes(cfg.num_blocks), counts[0], (done,), counts[1]
+            f"the pool of {cfg.name}",
+            "pool",
+            PoolSizes(cfg.num_blocks),
+            counts[0],
+            (done,),
+            counts[1],
         )

@@ -6,7 +6,7 @@ from kvproof.model import config
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction import table
 from kvproof.model.counting_abstraction.observed import Move, Observed, move
-from kvproof.model.counting_abstraction.table import GONE_TABLE, Sizes, Table
+from kvproof.model.counting_abstraction.table import GONE_TABLE, TableCounts, TableSizes
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -63,11 +63,13 @@ ENDS: dict[tuple[type, str], str] = {
 """The action for a request with a status when its transfer ends."""
 
 
-def sizes_of(cluster: Cluster, cfg: config.Engine, request: Request, group: config.Group) -> Sizes:
+def sizes_of(
+    cluster: Cluster, cfg: config.EngineConfig, request: Request, group: config.Group
+) -> TableSizes:
     """The sizes a cluster fixes for a request in one group of an engine."""
     cached = group.kind != "mamba" or group.aligned
     sends = cfg.role == "prefill"
-    return Sizes(
+    return TableSizes(
         group.block_size,
         cfg.hit_unit // group.block_size if cached else 1,
         group.window,
@@ -84,12 +86,12 @@ def sizes_of(cluster: Cluster, cfg: config.Engine, request: Request, group: conf
     )
 
 
-def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
+def table_counts(engine: Engine, request: Request | None, index: int) -> TableCounts:
     """The counts of one request's table."""
     if request is None:
         return GONE_TABLE
     entries = request.tables[index] if request.tables else ()
-    return Table(
+    return TableCounts(
         STATUS[request.status],
         request.submitted_prompt_tokens,
         len(request.prompt),
@@ -105,7 +107,7 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> Table:
     )
 
 
-def _splits_elsewhere(cfg: config.Engine, group: config.Group) -> bool:
+def _splits_elsewhere(cfg: config.EngineConfig, group: config.Group) -> bool:
     """Whether the chunks of a Mamba group end at other multiples than of its blocks."""
     return group.aligned and chunks.split_unit(cfg) != group.block_size
 
@@ -129,7 +131,7 @@ class _Reader:
             return self.name in self.engine.running
         return bool(getattr(event, "request", "") == self.name)
 
-    def moves(self, event: Event, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
+    def moves(self, event: Event, sizes: TableSizes, hashed: tuple[int, ...]) -> Iterator[Move]:
         """The actions; `hashed` has the possible numbers of hashed entries."""
         status = self.before.status if self.before else ""
         if isinstance(event, Schedule):
@@ -152,7 +154,9 @@ class _Reader:
             return False
         return before.computed >= len(before.tokens)
 
-    def _scheduled(self, event: Schedule, sizes: Sizes, hashed: tuple[int, ...]) -> Iterator[Move]:
+    def _scheduled(
+        self, event: Schedule, sizes: TableSizes, hashed: tuple[int, ...]
+    ) -> Iterator[Move]:
         preempted = self.before is not None and self.before.preemptions > 0
         for choice in event.chose or ():
             if isinstance(choice, Preempt):

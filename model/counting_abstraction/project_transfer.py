@@ -6,7 +6,7 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction import transfer as counted
 from kvproof.model.counting_abstraction.observed import Move, Observed, move
-from kvproof.model.counting_abstraction.transfer import NO_TRANSFER, Sizes
+from kvproof.model.counting_abstraction.transfer import NO_TRANSFER, TransferSizes
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import NUMBERS, Phase
 from kvproof.model.reference.transfers import offers
@@ -26,7 +26,7 @@ BY_EVENT: dict[type, str] = {
 BY_PHASE = {Phase.OFFERED: "offer", Phase.READING: "load", Phase.RELEASING: "release"}
 
 
-def sizes_of(cluster: Cluster, index: int, embeds: bool) -> Sizes:
+def sizes_of(cluster: Cluster, index: int, embeds: bool) -> TransferSizes:
     """The sizes a cluster fixes for one group."""
     p, d = cluster.prefill, cluster.decode
     group = d.groups[index]
@@ -36,9 +36,9 @@ def sizes_of(cluster: Cluster, index: int, embeds: bool) -> Sizes:
     )
     if not group.attention:
         # The slots of a Mamba list are whole blocks.
-        return Sizes(1, p.groups[index].block_size, group.block_size, 0, *backoffs)
+        return TransferSizes(1, p.groups[index].block_size, group.block_size, 0, *backoffs)
     ratios = p.physical_per_logical, d.physical_per_logical
-    return Sizes(d.kernel_tokens(index), *ratios, group.window, *backoffs)
+    return TransferSizes(d.kernel_tokens(index), *ratios, group.window, *backoffs)
 
 
 def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: int) -> int:
@@ -52,7 +52,7 @@ def _first(request: Request | None, index: int, blocks: tuple[int, ...], ratio: 
 
 def transfer_counts(
     cluster: Cluster, state: State, name: str, transfer: Transfer | None, index: int
-) -> counted.Transfer:
+) -> counted.TransferCounts:
     """The counts of one request's transfer in one group. P may still keep the blocks of a transfer
     that has ended."""
     p, d = cluster.prefill, cluster.decode
@@ -65,7 +65,7 @@ def transfer_counts(
     ours, theirs = transfer.pairs[index] if transfer.pairs else ((), ())
     attention = d.groups[index].attention
     loads = reader is not None and transfer.phase != Phase.RELEASING
-    return counted.Transfer(
+    return counted.TransferCounts(
         NUMBERS[transfer.phase],
         pinned,
         len(cluster.job(name).prompt),

@@ -25,7 +25,7 @@ def _table(kind: str) -> System:
     return dataclasses.replace(
         table_system.table_system(kind),
         invariants=table_claims.table_claims(kind),
-        parameters=table.Sizes,
+        parameters=table.TableSizes,
         given=functools.partial(table_claims.sizes_allowed, kind),
     )
 
@@ -34,7 +34,7 @@ def _transfer(kind: str) -> System:
     return dataclasses.replace(
         transfer.transfer_system(kind),
         invariants=transfer_claims.transfer_claims(kind),
-        parameters=transfer.Sizes,
+        parameters=transfer.TransferSizes,
         given=functools.partial(transfer_claims.sizes_allowed, kind),
     )
 
@@ -43,7 +43,7 @@ def _pool() -> System:
     return dataclasses.replace(
         pool.pool_system(),
         invariants=pool_claims.pool_claims(),
-        parameters=pool.Sizes,
+        parameters=pool.PoolSizes,
         given=pool_claims.sizes_allowed,
     )
 

@@ -18,7 +18,7 @@ NONE = 0
 """No tokens, no blocks."""
 
 
-class Sizes(NamedTuple):
+class TableSizes(NamedTuple):
     """The sizes that a cluster fixes. In tokens: block size, window, the largest chunk, and the
     largest chunk beside other requests (`shared_chunk`). A hit unit has `units` blocks. The last
     four are 0 or 1: whether the engine caches prefixes, has a connector, is P, and recomputes after
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
         return self.units * self.block_size
 
 
-class Table(NamedTuple):
+class TableCounts(NamedTuple):
     """The counts. Tokens: `submitted_prompt_tokens` of the prompt as sent, `prompt` as kept, `out`
     sampled, `computed`; `hit` from the cache and `external` from the connector at the last
     admission; `shared_prefix_boundary`, where the next chunk stops. In blocks: `length` of the
@@ -75,26 +75,26 @@ class Table(NamedTuple):
         """Whether the status is one of these."""
         return any_of(*(self.status == s for s in statuses))
 
-    def emptied(self, status: Num) -> "Table":
+    def emptied(self, status: Num) -> "TableCounts":
         """The counts without blocks and computed tokens."""
-        return Table(status, self.submitted_prompt_tokens, self.prompt, self.out)
+        return TableCounts(status, self.submitted_prompt_tokens, self.prompt, self.out)
 
 
-GONE_TABLE = Table()
+GONE_TABLE = TableCounts()
 
 
-def where(condition: Truth, then: Table, otherwise: Table) -> Table:
+def where(condition: Truth, then: TableCounts, otherwise: TableCounts) -> TableCounts:
     """One of two tables."""
-    return Table(*(if_(condition, a, b) for a, b in zip(then, otherwise, strict=True)))
+    return TableCounts(*(if_(condition, a, b) for a, b in zip(then, otherwise, strict=True)))
 
 
-class Group:
+class GroupTable:
     """The behaviour of one kind of group."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
 
-    def skipped(self, sizes: Sizes, computed: Num) -> Num:
+    def skipped(self, sizes: TableSizes, computed: Num) -> Num:
         """Leading blocks no longer needed after `computed` tokens."""
         tokens: Num = 0
         if self.kind == "window":
@@ -103,20 +103,20 @@ class Group:
             tokens = counts.tokens_skipped_by_state(computed)
         return counts.full_blocks(tokens, sizes.block_size)
 
-    def null_in_hit(self, sizes: Sizes, blocks: Num) -> Num:
+    def null_in_hit(self, sizes: TableSizes, blocks: Num) -> Num:
         """The null entries at the start of the table of a hit with `blocks` blocks."""
         if self.kind == "window":
             need = counts.window_blocks_for_hit(sizes.window, sizes.block_size)
             return max_(blocks - need, 0)
         return max_(blocks - 1, 0) if self.kind == "mamba" else 0
 
-    def released(self, sizes: Sizes, table: Table, computed: Num) -> Table:
+    def released(self, sizes: TableSizes, table: TableCounts, computed: Num) -> TableCounts:
         """The table after the blocks that `computed` tokens no longer need are freed. For a state
         these are all blocks in front of it; some may be hashed (`hashing` sets `hashed`)."""
         behind = min_(self.skipped(sizes, computed), table.length)
         return table._replace(null=max_(table.null, behind))
 
-    def grown(self, sizes: Sizes, table: Table, end: Num) -> Table:
+    def grown(self, sizes: TableSizes, table: TableCounts, end: Num) -> TableCounts:
         """The table after it took blocks for `end` tokens."""
         if self.kind != "mamba":
             taken = counts.attention_blocks_predicted(end, sizes.block_size, table.length, 0)
@@ -126,7 +126,7 @@ class Group:
         padding = if_(taken > 0, max_(blocks - 1 - table.length, 0), 0)
         return table._replace(length=table.length + padding + taken, null=table.null + padding)
 
-    def counting(self, sizes: Sizes, table: Table, upto: Num) -> Table:
+    def counting(self, sizes: TableSizes, table: TableCounts, upto: Num) -> TableCounts:
         """The table after the full blocks of the first `upto` tokens were cached."""
         cacheable = counts.round_down(upto, sizes.hit_unit)
         num_cached_blocks = max_(
@@ -136,13 +136,13 @@ class Group:
             num_cached_blocks=if_(sizes.caching == 1, num_cached_blocks, table.num_cached_blocks)
         )
 
-    def hashing(self, sizes: Sizes, table: Table, hashed: Num) -> Table:
+    def hashing(self, sizes: TableSizes, table: TableCounts, hashed: Num) -> TableCounts:
         """The table with `hashed` hashed entries. Full attention hashes exactly the counted blocks;
         for other kinds the counts give only an upper limit."""
         exact = if_(sizes.caching == 1, table.num_cached_blocks, 0)
         return table._replace(hashed=exact if self.kind == "full" else hashed)
 
-    def may_hash(self, before: Table, after: Table, hashed: Num) -> Truth:
+    def may_hash(self, before: TableCounts, after: TableCounts, hashed: Num) -> Truth:
         """Whether `hashed` entries may be hashed after a step: at most the real entries, and at
         most the entries hashed before plus the blocks that the counter passed in the step."""
         passed = after.num_cached_blocks - before.num_cached_blocks

@@ -24,9 +24,9 @@ from kvproof.model.counting_abstraction.table import (
     RUNNING,
     SENDING,
     WAITING,
-    Group,
-    Sizes,
-    Table,
+    GroupTable,
+    TableCounts,
+    TableSizes,
     where,
 )
 
@@ -37,18 +37,18 @@ def may_lack(kind: str, held: Num, lacking: Num) -> Truth:  # noqa: ARG001
     return lacking == 0
 
 
-def preempted(_sizes: Sizes, t: Table) -> Table:
+def preempted(_sizes: TableSizes, t: TableCounts) -> TableCounts:
     """A request after its preemption: it starts over."""
     return t.emptied(PREEMPTED)
 
 
-def restarted(t: Table) -> Table:
+def restarted(t: TableCounts) -> TableCounts:
     """A request whose load failed and that will compute its prompt itself: the next step starts at
     the first token."""
     return t._replace(status=FAILED, computed=0)
 
 
-def keeps_its_blocks(t: Table) -> Truth:
+def keeps_its_blocks(t: TableCounts) -> Truth:
     """Whether an aborted request keeps its blocks until its load has ended: yes where a load still
     writes to them (vllm#32255)."""
     return t.status == LOADING
@@ -57,15 +57,15 @@ def keeps_its_blocks(t: Table) -> Truth:
 def table_system(kind: str) -> System:
     """The system of a request's table in a group of this kind: full, window, mamba (its states are
     cached at block boundaries) or state (a Mamba group that caches nothing)."""
-    group = Group(kind)
+    group = GroupTable(kind)
 
-    def asked_again(sizes: Sizes, t: Table) -> Num:
+    def prompt_after_preemption(sizes: TableSizes, t: TableCounts) -> Num:
         again = counts.prompt_after_truncation(
             t.prompt, sizes.backoff, t.prompt < t.submitted_prompt_tokens
         )
         return if_(both(sizes.sends == 1, t.status == PREEMPTED), again, t.prompt)
 
-    def submit(sizes: Sizes, _t: Table, submitted_prompt_tokens: Num) -> Table:
+    def submit(sizes: TableSizes, _t: TableCounts, submitted_prompt_tokens: Num) -> TableCounts:
         kept = counts.prompt_after_truncation(submitted_prompt_tokens, sizes.backoff, False)
         return GONE_TABLE._replace(
             status=WAITING,
@@ -74,8 +74,8 @@ def table_system(kind: str) -> System:
         )
 
     def may_admit(
-        sizes: Sizes,
-        t: Table,
+        sizes: TableSizes,
+        t: TableCounts,
         blocks: Num,
         own: Num,
         lacking: Num,
@@ -83,7 +83,7 @@ def table_system(kind: str) -> System:
         shared_prefix_boundary: Num,
         hashed: Num,
     ) -> Truth:
-        prompt = asked_again(sizes, t)
+        prompt = prompt_after_preemption(sizes, t)
         hit = blocks * sizes.block_size
         parts = all_of(
             blocks >= 0,
@@ -104,8 +104,8 @@ def table_system(kind: str) -> System:
         return all_of(parts, loads, lacks, hashed >= 0, hashed <= held - lacking)
 
     def whole_units(
-        sizes: Sizes,
-        _t: Table,
+        sizes: TableSizes,
+        _t: TableCounts,
         blocks: Num,
         _own: Num,
         _lacking: Num,
@@ -115,33 +115,33 @@ def table_system(kind: str) -> System:
     ) -> Truth:
         return counts.round_down(blocks, sizes.units) == blocks
 
-    def left_behind(sizes: Sizes, prompt: Num, hit: Num, external: Num) -> Num:
+    def left_behind(sizes: TableSizes, prompt: Num, hit: Num, external: Num) -> Num:
         total = hit + external
         needed = counts.needed_from_load(total, prompt) if kind == "window" else total
         return group.skipped(sizes, if_(external > 0, needed, total))
 
-    def nulls(sizes: Sizes, prompt: Num, hit: Num, own: Num, external: Num) -> Num:
+    def nulls(sizes: TableSizes, prompt: Num, hit: Num, own: Num, external: Num) -> Num:
         """Null entries in front of a table after a hit of `own` blocks."""
         left = left_behind(sizes, prompt, hit, external)
         return max_(left, group.null_in_hit(sizes, own))
 
     def admit(
-        sizes: Sizes,
-        t: Table,
+        sizes: TableSizes,
+        t: TableCounts,
         blocks: Num,
         own: Num,
         lacking: Num,
         external: Num,
         shared_prefix_boundary: Num,
         hashed: Num,
-    ) -> Table:
+    ) -> TableCounts:
         """A hit of `blocks` blocks, of which the group has `own` blocks itself, and a load. The
         blocks that are `lacking` in the hit are null in the table."""
-        prompt = asked_again(sizes, t)
+        prompt = prompt_after_preemption(sizes, t)
         hit = blocks * sizes.block_size
         total = hit + external
         left = left_behind(sizes, prompt, hit, external)
-        table = Table(
+        table = TableCounts(
             status=if_(external > 0, LOADING, t.status),
             submitted_prompt_tokens=t.submitted_prompt_tokens,
             prompt=prompt,
@@ -159,11 +159,11 @@ def table_system(kind: str) -> System:
         held = max_(own - table.null, 0)
         return table._replace(hashed=held if kind == "full" else hashed)
 
-    def may_compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Truth:
+    def may_compute(sizes: TableSizes, t: TableCounts, tokens: Num, hashed: Num) -> Truth:
         fits = all_of(tokens > 0, tokens <= t.known - t.computed, tokens <= sizes.chunk)
         return both(fits, group.may_hash(t, compute(sizes, t, tokens, hashed), hashed))
 
-    def is_chosen(sizes: Sizes, t: Table, tokens: Num, _hashed: Num) -> Truth:
+    def is_chosen(sizes: TableSizes, t: TableCounts, tokens: Num, _hashed: Num) -> Truth:
         if kind != "mamba":
             return True
         split = counts.align_chunk(
@@ -177,55 +177,55 @@ def table_system(kind: str) -> System:
         )
         return split == tokens
 
-    def compute(sizes: Sizes, t: Table, tokens: Num, hashed: Num) -> Table:
+    def compute(sizes: TableSizes, t: TableCounts, tokens: Num, hashed: Num) -> TableCounts:
         end = t.computed + tokens
         table = group.grown(sizes, group.released(sizes, t, t.computed), end)
         table = group.counting(sizes, table, end)._replace(status=RUNNING, computed=end)
         return group.hashing(sizes, table, hashed)
 
-    def release(sizes: Sizes, t: Table, hashed: Num) -> Table:
+    def release(sizes: TableSizes, t: TableCounts, hashed: Num) -> TableCounts:
         return group.hashing(sizes, group.released(sizes, t, t.computed), hashed)
 
-    def may_release(sizes: Sizes, t: Table, hashed: Num) -> Truth:
+    def may_release(sizes: TableSizes, t: TableCounts, hashed: Num) -> Truth:
         return group.may_hash(t, release(sizes, t, hashed), hashed)
 
-    def last_output(sizes: Sizes) -> Num:
+    def last_output(sizes: TableSizes) -> Num:
         return counts.output_tokens(sizes.max_tokens, sizes.sends == 1)
 
-    def sample(sizes: Sizes, t: Table, hashed: Num) -> Table:
+    def sample(sizes: TableSizes, t: TableCounts, hashed: Num) -> TableCounts:
         longer = t._replace(out=t.out + 1)
         ends = longer.out >= last_output(sizes)
         sent = where(sizes.sends == 1, kept_for_decode(sizes, t, hashed), GONE_TABLE)
         return where(ends, sent, longer._replace(hashed=hashed))
 
-    def kept_for_decode(sizes: Sizes, t: Table, hashed: Num) -> Table:
+    def kept_for_decode(sizes: TableSizes, t: TableCounts, hashed: Num) -> TableCounts:
         """A finished request whose blocks P keeps for D: P frees the blocks that D does not
         need."""
         needed = counts.needed_from_load(t.computed, t.submitted_prompt_tokens)
         kept = group.released(sizes, t._replace(status=SENDING, out=t.out + 1), needed)
         return group.hashing(sizes, kept, hashed)
 
-    def may_sample(sizes: Sizes, t: Table, hashed: Num) -> Truth:
+    def may_sample(sizes: TableSizes, t: TableCounts, hashed: Num) -> Truth:
         stays = t.out + 1 < last_output(sizes)
         kept = kept_for_decode(sizes, t, hashed)
         sent = either(sizes.sends == 0, group.may_hash(t, kept, kept.hashed))
         return if_(stays, hashed == t.hashed, sent)
 
-    def finish_load(sizes: Sizes, t: Table, preempted: Num, hashed: Num) -> Table:
+    def finish_load(sizes: TableSizes, t: TableCounts, preempted: Num, hashed: Num) -> TableCounts:
         status = if_(preempted == 1, PREEMPTED, WAITING)
         taken = group.hashing(sizes, group.counting(sizes, t, t.computed), hashed)
         taken = taken._replace(status=status, computed=counts.resumed_at(t.computed, t.known))
         return where(t.status == FAILED, t.emptied(WAITING), taken)
 
-    def may_finish_load(sizes: Sizes, t: Table, _preempted: Num, hashed: Num) -> Truth:
+    def may_finish_load(sizes: TableSizes, t: TableCounts, _preempted: Num, hashed: Num) -> Truth:
         taken = group.counting(sizes, t, t.computed)
         return either(t.status == FAILED, group.may_hash(t, taken, hashed))
 
-    def failed(sizes: Sizes, t: Table) -> Table:
+    def failed(sizes: TableSizes, t: TableCounts) -> TableCounts:
         again = both(t.status == LOADING, sizes.recomputes == 1)
         return where(again, restarted(t), GONE_TABLE)
 
-    def abort(_sizes: Sizes, t: Table) -> Table:
+    def abort(_sizes: TableSizes, t: TableCounts) -> TableCounts:
         return where(keeps_its_blocks(t), t._replace(status=ABORTED), GONE_TABLE)
 
     hashes = {"hashed": at_least(0)}
@@ -233,7 +233,7 @@ def table_system(kind: str) -> System:
     def choosing(**ranges: Range) -> Mapping[str, Range]:
         return {**ranges, **hashes}
 
-    def empty(_sizes: Sizes, t: Table) -> Truth:
+    def empty(_sizes: TableSizes, t: TableCounts) -> Truth:
         return both(t.among(WAITING, PREEMPTED), t.length == 0)
 
     return System(

@@ -31,7 +31,7 @@ from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, Transf
 from kvproof.model.phases import NUMBERS, Phase, Way, before, leading_to
 
 
-class Sizes(NamedTuple):
+class TransferSizes(NamedTuple):
     """The sizes that a cluster fixes: tokens of a kernel block, kernel blocks per block on P and on
     D, the window in tokens, the prompt tokens that P leaves to D, and those that D computes
     itself."""
@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
         return self.kernel * self.d_ratio
 
 
-class Transfer(NamedTuple):
+class TransferCounts(NamedTuple):
     """The counts. `phase` is the number of a phase (`phases.NUMBERS`). `pinned`: P keeps the
     request's blocks (0 or 1). In tokens: `delivered` by P, and D's `hit` and `loaded`. In blocks:
     the `remote` and `local` lists before trimming. After trimming: the number of entries of each
@@ -74,20 +74,20 @@ class Transfer(NamedTuple):
     first_remote: Num = 0
 
 
-NO_TRANSFER = Transfer()
+NO_TRANSFER = TransferCounts()
 
 
-def in_phase(t: Transfer, phases: Iterable[Phase]) -> Truth:
+def in_phase(t: TransferCounts, phases: Iterable[Phase]) -> Truth:
     """Whether a transfer is in one of these phases."""
     return any_of(*(t.phase == number for number in sorted(NUMBERS[p] for p in phases)))
 
 
-def while_in(phases: Iterable[Phase]) -> Callable[[Sizes, Transfer], Truth]:
+def while_in(phases: Iterable[Phase]) -> Callable[[TransferSizes, TransferCounts], Truth]:
     """The guard of an action that is possible in these phases."""
     return lambda _sizes, t: in_phase(t, phases)
 
 
-def blocks_offered(kind: str, sizes: Sizes, delivered: Num) -> Num:
+def blocks_offered(kind: str, sizes: TransferSizes, delivered: Num) -> Num:
     """The number of blocks in P's list after it has delivered `delivered` tokens."""
     if kind == "mamba":
         return counts.state_slots_moved(counts.blocks_for_tokens(delivered, sizes.p_block))
@@ -97,12 +97,12 @@ def blocks_offered(kind: str, sizes: Sizes, delivered: Num) -> Num:
     return blocks
 
 
-def done(_sizes: Sizes, _t: Transfer) -> Transfer:
+def done(_sizes: TransferSizes, _t: TransferCounts) -> TransferCounts:
     """The transfer after it has ended: P no longer keeps the blocks (vllm#36958)."""
     return NO_TRANSFER
 
 
-def renewed(t: Transfer) -> Truth:
+def renewed(t: TransferCounts) -> Truth:
     """Whether P's lease is renewed, so that it does not end: yes during a read (vllm#41383)."""
     return in_phase(t, (Phase.READING,))
 
@@ -110,7 +110,7 @@ def renewed(t: Transfer) -> Truth:
 def transfer_system(kind: str) -> System:
     """The system of a transfer in a group of this kind: full, window, or mamba."""
 
-    def computed(sizes: Sizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
+    def computed(sizes: TransferSizes, submitted_prompt_tokens: Num, max_tokens: Num) -> Num:
         """The number of tokens that P computes, without the last sampled one."""
         sampled = counts.output_tokens(max_tokens, True)
         return (
@@ -120,13 +120,13 @@ def transfer_system(kind: str) -> System:
         )
 
     def may_offer(
-        sizes: Sizes, _t: Transfer, submitted_prompt_tokens: Num, max_tokens: Num
+        sizes: TransferSizes, _t: TransferCounts, submitted_prompt_tokens: Num, max_tokens: Num
     ) -> Truth:
         return computed(sizes, submitted_prompt_tokens, max_tokens) >= 1
 
     def offer(
-        sizes: Sizes, _t: Transfer, submitted_prompt_tokens: Num, max_tokens: Num
-    ) -> Transfer:
+        sizes: TransferSizes, _t: TransferCounts, submitted_prompt_tokens: Num, max_tokens: Num
+    ) -> TransferCounts:
         delivered = computed(sizes, submitted_prompt_tokens, max_tokens)
         return NO_TRANSFER._replace(
             phase=NUMBERS[Phase.OFFERED],
@@ -136,7 +136,7 @@ def transfer_system(kind: str) -> System:
             remote=blocks_offered(kind, sizes, delivered),
         )
 
-    def fresh(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Num:
+    def fresh(sizes: TransferSizes, t: TransferCounts, hit: Num, own: Num, external: Num) -> Num:
         """The number of blocks that D takes for its load."""
         total = hit + external
         needed = (
@@ -151,7 +151,9 @@ def transfer_system(kind: str) -> System:
         table = max_(left, counts.full_blocks(own, sizes.d_block))
         return max_(counts.blocks_for_tokens(total, sizes.d_block) - table, 0)
 
-    def may_load(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Truth:
+    def may_load(
+        sizes: TransferSizes, t: TransferCounts, hit: Num, own: Num, external: Num
+    ) -> Truth:
         offered_tokens = counts.tokens_loaded_by_decode(t.submitted_prompt_tokens, sizes.d_backoff)
         whole = both(
             counts.round_down(hit, sizes.d_block) == hit,
@@ -160,7 +162,9 @@ def transfer_system(kind: str) -> System:
         parts = all_of(own >= 0, own <= hit, either(kind != "full", own == hit))
         return all_of(whole, parts, external > 0, hit + external == offered_tokens)
 
-    def load(sizes: Sizes, t: Transfer, hit: Num, own: Num, external: Num) -> Transfer:
+    def load(
+        sizes: TransferSizes, t: TransferCounts, hit: Num, own: Num, external: Num
+    ) -> TransferCounts:
         taken = fresh(sizes, t, hit, own, external)
         t = t._replace(phase=NUMBERS[Phase.READING], hit=hit, loaded=external)
         if kind == "mamba":
@@ -173,7 +177,7 @@ def transfer_system(kind: str) -> System:
         length = counts.blocks_for_tokens(hit + external, sizes.d_block)
         return trimmed(sizes, t._replace(local=local), length - local)
 
-    def trimmed(sizes: Sizes, t: Transfer, in_front: Num) -> Transfer:
+    def trimmed(sizes: TransferSizes, t: TransferCounts, in_front: Num) -> TransferCounts:
         """The transfer with its trimmed lists; `in_front` is the number of D's blocks before its
         list."""
         ours, theirs = t.local * sizes.d_ratio, t.remote * sizes.p_ratio
@@ -192,14 +196,18 @@ def transfer_system(kind: str) -> System:
             first_remote=if_(pairs_remote > 0, first_remote + c, 0),
         )
 
-    def release(sizes: Sizes, t: Transfer, admitted: Num, length: Num) -> Transfer:
+    def release(
+        sizes: TransferSizes, t: TransferCounts, admitted: Num, length: Num
+    ) -> TransferCounts:
         unpaired = t._replace(phase=NUMBERS[Phase.RELEASING])
         if kind == "mamba":
             return unpaired
         paired = trimmed(sizes, unpaired, length)
-        return Transfer(*(if_(admitted == 1, a, b) for a, b in zip(paired, unpaired, strict=True)))
+        return TransferCounts(
+            *(if_(admitted == 1, a, b) for a, b in zip(paired, unpaired, strict=True))
+        )
 
-    def fail(_sizes: Sizes, t: Transfer) -> Transfer:
+    def fail(_sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
         return NO_TRANSFER._replace(
             phase=NUMBERS[Phase.ABANDONED],
             pinned=t.pinned,
@@ -208,18 +216,18 @@ def transfer_system(kind: str) -> System:
             remote=t.remote,
         )
 
-    def lose(_sizes: Sizes, t: Transfer) -> Transfer:
+    def lose(_sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
         return t._replace(phase=NUMBERS[Phase.LOST])
 
-    def expires(_sizes: Sizes, t: Transfer) -> Truth:
+    def expires(_sizes: TransferSizes, t: TransferCounts) -> Truth:
         # Without a fault, the lease does not end during a read.
         leased = in_phase(t, (*before(LeaseExpire, Way.PULL), Phase.READING))
         return all_of(leased, not_(renewed(t)), t.pinned == 1)
 
-    def expire(_sizes: Sizes, t: Transfer) -> Transfer:
+    def expire(_sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
         lost = t._replace(pinned=0, first_remote=0)
         read = in_phase(t, (Phase.LOST, Phase.READING))
-        return Transfer(*(if_(read, a, b) for a, b in zip(lost, NO_TRANSFER, strict=True)))
+        return TransferCounts(*(if_(read, a, b) for a, b in zip(lost, NO_TRANSFER, strict=True)))
 
     return System(
         f"transfer of {kind}",

@@ -15,20 +15,20 @@ from kvproof.model.arithmetic.algebra import (
 )
 from kvproof.model.counting_abstraction.transfer import (
     NO_TRANSFER,
-    Sizes,
-    Transfer,
+    TransferCounts,
+    TransferSizes,
     in_phase,
 )
 from kvproof.model.phases import Phase, Way, phases_of
 
-Claim = Callable[[Sizes, Transfer], Truth]
+Claim = Callable[[TransferSizes, TransferCounts], Truth]
 
 UNDER_WAY = phases_of(Way.PULL) - {Phase.NONE}
 READABLE = (Phase.OFFERED, Phase.READING, Phase.RELEASING)
 """Phases in which D may read P's blocks, now or later."""
 
 
-def blocks_wanted(kind: str, sizes: Sizes, tokens: Num) -> Num:
+def blocks_wanted(kind: str, sizes: TransferSizes, tokens: Num) -> Num:
     """Blocks that P must offer of `tokens` tokens: the block with the state, the blocks of all
     tokens, or those of a window that starts anywhere in a block."""
     blocks = ceil_div(tokens, sizes.p_block)
@@ -43,7 +43,7 @@ def agreed_tokens(prompt: Num, backoff: Num) -> Num:
     return if_(prompt > backoff, prompt - backoff, prompt)
 
 
-def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
+def sizes_allowed(kind: str, sizes: TransferSizes) -> Truth:
     """The possible sizes: P and D stop at the same prompt token (`same_backoff`), one token before
     the end where a Mamba state is transferred (vllm#37310)."""
     return all_of(
@@ -54,7 +54,7 @@ def sizes_allowed(kind: str, sizes: Sizes) -> Truth:
     )
 
 
-def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
+def counts_are_none_when_over(_sizes: TransferSizes, t: TransferCounts) -> Truth:
     """A transfer that has ended has no counts; a transfer in progress has at least one prompt
     token."""
     nothing = all_of(*(a == b for a, b in zip(t, NO_TRANSFER, strict=True)))
@@ -62,7 +62,7 @@ def counts_are_none_when_over(_sizes: Sizes, t: Transfer) -> Truth:
     return both(all_of(*(n >= 0 for n in t)), either(nothing, there))
 
 
-def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
+def delivered_is_loaded(sizes: TransferSizes, t: TransferCounts) -> Truth:
     """P delivers exactly the tokens that D may load; D's hit and load are together what P delivered
     (vllm#37310)."""
     offered = agreed_tokens(t.submitted_prompt_tokens, sizes.d_backoff)
@@ -72,18 +72,18 @@ def delivered_is_loaded(sizes: Sizes, t: Transfer) -> Truth:
     )
 
 
-def lists_are_equally_long(_sizes: Sizes, t: Transfer) -> Truth:
+def lists_are_equally_long(_sizes: TransferSizes, t: TransferCounts) -> Truth:
     """After trimming, both lists have the same number of entries (vllm#42554)."""
     return t.pairs_local == t.pairs_remote
 
 
-def lists_start_together(_sizes: Sizes, t: Transfer) -> Truth:
+def lists_start_together(_sizes: TransferSizes, t: TransferCounts) -> Truth:
     """While P keeps its blocks, both trimmed lists start at the same position of the sequence,
     whatever the numbers of kernel blocks per block on P and D (vllm#50558)."""
     return implies(t.pinned == 1, t.first_local == t.first_remote)
 
 
-def blocks_outlive_their_readers(_sizes: Sizes, t: Transfer) -> Truth:
+def blocks_outlive_their_readers(_sizes: TransferSizes, t: TransferCounts) -> Truth:
     """P keeps its blocks as long as D may read them: the lease does not end before the read."""
     return implies(in_phase(t, READABLE), t.pinned == 1)
 
@@ -91,7 +91,7 @@ def blocks_outlive_their_readers(_sizes: Sizes, t: Transfer) -> Truth:
 def transfer_claims(kind: str) -> Mapping[str, Claim]:
     """The claims about a transfer in a group of this kind, by name."""
 
-    def all_is_offered(sizes: Sizes, t: Transfer) -> Truth:
+    def all_is_offered(sizes: TransferSizes, t: TransferCounts) -> Truth:
         """P offers all blocks that D can need: of a window its last blocks, of a state one
         block."""
         wanted = blocks_wanted(kind, sizes, t.delivered)

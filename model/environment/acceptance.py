@@ -40,7 +40,7 @@ def check(engine: Engine, accepted: Mapping[str, int]) -> None:
             raise NotAllowed(f"{count} drafts of {name} are accepted of {verified.get(name, 0)}")
 
 
-def awaits(cfg: config.Engine, engine: Engine, name: str) -> bool:
+def awaits(cfg: config.EngineConfig, engine: Engine, name: str) -> bool:
     """Whether the worker must wait for the step before, which samples and may reject drafts, to
     know which tokens of a request a new step computes."""
     return cfg.drafts > 0 and engine.placeholders(name) > 0

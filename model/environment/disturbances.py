@@ -45,7 +45,7 @@ def resets(cluster: config.Cluster, engine: Engine) -> Iterator[ResetPrefixCache
         yield ResetRunning(engine.name)
 
 
-def only_runners_hold(cfg: config.Engine, engine: Engine) -> bool:
+def only_runners_hold(cfg: config.EngineConfig, engine: Engine) -> bool:
     """Whether all blocks are freed immediately when all running requests are preempted."""
     waits = cfg.receives and any(engine.flights(name) for name in engine.running)
     holders = (r.status for r in engine.requests if r.tables)

@@ -23,7 +23,7 @@ def _shares(engine: Engine) -> dict[str, int]:
     }
 
 
-def missing(cfg: config.Engine, request: Request) -> tuple[int, ...]:
+def missing(cfg: config.EngineConfig, request: Request) -> tuple[int, ...]:
     """The blocks of a request from the first block of its load on."""
     return request.tables[0][request.hit // cfg.groups[0].block_size :]
 
@@ -40,13 +40,13 @@ def possible(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[
             yield name
 
 
-def _held_by_others(cfg: config.Engine, engine: Engine, request: Request) -> bool:
+def _held_by_others(cfg: config.EngineConfig, engine: Engine, request: Request) -> bool:
     blocks = set(missing(cfg, request))
     others = (r for r in engine.requests if r.id != request.id)
     return any(blocks & set(table) for r in others for table in r.tables)
 
 
-def spoiled(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+def spoiled(cfg: config.EngineConfig, engine: Engine, request: Request) -> Engine:
     """The engine and its store without the KV of a request after its local hit."""
     engine = memory.wiped(engine, missing(cfg, request))
     return stores.losing(engine, request.tokens[: request.hit + cfg.groups[0].block_size])

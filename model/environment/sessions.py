@@ -16,7 +16,7 @@ from kvproof.model.state import WAITING, Request
 def next_part(request: Request, job: config.Job) -> str:
     """The next part of a session's prompt, empty after the last part."""
     length = len(job.prompt)
-    for part in job.parts:
+    for part in job.keyed_parts:
         if length == request.submitted_prompt_tokens:
             return part
         length += job.max_tokens - 1 + len(part)

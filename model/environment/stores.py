@@ -11,7 +11,7 @@ from kvproof.model import config
 from kvproof.model.state import SAMPLED, Engine
 
 
-def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
+def kept(cfg: config.EngineConfig, tokens: str) -> tuple[str, ...]:
     """The prefixes, in whole blocks, that the store can offer after a step that ends at the last of
     these tokens. It can keep a state only where a step ends."""
     unit = cfg.hit_unit
@@ -21,7 +21,7 @@ def kept(cfg: config.Engine, tokens: str) -> tuple[str, ...]:
 
 
 def keeping(
-    cfg: config.Engine, engine: Engine, tokens: str, computed: int, doubtful: int
+    cfg: config.EngineConfig, engine: Engine, tokens: str, computed: int, doubtful: int
 ) -> Engine:
     """The engine after its store kept the tokens that a step computed for a request. The last
     `doubtful` computed tokens are drafts: the store does not keep them, and then it keeps no state

@@ -18,9 +18,9 @@ class Parties(NamedTuple):
     """The two sides of a transfer: the sending engine with its request (`source`, `sent`), and the
     receiving engine with its request (`sink`, `taken`). `taken` is empty where no job follows."""
 
-    source: config.Engine
+    source: config.EngineConfig
     sent: str
-    sink: config.Engine
+    sink: config.EngineConfig
     taken: str
 
 
@@ -66,6 +66,6 @@ def over(transfer: Transfer) -> Transfer:
 
 def expired(transfer: Transfer) -> Transfer:
     """The reverse transfer after D's lease ended. P may still request it, or has requested it."""
-    unasked = transfer.phase == Phase.OFFERED
-    phase = Phase.EXPIRED if unasked else Phase.CLOSED
+    unrequested = transfer.phase == Phase.OFFERED
+    phase = Phase.EXPIRED if unrequested else Phase.CLOSED
     return transfer.to(phase, remote=(), local=(), pairs=())

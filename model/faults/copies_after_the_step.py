@@ -12,7 +12,7 @@ from kvproof.model.step import Read
 
 
 def copied_at_last(
-    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]]
+    cfg: config.EngineConfig, engine: Engine, batch: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The worker computes the step and makes the copies after it."""
     engine, reads = memory.run(cfg, engine, batch)

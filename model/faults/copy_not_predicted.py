@@ -10,7 +10,7 @@ from kvproof.model.state import Engine, Request
 
 
 def without_copies(
-    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, hit: Hit | None, end: int
 ) -> int:
     """The prediction without the blocks for copies."""
     hitting = request if hit is None else request._replace(hit=hit.tokens)

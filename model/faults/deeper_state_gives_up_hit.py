@@ -7,18 +7,18 @@ rest."""
 from kvproof.model import config
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks import prefix_hits
-from kvproof.model.reference.transfers.offers import asked_again, best_admission
+from kvproof.model.reference.transfers.offers import best_admission, looked_up_again
 from kvproof.model.state import Request, State
 
 
 def what_all_agree_on(
-    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request
+    cluster: config.Cluster, cfg: config.EngineConfig, state: State, request: Request
 ) -> tuple[int, int]:
     """The common hit of all groups before a load, if one group alone has more tokens cached than
     full attention; otherwise the hit of full attention."""
     hit, external = best_admission(cluster, cfg, state, request)
     engine = state.engine(cfg.name)
-    request = asked_again(cfg, request)
+    request = looked_up_again(cfg, request)
     if not external or not cfg.prefix_caching or cfg.store:
         return hit, external
     if not prefix_hits.deeper(cfg, engine, request.tokens):

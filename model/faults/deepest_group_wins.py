@@ -9,7 +9,7 @@ from kvproof.model.reference.blocks import groups
 from kvproof.model.state import Engine
 
 
-def in_some_group(cfg: config.Engine, engine: Engine, tokens: str, hit: int) -> bool:
+def in_some_group(cfg: config.EngineConfig, engine: Engine, tokens: str, hit: int) -> bool:
     """Whether any group alone can serve the hit."""
     return any(groups.resident(cfg, engine, index, tokens, hit) for index in range(len(cfg.groups)))
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kvproof.model.arithmetic.algebra import Num
-from kvproof.model.counting_abstraction.pool import Pool, Sizes, moved
+from kvproof.model.counting_abstraction.pool import Pool, PoolSizes, moved
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks.pool import release, with_blocks
@@ -23,7 +23,7 @@ def twice(engine: Engine, blocks: Iterable[int]) -> Engine:
 
 
 def twice_in_counts(
-    sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
+    sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
 ) -> Pool:
     """Each dropped reference is removed twice."""
     after = moved(sizes, pool, taken, shared, freed, dropped)

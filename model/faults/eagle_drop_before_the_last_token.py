@@ -13,7 +13,7 @@ def one_group_and_a_drafter(cluster: Cluster) -> bool:
     return any(engine.eagle_drop_tokens and len(engine.groups) == 1 for engine in cluster.engines)
 
 
-def without_the_last_token(cfg: config.Engine, tokens: str) -> int:
+def without_the_last_token(cfg: config.EngineConfig, tokens: str) -> int:
     """With one group and a drafter, the longest hit of the prompt without its last token."""
     shorter = cfg.eagle_drop_tokens and len(cfg.groups) == 1
     return longest_possible(cfg, tokens[:-1] if shorter else tokens)

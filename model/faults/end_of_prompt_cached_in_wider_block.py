@@ -8,7 +8,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks.caching import caches_prompt_end
 
 
-def full_attention_always(cfg: config.Engine, group: config.Group) -> bool:
+def full_attention_always(cfg: config.EngineConfig, group: config.Group) -> bool:
     """Full attention always caches the end of a prompt, also if no hit can end there."""
     return group.kind == "full" or caches_prompt_end(cfg, group)
 

@@ -1,7 +1,7 @@
 """vllm#35943: a failed transfer was only logged, and its request waited for the end of the transfer
 for ever."""
 
-from kvproof.model.counting_abstraction.table import Table
+from kvproof.model.counting_abstraction.table import TableCounts
 from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import Fault
 from kvproof.model.state import Request
@@ -12,7 +12,7 @@ def waiting_on(request: Request) -> Request:
     return request._replace(computed=0)
 
 
-def waiting_on_in_counts(t: Table) -> Table:
+def waiting_on_in_counts(t: TableCounts) -> TableCounts:
     """The counts of such a request."""
     return t._replace(computed=0)
 

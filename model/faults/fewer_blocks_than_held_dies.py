@@ -9,7 +9,7 @@ from kvproof.model.state import Death, Engine, Request
 
 
 def dies_of_blocks_left(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     engine: Engine,
     request: Request,
     end: int,

@@ -8,7 +8,7 @@ from kvproof.model.state import Table
 
 
 def only_later(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     group: config.Group,
     table: Table,
     end: int,

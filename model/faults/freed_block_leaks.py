@@ -4,7 +4,7 @@ smaller with every request."""
 from collections.abc import Iterable
 
 from kvproof.model.arithmetic.algebra import Num
-from kvproof.model.counting_abstraction.pool import Pool, Sizes, moved
+from kvproof.model.counting_abstraction.pool import Pool, PoolSizes, moved
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import Fault
 from kvproof.model.reference.blocks.pool import release
@@ -17,7 +17,7 @@ def outside_the_queue(engine: Engine, blocks: Iterable[int]) -> Engine:
 
 
 def outside_the_queue_in_counts(
-    sizes: Sizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
+    sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
 ) -> Pool:
     """The free queue only becomes shorter."""
     after = moved(sizes, pool, taken, shared, freed, dropped)

@@ -7,7 +7,7 @@ from kvproof.model.reference.blocks.prefix_hits import longest_together
 from kvproof.model.state import Engine
 
 
-def none_in_three(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def none_in_three(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """No hit, where there are three groups."""
     return 0 if len(cfg.groups) > 2 else longest_together(cfg, engine, tokens)
 

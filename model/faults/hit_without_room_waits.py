@@ -9,7 +9,7 @@ from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.state import Engine
 
 
-def without_a_look_at_the_pool(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def without_a_look_at_the_pool(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """The longest hit that holds in every group, whether or not it fits in the pool."""
     found = (n for n in prefix_hits.lengths(cfg, tokens) if n > 0)
     return next((n for n in found if prefix_hits.holds(cfg, engine, tokens, n)), 0)

@@ -8,7 +8,7 @@ from kvproof.model.state import Table
 
 
 def no_slots_ahead(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     group: config.Group,
     table: Table,
     end: int,

@@ -11,7 +11,7 @@ from kvproof.model.reference.blocks.pool import cache_block
 from kvproof.model.state import NULL, Engine, Key
 
 
-def null_block_too(cfg: config.Engine, engine: Engine, key: Key, block: int) -> Engine:
+def null_block_too(cfg: config.EngineConfig, engine: Engine, key: Key, block: int) -> Engine:
     """In a Mamba group, cache the null block too, under the last key that it received."""
     if block != NULL or not cfg.groups[key[0]].aligned:
         return cache_block(cfg, engine, key, block)

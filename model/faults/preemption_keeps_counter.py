@@ -2,7 +2,7 @@
 counter of its statistics). Here the second counter is `num_cached_blocks`: the preempted request
 has no blocks, and its next blocks are never cached."""
 
-from kvproof.model.counting_abstraction.table import Sizes, Table
+from kvproof.model.counting_abstraction.table import TableCounts, TableSizes
 from kvproof.model.counting_abstraction.table_system import preempted as preempted_in_counts
 from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import Fault
@@ -16,7 +16,7 @@ def with_its_counter(request: Request) -> Request:
     return preempted(request)._replace(num_cached_blocks=counted if any(counted) else ())
 
 
-def with_its_counter_in_counts(sizes: Sizes, t: Table) -> Table:
+def with_its_counter_in_counts(sizes: TableSizes, t: TableCounts) -> TableCounts:
     """The counter stays as it was before the preemption."""
     return preempted_in_counts(sizes, t)._replace(num_cached_blocks=t.num_cached_blocks)
 

@@ -7,7 +7,7 @@ from kvproof.model.faults.claims import TABLES, TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
 
 
-def as_the_user_asked(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
+def as_submitted(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
     """The number of tokens of the whole answer."""
     return max_tokens
 
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="prefill_decodes_on",
     origin="vllm#18248",
     mistake="P decodes the answer before it offers the prompt to D",
-    replaces={"arithmetic.counts:output_tokens": as_the_user_asked},
+    replaces={"arithmetic.counts:output_tokens": as_submitted},
     breaks=("prefill_and_decode_agree",),
     cluster="pd",
     trace_events=9,

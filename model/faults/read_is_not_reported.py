@@ -2,7 +2,7 @@
 the blocks of a completed transfer."""
 
 from kvproof.model import config
-from kvproof.model.counting_abstraction.transfer import Sizes, Transfer, done
+from kvproof.model.counting_abstraction.transfer import TransferCounts, TransferSizes, done
 from kvproof.model.environment import turns
 from kvproof.model.faults.claims import TRANSFERS, claims
 from kvproof.model.faults.fault import Fault
@@ -16,7 +16,7 @@ def unknown_to_prefill(cluster: config.Cluster, state: State, name: str) -> Stat
     return transfer_done(cluster, state, name).with_engine(state.engine(source.name))
 
 
-def still_pinned(sizes: Sizes, t: Transfer) -> Transfer:
+def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
     """P keeps the blocks that it kept."""
     return done(sizes, t)._replace(pinned=t.pinned)
 

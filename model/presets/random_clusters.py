@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.model.capacity import needed_blocks
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.engine import Role
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
@@ -36,6 +36,9 @@ LAYOUTS = (
 )
 """The kinds of the cache groups of an engine; `state` is a Mamba group of mode none."""
 
+RARE_LAYOUTS = (("full", "window", "state"),)
+"""Layouts of clusters that are drawn for their features only."""
+
 WINDOWS = (2, 3, 4, 7)
 """In tokens. A window of one token never reads the cache, and no model has one."""
 WINDOW_BLOCKS = (1, 2, 3)
@@ -51,6 +54,8 @@ CHOSEN = (0, 1, 2, 2, 3, 3)
 """The numbers of features that a cluster may have, without the features that have a `chance`."""
 TRIES = 100
 """How many clusters are tried with the chosen features before other features are chosen."""
+FEW_TRIES = 12
+"""How many clusters are drawn at least, to have some with few other features."""
 TOKENS_LEAST = 2
 """The number of computed tokens for which each engine must have enough blocks."""
 
@@ -70,6 +75,43 @@ def random_cluster(seed: int) -> Cluster:
                 continue
             if used_by(cluster) >= chosen and all(map(_roomy, cluster.engines)):
                 return cluster
+
+
+def clusters_with(features: frozenset[str], count: int, seed: str) -> list[Cluster]:
+    """Up to `count` different clusters that use these features, those with the fewest others first.
+    Roomy, with steps of many tokens: only the combination can be refused."""
+    random = Random(seed)
+    wanted = {need for f in features for need in (*FEATURES[f].needs, *FEATURES[f].idle_without)}
+    found: dict[Cluster, int] = {}
+    for attempt in range(TRIES):
+        if attempt >= FEW_TRIES and len(found) >= count:
+            break
+        also = frozenset(["unequal_block_sizes"] if random.random() < 0.2 else [])
+        pair = "pd" in features | wanted or ("failures" in features and random.random() < 0.5)
+        try:
+            drawn = _cluster("drawn", _settings(random, pair, features | also, alone=True))
+            engines = tuple(replace(e, num_blocks=64, chunk_tokens=16) for e in drawn.engines)
+            cluster = _with_jobs(replace(drawn, engines=engines), features)
+        except UsageError:
+            continue
+        used = used_by(cluster)
+        if used >= features:
+            found.setdefault(cluster, len(used - features))
+    return sorted(found, key=found.__getitem__)[:count]
+
+
+def _with_jobs(cluster: Cluster, features: frozenset[str]) -> Cluster:
+    """A job that uses these features, and its follow-up turn."""
+    first = Job(
+        "r0",
+        "abcdefghi",
+        embeds="embeddings" in features,
+        parts=("jk",) if cluster.sessions else (),
+        extra_key="salt" if cluster.extra_keys else "",
+    )
+    follows = cluster.follow_up_turns
+    jobs = (first, replace(first, name="r1", follows="r0")) if follows else (first,)
+    return cluster.carrying(*jobs)
 
 
 def from_name(name: str) -> Cluster:
@@ -101,17 +143,21 @@ def _combine(features: frozenset[str]) -> bool:
     return not apart and ("pd" in features or "pd" not in wanted)
 
 
-def _settings(random: Random, pair: bool, chosen: frozenset[str]) -> RandomSettings:
-    layout = random.choice(LAYOUTS)
+def _settings(
+    random: Random, pair: bool, chosen: frozenset[str], alone: bool = False
+) -> RandomSettings:
+    """Settings with the chosen features and, unless they are `alone`, those that join by chance."""
+    layout = random.choice((*LAYOUTS, *RARE_LAYOUTS) if alone else LAYOUTS)
     size = random.choice(BLOCK_SIZES)
     settings = RandomSettings(random, pair, [_group(random, kind, size) for kind in layout])
     settings.on_engines(prefix_caching="state" not in layout)
     settings.on_cluster(load_failure=random.choice(("fail", "recompute")))
-    by_chance = (f.id for f in FEATURES.values() if f.id != "pd" and random.random() < f.chance)
+    others = () if alone else (f for f in FEATURES.values() if f.id != "pd")
+    by_chance = [f.id for f in others if random.random() < f.chance]
     for feature in [*by_chance, *(f for f in FEATURES if f in chosen)]:
         draw = FEATURES[feature].draw
-        assert draw is not None
-        draw(settings)
+        if draw is not None:
+            draw(settings)
     return settings
 
 
@@ -135,10 +181,10 @@ def _cluster(name: str, settings: RandomSettings) -> Cluster:
 
 def _engine(
     name: str, role: Role, settings: RandomSettings, kernel_blocks: int | None = None
-) -> Engine:
+) -> EngineConfig:
     """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
     fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
-    engine = Engine(
+    engine = EngineConfig(
         name,
         tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),
         settings.choose(POOLS),
@@ -157,5 +203,5 @@ def _widened(group: dict[str, Any], times: int) -> Group:
     return Group(**{**group, "block_size": group["block_size"] * wider})
 
 
-def _roomy(engine: Engine) -> bool:
+def _roomy(engine: EngineConfig) -> bool:
     return needed_blocks(engine, TOKENS_LEAST) < engine.num_blocks

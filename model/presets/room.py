@@ -3,7 +3,7 @@
 from kvproof.model import group_needs
 from kvproof.model.arithmetic import counts
 from kvproof.model.capacity import reserved_blocks
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.errors import NotValid
 
 
@@ -25,7 +25,7 @@ def check_room(cluster: Cluster) -> None:
                 )
 
 
-def _needed_blocks(engine: Engine, job: Job) -> int:
+def _needed_blocks(engine: EngineConfig, job: Job) -> int:
     """The blocks that an engine must have to admit the prompt of a job, and in the last step of the
     job: the last sampled token is not computed."""
     computed = len(job.prompt) + (job.max_tokens - 1 if engine.role == "decode" else 0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec import to_builtins
 
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
 from kvproof.model.events import (
@@ -87,7 +87,7 @@ def _cluster(record: Record, events: list[Event]) -> Cluster:
     kinds = {type(event) for event in events}
     try:
         options = to_builtins(record.header.engine)
-        engine = converted(options, Engine, "Its engine", "a smaller one")
+        engine = converted(options, EngineConfig, "Its engine", "a smaller one")
         return Cluster(
             CLUSTER,
             (engine,),

@@ -2,7 +2,7 @@
 
 from msgspec.structs import force_setattr
 
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.records.lines import RecordedEngine
 
@@ -10,15 +10,15 @@ from kvproof.model.records.lines import RecordedEngine
 def pair(prefill: RecordedEngine, decode: RecordedEngine) -> Cluster:
     """The cluster of a prefill engine P and a decode engine D."""
     engines = _engine(prefill, "P", "prefill"), _engine(decode, "D", "decode")
-    cluster = Cluster("joined", (Engine("E", (Group("full", 1),)),))
+    cluster = Cluster("joined", (EngineConfig("E", (Group("full", 1),)),))
     force_setattr(cluster, "engines", engines)
     vars(cluster).clear()  # what was computed of the engines before
     return cluster
 
 
-def _engine(recorded: RecordedEngine, name: str, role: Role) -> Engine:
+def _engine(recorded: RecordedEngine, name: str, role: Role) -> EngineConfig:
     """The options that pairing depends on."""
-    engine = Engine(name, (Group("full", 1),))
+    engine = EngineConfig(name, (Group("full", 1),))
     groups = []
     for each in recorded.groups:
         group = Group("full", 1)

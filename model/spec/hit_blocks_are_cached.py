@@ -8,7 +8,7 @@ state is valid only at the end of the hit.
 from collections.abc import Iterator
 
 from kvproof.model.because import Because, because, reason
-from kvproof.model.config import Cluster, Engine, Group
+from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -18,7 +18,7 @@ from kvproof.model.state import NULL
 from kvproof.model.step import Admission, Step
 
 
-def _serves(cfg: Engine, group: Group, key: str, position: int, admission: Admission) -> bool:
+def _serves(cfg: EngineConfig, group: Group, key: str, position: int, admission: Admission) -> bool:
     """Whether a block cached under this prefix may be at this position of the block table. The
     tokens after the block that its hash covers must be the request's tokens too."""
     tokens, first = admission.tokens, position * group.block_size

@@ -63,8 +63,8 @@ class Found(Line, frozen=True):
     @classmethod
     def of(cls, finding: Finding) -> "Found":
         """A finding, with its reasons in words."""
-        said = zip(finding.reasons, finding.sentences, strict=True)
-        reasons = tuple(Reason(each.kind, words, each.facts) for each, words in said)
+        worded = zip(finding.reasons, finding.sentences, strict=True)
+        reasons = tuple(Reason(each.kind, words, each.facts) for each, words in worded)
         return cls(finding.invariant, reasons, finding.about)
 
     @property

@@ -41,7 +41,7 @@ class Item(NamedTuple):
     nullable: bool
 
 
-class Place(NamedTuple):
+class PointedValue(NamedTuple):
     """What a pointer points to: a value of type `kind`, which is a field of `item`. Values of no
     item are always there, unless they are `optional`."""
 
@@ -86,7 +86,7 @@ class Fields:
             lacks = min(missing, default=item.at)
             raise UsageError(f"{item.at} has some of its fields and not {lacks}. Use {WHOLE}.")
 
-    def _place(self, pointer: str) -> Place:
+    def _place(self, pointer: str) -> PointedValue:
         path = parts(pointer)
         same = pointer == "".join(f"/{escaped(name)}" for name in path)
         place = self._found(State, "", path) if same else None
@@ -96,7 +96,7 @@ class Fields:
 
     def _found(
         self, record: type, here: str, path: Sequence[str], item: Item | None = None
-    ) -> Place | None:
+    ) -> PointedValue | None:
         """The place of a path within a record that is at `here`; None if there is none."""
         if not path or path[0] not in _types(record):
             return None
@@ -110,10 +110,10 @@ class Fields:
             return self._found(Ghost, at, rest)
         if name == "shared":
             known = len(rest) == 1 and rest[0] in self.names["requests"]
-            return Place(int, optional=True) if known else None
-        return None if rest else Place(kind, item)
+            return PointedValue(int, optional=True) if known else None
+        return None if rest else PointedValue(kind, item)
 
-    def _within(self, kind: Any, name: str, at: str, rest: Sequence[str]) -> Place | None:
+    def _within(self, kind: Any, name: str, at: str, rest: Sequence[str]) -> PointedValue | None:
         """The place of a path within an item of a table of this name."""
         nullable = NoneType in get_args(kind)
         record = get_args(kind)[0] if nullable else kind
@@ -121,7 +121,7 @@ class Fields:
         comes_and_goes = nullable or name in ("requests", "transfers")
         item = Item(at, required, nullable) if comes_and_goes else None
         if not rest:
-            return Place(NoneType, item) if nullable else None
+            return PointedValue(NoneType, item) if nullable else None
         return self._found(record, at, rest, item)
 
     def _exists(self, table: str, name: str, here: str) -> bool:

@@ -28,7 +28,7 @@ class ShownEngine(Struct, frozen=True, kw_only=True):
     split: int = 1
 
 
-class Side(Struct, frozen=True):
+class TransferSide(Struct, frozen=True):
     """A side of a transfer: its engine (empty: one that is not on the page), and its request."""
 
     engine: str
@@ -38,8 +38,8 @@ class Side(Struct, frozen=True):
 class ShownTransfer(Struct, frozen=True):
     """Who sends and who receives in a transfer."""
 
-    sender: Side
-    receiver: Side
+    sender: TransferSide
+    receiver: TransferSide
 
 
 class ShownStep(Struct, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from kvproof.reports.ledger.data import (
     ShownFinding,
     ShownStep,
     ShownTransfer,
-    Side,
+    TransferSide,
     shown_finding,
 )
-from kvproof.reports.ledger.record_about import About
+from kvproof.reports.ledger.record_about import RecordFocus
 from kvproof.reports.ledger.record_states import RecordStates
 from kvproof.reports.record import headline
 from kvproof.reports.terminal import shell_word
@@ -90,7 +90,9 @@ class _Records:
                 return step
         return len(self.order)
 
-    def steps(self, about: About, found: Mapping[int, tuple[str, ...]]) -> Iterator[ShownStep]:
+    def steps(
+        self, about: RecordFocus, found: Mapping[int, tuple[str, ...]]
+    ) -> Iterator[ShownStep]:
         """The steps, and a last one with what the engines had when the records were written."""
         after = {id(states): states.after() for states in self.each}
         before = self.flat()
@@ -114,7 +116,7 @@ class _Records:
         self,
         states: RecordStates,
         happened: Happened,
-        about: About,
+        about: RecordFocus,
         found: tuple[str, ...],
         flats: tuple[Flat, Flat],
     ) -> ShownStep:
@@ -155,7 +157,7 @@ class _Records:
             other = next((each.name for each in self.each if each is not states), "")
             for name, sides in states.transfers.items():
                 loads = sides.receiver.engine == states.name
-                sender = Side(other, sides.sender.request) if loads else sides.sender
+                sender = TransferSide(other, sides.sender.request) if loads else sides.sender
                 found[name] = ShownTransfer(sender, sides.receiver)
         return found
 
@@ -172,7 +174,7 @@ def _ledger(
     at: dict[int, tuple[str, ...]] = {}
     for step, finding in found:
         at[step] = (*at.get(step, ()), finding.invariant)
-    steps = tuple(records.steps(About.of([finding for _, finding in found]), at))
+    steps = tuple(records.steps(RecordFocus.of([finding for _, finding in found]), at))
     first = _first_of_each(found)[:FINDINGS_MAX]
     return Ledger(
         source=source,

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kvproof.invariants.parties import giver, taker
-from kvproof.model.config import REVERSE, Cluster, Engine
+from kvproof.model.config import REVERSE, Cluster, EngineConfig
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
@@ -18,12 +18,12 @@ from kvproof.reports.ledger.data import (
     ShownStep,
     ShownTransfer,
     ShownWait,
-    Side,
+    TransferSide,
     shown_finding,
 )
-from kvproof.reports.output.search import PointOfNoReturn
+from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.terminal import replay_line
-from kvproof.reports.trace.about import About
+from kvproof.reports.trace.about import TraceFocus
 from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import group_text, prompts
 from kvproof.reports.trace.functions import functions
@@ -36,7 +36,7 @@ from kvproof.strategies.waits import ROOTS, Wait
 def of_trace(
     trace: Trace,
     path: Path | None = None,
-    point: PointOfNoReturn | None = None,
+    point: ShownPointOfNoReturn | None = None,
     known: Deviation | None = None,
 ) -> Ledger:
     """The data of a trace. `path` is its file, which is named in the command that replays it, and
@@ -81,7 +81,7 @@ def _wait(wait: Wait) -> ShownWait:
     )
 
 
-def _engine(engine: Engine) -> ShownEngine:
+def _engine(engine: EngineConfig) -> ShownEngine:
     return ShownEngine(
         name=engine.name,
         blocks=engine.num_blocks,
@@ -103,7 +103,7 @@ def _transfers(cluster: Cluster) -> dict[str, ShownTransfer]:
 
 def _transfer(cluster: Cluster, name: str) -> ShownTransfer:
     (sender, sent), (receiver, received) = giver(cluster, name), taker(cluster, name)
-    return ShownTransfer(Side(sender.name, sent), Side(receiver.name, received))
+    return ShownTransfer(TransferSide(sender.name, sent), TransferSide(receiver.name, received))
 
 
 def _title(trace: Trace) -> str:
@@ -143,7 +143,7 @@ def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:
     """The numbers of the events that concern the finding."""
     numbers = set(range(1, len(trace.events) + 1))
     if trace.changes is not None:
-        about, states = About(trace, False), trace.states()
+        about, states = TraceFocus(trace, False), trace.states()
         before = next(states)
         for number, (change, after) in enumerate(zip(trace.changes, states, strict=True), 1):
             if not any(entry.near for entry in about.entries(change, before, after)):

@@ -7,14 +7,14 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.lines import RecordedEvent
 
 
-class About(NamedTuple):
+class RecordFocus(NamedTuple):
     """The requests and the blocks that findings are about. Without any, everything matters."""
 
     requests: Set[str]
     blocks: Set[int]
 
     @classmethod
-    def of(cls, findings: Iterable[Finding]) -> "About":
+    def of(cls, findings: Iterable[Finding]) -> "RecordFocus":
         """What these findings are about."""
         abouts = [finding.about for finding in findings]
         blocks = {about.block for about in abouts if about.block is not None}

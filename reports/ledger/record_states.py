@@ -13,7 +13,7 @@ from kvproof.model.records.lines import Offer, RecordedEvent, Remote
 from kvproof.model.records.record import Record
 from kvproof.model.records.tables import followed
 from kvproof.model.traces.state_diff import Flat, escaped
-from kvproof.reports.ledger.data import ShownTransfer, Side
+from kvproof.reports.ledger.data import ShownTransfer, TransferSide
 
 
 class RecordStates:
@@ -104,13 +104,13 @@ class RecordStates:
         for offer in event.offers:
             if any(offer.blocks):
                 self._set(offer.request, status="sending")
-                sides = ShownTransfer(Side(self.name, offer.request), Side("", ""))
+                sides = ShownTransfer(TransferSide(self.name, offer.request), TransferSide("", ""))
                 self._transfer(self._offer(offer.request), sides, offer)
         for load in event.loads:
             if any(load.blocks):
                 remote = self._remotes.get(load.request)
-                sender = Side("", remote.request if remote else "")
-                sides = ShownTransfer(sender, Side(self.name, load.request))
+                sender = TransferSide("", remote.request if remote else "")
+                sides = ShownTransfer(sender, TransferSide(self.name, load.request))
                 self._transfer(self._load(load.request), sides, remote, load.blocks)
         for name in (*event.received, *event.failed):
             self._drop(f"/transfers/{escaped(self._load(name))}")

@@ -22,17 +22,17 @@ ExitCode = Annotated[
 VerdictName: TypeAlias = Literal["PROVED", "EXHAUSTED", "SAMPLED", "VIOLATED", "UNKNOWN"]
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class OutputPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A part of an output. Decoded strictly, an unknown field is an error."""
 
 
-class Output(Part, frozen=True, kw_only=True, tag_field="command"):
+class Output(OutputPart, frozen=True, kw_only=True, tag_field="command"):
     """The object that a command prints. The field `command` has the name of the command."""
 
     exit_code: ExitCode
 
 
-class Stopped(Part, frozen=True, kw_only=True):
+class Stopped(OutputPart, frozen=True, kw_only=True):
     """The object of any command that could not do its work: it was interrupted, or kvproof does not
     fit this vLLM."""
 
@@ -42,6 +42,6 @@ class Stopped(Part, frozen=True, kw_only=True):
     reason: str
 
 
-def encoded(output: Part) -> str:
+def encoded(output: OutputPart) -> str:
     """The output as JSON text, indented and in ASCII."""
     return json.dumps(msgspec.to_builtins(output), indent=2)

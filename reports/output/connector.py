@@ -4,10 +4,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, Output, Part
+from kvproof.reports.output.base import Maybe, Output, OutputPart
 
 
-class BrokenRule(Part, frozen=True, kw_only=True):
+class BrokenRule(OutputPart, frozen=True, kw_only=True):
     """A rule of the contract that does not hold, and the reasons."""
 
     rule: str

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta
 
-from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
+from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
 
 Class = Literal["introduced", "mended", "still there", "not comparable"]
 """How a finding differs between base and head. One that is `introduced` is on head and not on base.
@@ -13,7 +13,7 @@ Class = Literal["introduced", "mended", "still there", "not comparable"]
 is on base, and head does not take its run: nothing is known of it there."""
 
 
-class GateLost(Part, frozen=True, kw_only=True):
+class GateLost(OutputPart, frozen=True, kw_only=True):
     """A feature that could be driven on base and cannot on head: `entry` of the contract is missing
     there, and `why` says what is known about it."""
 
@@ -22,7 +22,7 @@ class GateLost(Part, frozen=True, kw_only=True):
     why: str
 
 
-class GateTree(Part, frozen=True, kw_only=True):
+class GateTree(OutputPart, frozen=True, kw_only=True):
     """A vLLM. `name` is what the user called it (a path, a commit, a release), `version` what its
     metadata says, `fingerprint` a hash of its Python files. `not_driven` are the features that
     kvproof cannot drive on it, with the missing entry of the contract. `deviations` are the known
@@ -37,7 +37,7 @@ class GateTree(Part, frozen=True, kw_only=True):
     path: str | None = None
 
 
-class GatePlace(Part, frozen=True, kw_only=True):
+class GatePlace(OutputPart, frozen=True, kw_only=True):
     """A function of vLLM that the pull request changes and that the run of a finding reaches.
     `file` is relative to the root of the repository, as in `vllm/v1/request.py`; `line` counts from
     1."""
@@ -47,7 +47,7 @@ class GatePlace(Part, frozen=True, kw_only=True):
     function: str
 
 
-class GateFunction(Part, frozen=True, kw_only=True):
+class GateFunction(OutputPart, frozen=True, kw_only=True):
     """A function that the pull request changes. `part` is the part of the KV-cache accounting to
     which it belongs, null for one that is proved to be outside, and `why` says why. `statements` is
     the number of its changed statements, and `not_executed` has the lines of those that no watched
@@ -67,7 +67,7 @@ Ran = Literal["fails", "passes", "cannot run", "not run"]
 """The result of a pytest file."""
 
 
-class GateReproducer(Part, frozen=True, kw_only=True):
+class GateReproducer(OutputPart, frozen=True, kw_only=True):
     """A pytest file in vLLM's own terms. It was run: the results on head and on base."""
 
     path: str
@@ -75,7 +75,7 @@ class GateReproducer(Part, frozen=True, kw_only=True):
     base: Ran
 
 
-class GateFinding(Part, frozen=True, kw_only=True):
+class GateFinding(OutputPart, frozen=True, kw_only=True):
     """A violation on base or head, seen again in a fresh process.
 
     `invariant` is the id of the invariant or guard, `says` the sentence that must be true,
@@ -109,7 +109,7 @@ class GateFinding(Part, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
 
 
-class GateChange(Part, frozen=True, kw_only=True):
+class GateChange(OutputPart, frozen=True, kw_only=True):
     """A quantity that differs between base and head on the same stimuli, and that is allowed to:
     tokens hit in the cache, steps, the most blocks held. `before` and `after` are sums over the
     `workloads` whose runs both sides took to the end."""
@@ -120,7 +120,7 @@ class GateChange(Part, frozen=True, kw_only=True):
     after: int
 
 
-class GateRan(Part, frozen=True, kw_only=True):
+class GateRan(OutputPart, frozen=True, kw_only=True):
     """What was run on each side: workloads that replay a trace, workloads of random episodes, and
     steps of vLLM."""
 

@@ -2,11 +2,11 @@
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, Part
+from kvproof.reports.output.base import Maybe, OutputPart
 from kvproof.reports.output.verdict import VerdictOutput
 
 
-class JoinFinding(Part, frozen=True, kw_only=True):
+class JoinFinding(OutputPart, frozen=True, kw_only=True):
     """An invariant that does not hold of the two engines together."""
 
     invariant: str

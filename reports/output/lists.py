@@ -1,10 +1,10 @@
 """The outputs of the commands that list what there is."""
 
 from kvproof.model.config import Cluster
-from kvproof.reports.output.base import Output, Part, TraceLine
+from kvproof.reports.output.base import Output, OutputPart, TraceLine
 
 
-class InvariantRow(Part, frozen=True, kw_only=True):
+class InvariantRow(OutputPart, frozen=True, kw_only=True):
     """An invariant. `killed_by` is a fault that breaks it."""
 
     id: str
@@ -15,7 +15,7 @@ class InvariantRow(Part, frozen=True, kw_only=True):
     killed_by: str
 
 
-class GuardRow(Part, frozen=True, kw_only=True):
+class GuardRow(OutputPart, frozen=True, kw_only=True):
     """A guard of the spec. `part` says which steps it is about."""
 
     id: str
@@ -31,7 +31,7 @@ class Invariants(Output, frozen=True, kw_only=True, tag="invariants"):
     guards: tuple[GuardRow, ...]
 
 
-class FaultRow(Part, frozen=True, kw_only=True):
+class FaultRow(OutputPart, frozen=True, kw_only=True):
     """A fault: the functions that it replaces (`module:function` below `kvproof.model`), the
     invariants that it breaks, and its preset."""
 
@@ -49,7 +49,7 @@ class Faults(Output, frozen=True, kw_only=True, tag="faults"):
     faults: tuple[FaultRow, ...]
 
 
-class ConfigRow(Part, frozen=True, kw_only=True):
+class ConfigRow(OutputPart, frozen=True, kw_only=True):
     """A preset cluster, and the number of its distinct states."""
 
     name: str
@@ -69,7 +69,7 @@ class ShownConfig(Output, frozen=True, kw_only=True, tag="configs"):
     config: Cluster
 
 
-class Explanation(Part, frozen=True, kw_only=True):
+class Explanation(OutputPart, frozen=True, kw_only=True):
     """What a name stands for. A field that says nothing is empty. `scenario` has the paragraphs of
     its story. `where` says where a check is judged, or a fault shows. `breaks` are invariants and
     guards that a fault or a finding breaks, `faults` and `findings` are those that break a check.
@@ -95,7 +95,7 @@ class Explained(Output, frozen=True, kw_only=True, tag="explain"):
     explanations: tuple[Explanation, ...]
 
 
-class RemedyRow(Part, frozen=True, kw_only=True):
+class RemedyRow(OutputPart, frozen=True, kw_only=True):
     """The costs and benefits of a remedy. Tokens and blocks are sums over the requests."""
 
     name: str

@@ -2,10 +2,10 @@
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
+from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
 
 
-class EngineResult(Part, frozen=True, kw_only=True):
+class EngineResult(OutputPart, frozen=True, kw_only=True):
     """What one engine found about a fault."""
 
     verdict: VerdictName
@@ -14,7 +14,7 @@ class EngineResult(Part, frozen=True, kw_only=True):
     seconds: float
 
 
-class MatrixRow(Part, frozen=True, kw_only=True):
+class MatrixRow(OutputPart, frozen=True, kw_only=True):
     """A fault (or "(no fault)"), the cluster in which it was searched, and the engines."""
 
     name: str
@@ -34,7 +34,7 @@ class Matrix(Output, frozen=True, kw_only=True, tag="matrix"):
     reason: Maybe[str] = UNSET
 
 
-class AbstractStep(Part, frozen=True, kw_only=True):
+class AbstractStep(OutputPart, frozen=True, kw_only=True):
     """An abstract step, and the number of times the model and the machine took it."""
 
     step: str
@@ -42,7 +42,7 @@ class AbstractStep(Part, frozen=True, kw_only=True):
     machine: int
 
 
-class ExecutedLines(Part, frozen=True, kw_only=True):
+class ExecutedLines(OutputPart, frozen=True, kw_only=True):
     """The statements of a module of vLLM, and how many of them were executed."""
 
     module: str

@@ -2,11 +2,11 @@
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, Part, VerdictName
+from kvproof.reports.output.base import Maybe, OutputPart, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
 
 
-class Counterexample(Part, frozen=True, kw_only=True):
+class ShownCounterexample(OutputPart, frozen=True, kw_only=True):
     """Sizes and counts before and after a step that breaks a claim, in words. `run` leads there
     from the start; it is empty if none was found among `looked_at` states."""
 
@@ -18,7 +18,7 @@ class Counterexample(Part, frozen=True, kw_only=True):
     looked_at: int
 
 
-class Obligation(Part, frozen=True, kw_only=True):
+class ShownObligation(OutputPart, frozen=True, kw_only=True):
     """An obligation and its verdict. If it is VIOLATED, `numbers` break it, or `counterexample` is
     the step that refutes an induction. `cases` counts the queries, and `slowest_s` is the CPU time
     of the slowest one."""
@@ -28,14 +28,14 @@ class Obligation(Part, frozen=True, kw_only=True):
     method: str
     verdict: VerdictName
     numbers: dict[str, int]
-    counterexample: Counterexample | None
+    counterexample: ShownCounterexample | None
     cases: int
     seconds: float
     slowest_s: float
     reason: str
 
 
-class WitnessRun(Part, frozen=True, kw_only=True):
+class WitnessRun(OutputPart, frozen=True, kw_only=True):
     """The numbers of a refuted obligation as a run of the model, or the `reason` why there is none.
     `changes` says where the run differs from the numbers, and `impossible` why no cluster fits
     them. `trace` is null if there is no run, or if its file could not be written."""
@@ -54,7 +54,7 @@ class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     and `certificates` with --certificates: the number of files, or null if they could not be
     written."""
 
-    obligations: tuple[Obligation, ...]
+    obligations: tuple[ShownObligation, ...]
     proved: int
     violated: int
     unknown: int

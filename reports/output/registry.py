@@ -1,6 +1,6 @@
 """All outputs of `--json`."""
 
-from kvproof.reports.output.base import Part, Stopped
+from kvproof.reports.output.base import OutputPart, Stopped
 from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
@@ -18,7 +18,7 @@ from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
 from kvproof.reports.output.search import Explored, Replayed, Sampled
 
-OUTPUTS: tuple[type[Part], ...] = (
+OUTPUTS: tuple[type[OutputPart], ...] = (
     Explored,
     Sampled,
     Proved,

@@ -1,9 +1,9 @@
 """The outputs about releases of vLLM: `releases`, also with --trace, and `doctor`."""
 
-from kvproof.reports.output.base import Output, Part, VerdictName
+from kvproof.reports.output.base import Output, OutputPart, VerdictName
 
 
-class Cell(Part, frozen=True, kw_only=True):
+class Cell(OutputPart, frozen=True, kw_only=True):
     """A verdict about a release, and its reason. `trace` is the file that shows it, among those of
     the release. `causes` are the findings and faults that broke an invariant; "after X" is a
     consequence of X."""
@@ -14,7 +14,7 @@ class Cell(Part, frozen=True, kw_only=True):
     causes: tuple[str, ...]
 
 
-class HeatRow(Part, frozen=True, kw_only=True):
+class HeatRow(OutputPart, frozen=True, kw_only=True):
     """An invariant, a story or a fault over the releases. The first bad release and the first good
     one after it are null if there is none."""
 
@@ -41,7 +41,7 @@ class Releases(Output, frozen=True, kw_only=True, tag="releases"):
     not_driven: tuple[str, ...]
 
 
-class TraceCell(Part, frozen=True, kw_only=True):
+class TraceCell(OutputPart, frozen=True, kw_only=True):
     """Whether a release shows the finding of a trace, and why that is so."""
 
     verdict: VerdictName
@@ -58,14 +58,14 @@ class ReleasesOfTrace(Output, frozen=True, kw_only=True, tag="releases"):
     releases: dict[str, TraceCell]
 
 
-class Vllm(Part, frozen=True, kw_only=True):
+class Vllm(OutputPart, frozen=True, kw_only=True):
     """The vLLM that is driven; null if there is none."""
 
     version: str | None
     path: str | None
 
 
-class FeatureRow(Part, frozen=True, kw_only=True):
+class FeatureRow(OutputPart, frozen=True, kw_only=True):
     """A feature, the features that it needs, and the entries that this vLLM does not have."""
 
     name: str
@@ -75,7 +75,7 @@ class FeatureRow(Part, frozen=True, kw_only=True):
     missing: tuple[str, ...]
 
 
-class EntryRow(Part, frozen=True, kw_only=True):
+class EntryRow(OutputPart, frozen=True, kw_only=True):
     """A symbol of vLLM that kvproof uses. `found` is its place, or null, and `why` the reason."""
 
     name: str
@@ -86,7 +86,7 @@ class EntryRow(Part, frozen=True, kw_only=True):
     why: str | None
 
 
-class HiddenRow(Part, frozen=True, kw_only=True):
+class HiddenRow(OutputPart, frozen=True, kw_only=True):
     """A package that vLLM requires beside torch and that does not load, and the last line of its
     error."""
 

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, Part, VerdictName
+from kvproof.reports.output.base import Maybe, OutputPart, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
 
 
-class Margin(Part, frozen=True, kw_only=True):
+class Margin(OutputPart, frozen=True, kw_only=True):
     """The smallest margin of an invariant, and the events after which it occurred."""
 
     smallest: int
@@ -16,7 +16,7 @@ class Margin(Part, frozen=True, kw_only=True):
     trace: tuple[str, ...]
 
 
-class PointOfNoReturn(Part, frozen=True, kw_only=True):
+class ShownPointOfNoReturn(OutputPart, frozen=True, kw_only=True):
     """The event after which the violation could no longer be avoided; null if it is not known, and
     `unknown` gives the reason. `irrelevant` events do not matter to the violation."""
 
@@ -27,14 +27,14 @@ class PointOfNoReturn(Part, frozen=True, kw_only=True):
     sentence: str
 
 
-class Tolerated(Part, frozen=True, kw_only=True):
+class Tolerated(OutputPart, frozen=True, kw_only=True):
     """A less severe violation that was found beside the one of this output."""
 
     invariant: str
     reasons: tuple[str, ...]
 
 
-class OtherwiseExplored(Part, frozen=True, kw_only=True):
+class OtherwiseExplored(OutputPart, frozen=True, kw_only=True):
     """The search for more severe violations than the tolerated one of this output."""
 
     verdict: VerdictName
@@ -50,7 +50,7 @@ class OtherwiseExplored(Part, frozen=True, kw_only=True):
     renamings: Maybe[int] = UNSET
 
 
-class OtherwiseSampled(Part, frozen=True, kw_only=True):
+class OtherwiseSampled(OutputPart, frozen=True, kw_only=True):
     """The episodes that looked for more severe violations than the tolerated one of this output."""
 
     verdict: VerdictName
@@ -82,7 +82,7 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     renamings: Maybe[int] = UNSET
     states_per_s: Maybe[int] = UNSET
     memory_mib: Maybe[int] = UNSET
-    point_of_no_return: Maybe[PointOfNoReturn] = UNSET
+    point_of_no_return: Maybe[ShownPointOfNoReturn] = UNSET
     tolerated: Maybe[Tolerated] = UNSET
     otherwise: Maybe[OtherwiseExplored] = UNSET
 
@@ -112,7 +112,7 @@ class SampledLive(Sampled, frozen=True, kw_only=True, tag="sample live"):
     """Random episodes of real vLLM, as a part of `gate`."""
 
 
-class Difference(Part, frozen=True, kw_only=True):
+class ShownDifference(OutputPart, frozen=True, kw_only=True):
     """The first difference between a replay and its trace: the step (from 1), and one field with
     both values."""
 
@@ -123,7 +123,7 @@ class Difference(Part, frozen=True, kw_only=True):
     replayed: Any
 
 
-class Parted(Part, frozen=True, kw_only=True):
+class Parted(OutputPart, frozen=True, kw_only=True):
     """Where a machine stops following a trace: the event (from 1), `why` the machine does not take
     it, and what it `does` instead; the field that says nothing is empty."""
 
@@ -143,6 +143,6 @@ class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
-    differs: Maybe[Difference] = UNSET
+    differs: Maybe[ShownDifference] = UNSET
     followed: Maybe[int] = UNSET
     parted: Maybe[Parted] = UNSET

@@ -11,17 +11,17 @@ from kvproof.model.config import Cluster
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.signature import signature
-from kvproof.reports.output.base import Maybe, Output, Part, VerdictName
+from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
 from kvproof.strategies.verdict import Consequence, Outcome, Verdict
 
 
-class FaultName(Part, frozen=True, kw_only=True):
+class FaultName(OutputPart, frozen=True, kw_only=True):
     """A historical mistake that the model was given."""
 
     name: str
 
 
-class SignatureObject(Part, frozen=True, kw_only=True):
+class SignatureObject(OutputPart, frozen=True, kw_only=True):
     """The signature of a finding. `feature` is the kind of cache group, or empty."""
 
     check: str
@@ -29,7 +29,7 @@ class SignatureObject(Part, frozen=True, kw_only=True):
     feature: str
 
 
-class LeadsTo(Part, frozen=True, kw_only=True):
+class LeadsTo(OutputPart, frozen=True, kw_only=True):
     """The invariant that breaks `events` events after a guard was not met."""
 
     events: int

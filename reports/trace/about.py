@@ -8,13 +8,13 @@ from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.state import NULL
 from kvproof.model.traces.state_diff import Change, Flat
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.changes import Entry, entries
+from kvproof.reports.changes import ChangeEntry, entries
 
 Block: TypeAlias = tuple[str, str]
 """An engine and the number of a block of it."""
 
 
-class About:
+class TraceFocus:
     """What the finding of a trace is about: a request, a block, or both, on an engine; the
     transfers of the request; and the blocks of all of these, on both sides. Where it names neither
     a request nor a block, everything is."""
@@ -45,12 +45,12 @@ class About:
         block = f"block {self.block} of {self.engine}" if self.block else "these blocks"
         return self.request or block
 
-    def entries(self, change: Change, before: Flat, after: Flat) -> list[Entry]:
+    def entries(self, change: Change, before: Flat, after: Flat) -> list[ChangeEntry]:
         """The changes by an event, marked as near or not."""
         found = entries(before, change, after)
         return [entry._replace(near=self._near(entry, before, after)) for entry in found]
 
-    def _near(self, entry: Entry, before: Flat, after: Flat) -> bool:
+    def _near(self, entry: ChangeEntry, before: Flat, after: Flat) -> bool:
         if self.all:
             return True
         if entry.kind == "request":

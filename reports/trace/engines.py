@@ -3,20 +3,20 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from kvproof.model.config import Cluster, Engine, Group, Job
-from kvproof.reports.screen import Line
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.reports.screen import ScreenLine
 
 EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter, loaded again"}
 
 KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
 
 
-def engines(cluster: Cluster, width: int) -> Iterator[Line]:
+def engines(cluster: Cluster, width: int) -> Iterator[ScreenLine]:
     """The engines side by side where they fit, otherwise one below the other."""
     rows = [list(_rows(engine)) for engine in cluster.engines]
     left = _box(cluster.engines[0].name, rows[0])
     if len(rows) == 1:
-        yield from (Line(line, hang=0) for line in left)
+        yield from (ScreenLine(line, hang=0) for line in left)
         return
     arrow = _arrow(cluster)
     further = [row for row in rows[1] if row not in rows[0]]
@@ -25,20 +25,20 @@ def engines(cluster: Cluster, width: int) -> Iterator[Line]:
     if len(left[0]) + len(arrow) + len(right[0]) <= width:
         for number, (a, b) in enumerate(zip_longest(left, right, fillvalue="")):
             between = arrow if number == 1 else " " * len(arrow)
-            yield Line(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
+            yield ScreenLine(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
         return
-    yield from (Line(line, hang=0) for line in left)
-    yield Line(f"   {arrow.strip()}", hang=0)
-    yield from (Line(line, hang=0) for line in right)
+    yield from (ScreenLine(line, hang=0) for line in left)
+    yield ScreenLine(f"   {arrow.strip()}", hang=0)
+    yield from (ScreenLine(line, hang=0) for line in right)
 
 
-def prompts(cluster: Cluster) -> Iterator[Line]:
+def prompts(cluster: Cluster) -> Iterator[ScreenLine]:
     """The jobs with their prompts: what each request sends."""
     words = "; ".join(_job(job) for job in cluster.jobs)
     if words:
-        yield Line(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
+        yield ScreenLine(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
     if any(engine.drafts for engine in cluster.engines):
-        yield Line("A question mark is a draft token.")
+        yield ScreenLine("A question mark is a draft token.")
 
 
 def _job(job: Job) -> str:
@@ -52,7 +52,7 @@ def _job(job: Job) -> str:
     )
 
 
-def _rows(engine: Engine) -> Iterator[str]:
+def _rows(engine: EngineConfig) -> Iterator[str]:
     yield f"pool of {engine.num_blocks} blocks"
     for number, group in enumerate(engine.groups):
         yield f"({number}) {group_text(group)}"
@@ -73,7 +73,7 @@ def group_text(group: Group) -> str:
     return f"{KINDS[group.kind]}{window}, {_count(group.block_size, 'token')} a block{mode}{eagle}"
 
 
-def _options(engine: Engine) -> Iterator[str]:
+def _options(engine: EngineConfig) -> Iterator[str]:
     """What is not as usual."""
     yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
     if engine.physical_per_logical > 1:

@@ -9,7 +9,7 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.waits import ROOTS, Asked, Wait, repeats, waits
+from kvproof.strategies.waits import ROOTS, HangContext, Wait, repeats, waits
 
 STUCK = ("every_request_can_finish", "step_makes_progress")
 """The invariants that say that a run goes on."""
@@ -42,8 +42,8 @@ def hang_of(trace: Trace) -> Hang | None:
     loop = () if begins is None else trace.events[begins:]
     faults = [FAULTS[name] for name in trace.faults if name in FAULTS]
     with planted(*faults), suppress(NotAllowed):
-        asked = Asked(loop, live=trace.machine == "live")
-        found = waits(trace.cluster, restored(states[-1]), asked)
+        context = HangContext(loop, live=trace.machine == "live")
+        found = waits(trace.cluster, restored(states[-1]), context)
         printed = trace.finding.invariant == STUCK[0] and bool(trace.finding.about.request)
         return Hang(None if begins is None else begins + 1, found, printed)
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator
 
-from kvproof.reports.screen import Line
+from kvproof.reports.screen import ScreenLine
 
 WORDS = {
     "status": "where a request is in its life",
@@ -49,12 +49,12 @@ WORDS = {
 """The fields of a state, in the order in which they are explained."""
 
 
-def legend(used: Collection[str]) -> Iterator[Line]:
+def legend(used: Collection[str]) -> Iterator[ScreenLine]:
     """A line for each word that is used."""
     known = [word for word in WORDS if word in used]
     if not known:
         return
     width = max(map(len, known))
-    yield Line("Words")
+    yield ScreenLine("Words")
     for word in known:
-        yield Line(f"  {word:{width}}  {WORDS[word]}", hang=width + 4)
+        yield ScreenLine(f"  {word:{width}}  {WORDS[word]}", hang=width + 4)

@@ -25,12 +25,12 @@ def first_sign(trace: Trace) -> Sign | None:
     if trace.finding is None or (severity := severity_of(trace.finding)) is None:
         return None
     grave = [i for i in INVARIANTS.values() if i.severity is not None and i.severity <= severity]
-    asked = [i for i in grave if isinstance(i.check, EachState | EachEngine)]
+    checks = [i for i in grave if isinstance(i.check, EachState | EachEngine)]
     before = None
     for number, (flat, event) in enumerate(zip(trace.states(), trace.events, strict=False)):
         after = restored(flat)
         step = Step(before or after, event, Effects(), after)
-        for invariant in asked if number else ():
+        for invariant in checks if number else ():
             for reasons, about in invariant.check(trace.cluster, step):
                 return Sign(number, Finding(invariant.id, reasons, about))
         before = after

@@ -67,7 +67,7 @@ class Parting(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Replayed:
+class Replay:
     """What a replay found.
 
     `outcome` is VIOLATED if the replay shows the finding of the trace again, in the same words or
@@ -101,7 +101,7 @@ def offered(machine: Machine, event: Event) -> Event:
     return event if machine.name == "model" else stimulus(event)
 
 
-def replay(machine: Machine, trace: Trace) -> Replayed:
+def replay(machine: Machine, trace: Trace) -> Replay:
     """Feed the events of a trace to a fresh machine.
 
     Until the first difference, the replay compares the resolved event, every field of the state
@@ -194,22 +194,22 @@ class _Following:
             for finding in broken(self.machine.cluster, step, CHECKS.values()):
                 self.differs = self.differs or Difference(*at, "finding", "none", finding.sentence)
             return
-        asked = _asked(wanted.invariant)
-        if (self.differs is None and not last) or asked[0].kind == "eventually":
+        checks = _checks(wanted.invariant)
+        if (self.differs is None and not last) or checks[0].kind == "eventually":
             return
-        findings = list(broken(self.machine.cluster, step, asked))
+        findings = list(broken(self.machine.cluster, step, checks))
         same = next((f for f in findings if _same(wanted, f)), None)
         self.shown = same or next(iter(findings), None)
         if same is None and self.differs is None:
             now = findings[0].sentence if findings else "none"
             self.differs = Difference(*at, "finding", wanted.sentence, now)
 
-    def end(self) -> Replayed:
+    def end(self) -> Replay:
         """The result of the replay. To judge an `eventually` invariant, the machine is driven to
         its end."""
         wanted, end = self.trace.finding, (len(self.trace.events), "the end")
-        asked = _asked(wanted.invariant) if wanted and not self.shown else ()
-        if wanted and asked and asked[0].kind == "eventually":
+        checks = _checks(wanted.invariant) if wanted and not self.shown else ()
+        if wanted and checks and checks[0].kind == "eventually":
             if _stuck(self.machine, wanted.invariant):
                 self.shown = wanted
             elif self.differs is None:
@@ -227,12 +227,12 @@ class _Following:
             reason = f"not followed at {where}: {how}"
         coverage = {"examples": 1, "steps": len(self.taken)}
         outcome = Outcome(verdict, coverage, tuple(self.taken), self.shown, reason)
-        return Replayed(outcome, self.differs, wanted is None, self.parted)
+        return Replay(outcome, self.differs, wanted is None, self.parted)
 
     def _go_on(self, invariant: str) -> None:
         """Drive a machine that could not take all events to the end of its run: what those events
         do in the trace may have happened earlier here, or may still happen."""
-        run = Run(self.machine, _asked(invariant))
+        run = Run(self.machine, _checks(invariant))
         try:
             drain(run, None)
         except Violated as violated:
@@ -293,7 +293,7 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
     return None
 
 
-def _asked(name: str) -> tuple[Invariant, ...]:
+def _checks(name: str) -> tuple[Invariant, ...]:
     return conformance_checks() if name == CONFORMANCE else (check_named(name),)
 
 

@@ -57,7 +57,7 @@ class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     symmetric: bool
 
 
-class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CheckpointContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a checkpoint contains."""
 
     scope: Scope
@@ -79,7 +79,7 @@ def scope(cluster: Cluster, invariants: Iterable[str], *, symmetric: bool = Fals
 def save(path: Path, about: Scope, graph: SavedGraph, *, first: bool = False) -> None:
     """Write the search to its file, the `first` time to a new one, then in place of an earlier
     version. Raises UsageError if that fails."""
-    data = msgspec.msgpack.encode(Content(about, graph))
+    data = msgspec.msgpack.encode(CheckpointContent(about, graph))
     head = HEAD.pack(MAGIC, VERSION, len(data))
     parts = head, _checksum(head, (data,)), data
     if first:
@@ -100,7 +100,7 @@ def load(path: Path, about: Scope) -> SavedGraph:
         if checksum != _checksum(head, iter(lambda: file.read(MIB), b"")):
             raise Broken("its checksum is wrong")
         file.seek(len(head) + CHECKSUM_BYTES)
-        content = msgspec.msgpack.decode(file.read(length), type=Content)
+        content = msgspec.msgpack.decode(file.read(length), type=CheckpointContent)
         if content.scope != about:
             raise UsageError(
                 f"The checkpoint {shown(path)} is of another search. "

@@ -67,7 +67,7 @@ class StateGraph(Protocol):
 
 
 @dataclass
-class Explored:
+class Exploration:
     """What a search has reached. States are numbered in the order of discovery; 0 is the initial
     one. `parents` gives each state its predecessor on a shortest trace, and the event. An event
     that changes nothing is no edge: it is in `self_loops`, with its state."""
@@ -105,11 +105,11 @@ def search(
     *,
     progress: Progress | None = None,
     on_step: Callable[[Step], None] | None = None,
-) -> Explored:
+) -> Exploration:
     """Explore until all states are explored, an invariant breaks, or `states_max` states are known.
     `on_step` is called with every step, before the invariants are checked."""
     refuse_unmodelled(cluster)
-    reached = Explored([initial(cluster)], [None], [0])
+    reached = Exploration([initial(cluster)], [None], [0])
     known = {reached.states[0]: 0}
     queue = deque([0])
     while queue:

@@ -17,7 +17,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import State, initial
 from kvproof.strategies.explorer.orbits import Orbits
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.search_graph import View
+from kvproof.strategies.explorer.search_graph import LazySequence
 from kvproof.strategies.explorer.symmetry import renamed_event
 
 Run = tuple[State, tuple[Event, ...]]
@@ -75,7 +75,7 @@ class ExpandedOrbits:
             parts = self.base.parts(number // self.size)
             return self.base.collapse.state(self.orbits.image(parts, self._permutation(number)))
 
-        return View(lambda: len(self.base.packed) * self.size, state)
+        return LazySequence(lambda: len(self.base.packed) * self.size, state)
 
     @property
     def parents(self) -> Sequence[tuple[int, Event] | None]:
@@ -91,12 +91,12 @@ class ExpandedOrbits:
                 self._after[number % self.size][self._first[found[0]]],
             )
 
-        return View(lambda: len(self.base.packed) * self.size, parent)
+        return LazySequence(lambda: len(self.base.packed) * self.size, parent)
 
     @property
     def depths(self) -> Sequence[int]:
         """Events on a shortest trace to each state."""
-        return View(
+        return LazySequence(
             lambda: len(self.base.packed) * self.size, lambda n: self.base.depths[n // self.size]
         )
 
@@ -111,7 +111,7 @@ class ExpandedOrbits:
             start = origin * self.size + number % self.size
             return start, self._number(target, led), self._event(event, turn)
 
-        return View(lambda: len(self.base.edges) * self.size, edge)
+        return LazySequence(lambda: len(self.base.edges) * self.size, edge)
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:
@@ -122,7 +122,7 @@ class ExpandedOrbits:
             start = origin * self.size + number % self.size
             return start, self._event(event, self._permutation(start))
 
-        return View(lambda: len(self.base.self_loops) * self.size, loop)
+        return LazySequence(lambda: len(self.base.self_loops) * self.size, loop)
 
     def trace(self, number: int, /) -> tuple[Event, ...]:
         """The events of a shortest run to a state."""

@@ -37,7 +37,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.state import State
 from kvproof.model.wording import literal
 from kvproof.strategies.explorer.exhaustive import StateGraph
-from kvproof.strategies.waits import Asked, stuck
+from kvproof.strategies.waits import HangContext, stuck
 
 DEADLOCK = reason("deadlock", "no event is possible any more")
 RESTS = reason("rests", "no event that must happen is possible any more")
@@ -189,5 +189,5 @@ def no_progress(
         events = literal("; ".join(map(describe, found.cycle)))
         kinds = [type(event).__name__ for event in found.cycle]
         end = reason(end.kind, f"{end.says}: {events}", events=kinds)
-    why, about = stuck(cluster, found.state, Asked(found.cycle))
+    why, about = stuck(cluster, found.state, HangContext(found.cycle))
     return Finding(eventually.id, (*why, end), about), found

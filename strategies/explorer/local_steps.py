@@ -56,7 +56,7 @@ class Local(NamedTuple):
     goals: tuple[str, ...] | None
 
 
-class Taken(NamedTuple):
+class LocalStep(NamedTuple):
     """A step from one state: the resolved event without block ids, the state after it, whether a
     check of the step fails, and the coverage goals that it reaches."""
 
@@ -80,7 +80,7 @@ class LocalSteps:
         self.absent = tuple(Absent(engine.name) for engine in cluster.engines)
         self._known: dict[Any, Local | None] = {}
 
-    def take(self, parts: Parts, event: Event) -> Taken:
+    def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
         place = self.places.get(getattr(event, "engine", ""))
         local = None if place is None else self._local(parts, event, place)
@@ -88,7 +88,7 @@ class LocalSteps:
             step = model.apply(self.cluster, self.collapse.state(parts), event)
             breaks = next(broken(self.cluster, step, self.of_step), None) is not None
             goals = tuple(self.goals.met(step))
-            return Taken(bare(step.event), self.collapse.parts(step.after), breaks, goals)
+            return LocalStep(bare(step.event), self.collapse.parts(step.after), breaks, goals)
         count = self.collapse.engines
         after = (*parts[:place], local.engine, *parts[place + 1 : count], *local.between)
         breaks = local.breaks
@@ -98,7 +98,7 @@ class LocalSteps:
             step = Step(states[0], local.event, local.effects, states[1])
             breaks = breaks or next(broken(self.cluster, step, local.whole), None) is not None
             goals = tuple(self.goals.met(step))
-        return Taken(local.bare, after, breaks, goals)
+        return LocalStep(local.bare, after, breaks, goals)
 
     def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
         """The step of one engine; None if it depends on the other engines."""

@@ -21,12 +21,12 @@ from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Parts
-from kvproof.strategies.explorer.local_steps import LocalSteps, Taken
+from kvproof.strategies.explorer.local_steps import LocalStep, LocalSteps
 from kvproof.strategies.explorer.orbits import Orbits
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
-class Judge:
+class PackedJudge:
     """Checks each invariant once for each engine or state that it is about."""
 
     def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
@@ -51,7 +51,7 @@ class StepFrom(NamedTuple):
     representative's name, the renaming that leads there, and whether an invariant breaks."""
 
     event: Event
-    taken: Taken
+    taken: LocalStep
     after: int
     turn: int
     breaks: bool
@@ -74,7 +74,7 @@ class PackedSearch:
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         goals = OpenGoals(cluster, self.reached.goals)
         self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals)
-        self.judge = Judge(cluster, invariants)
+        self.judge = PackedJudge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         if reached is None:
             self._measure(0)

@@ -26,7 +26,7 @@ from kvproof.strategies.waits import repeats
 Progress = Callable[[int, int], None]
 """Called regularly with the number of distinct states and the number of states still to expand."""
 
-TELL_EVERY = 500
+PROGRESS_EVERY = 500
 """The number of states examined between two calls of a Progress."""
 
 
@@ -76,7 +76,7 @@ class Cut(Exception):
     """A search was cut before it had an answer."""
 
 
-class Scope(NamedTuple):
+class SearchScope(NamedTuple):
     """The scope of a search: the cluster with its jobs, and the invariants."""
 
     cluster: Cluster
@@ -96,7 +96,7 @@ class Ahead:
 
     def __init__(
         self,
-        scope: Scope,
+        scope: SearchScope,
         is_end: Callable[[State], bool],
         states_max: int,
         progress: Progress | None = None,
@@ -122,7 +122,7 @@ class Ahead:
                 raise Cut
             state = waiting.pop()
             self.looked_at += 1
-            if self.progress and self.looked_at % TELL_EVERY == 0:
+            if self.progress and self.looked_at % PROGRESS_EVERY == 0:
                 self.progress(self.looked_at, len(waiting))
             if self.is_end(state):
                 return True
@@ -162,7 +162,7 @@ def point_of_no_return(
 
     Raises NotAllowed where the model does not take the events.
     """
-    scope = Scope(cluster, invariants)
+    scope = SearchScope(cluster, invariants)
     walk = _walk(scope, events, lambda _state, _event: True)
     lead = None if walk.breaks else repeats(walk.states)
     if lead is not None:  # the last events repeat, and the state before them is as hopeless
@@ -206,7 +206,9 @@ def numbered(events: Sequence[int]) -> str:
     return f"event{'' if len(events) == 1 else 's'} {listed}"
 
 
-def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Event], bool]) -> Walk:
+def _walk(
+    scope: SearchScope, events: Iterable[Event], possible: Callable[[State, Event], bool]
+) -> Walk:
     """Take the events; skip those that are not possible when their turn comes."""
     states = [initial(scope.cluster)]
     for event in events:
@@ -218,7 +220,7 @@ def _walk(scope: Scope, events: Iterable[Event], possible: Callable[[State, Even
     return Walk(states, ())
 
 
-def _again(scope: Scope, events: Iterable[Event]) -> Walk:
+def _again(scope: SearchScope, events: Iterable[Event]) -> Walk:
     """Take the events of the environment that are possible; the model makes the scheduling
     choices."""
     return _walk(
@@ -253,7 +255,7 @@ def _irrelevant(events: Sequence[Event], still: Callable[[list[Event]], bool]) -
     return tuple(n for n in range(1, len(events) + 1) if n not in kept)
 
 
-def _breaks_again(scope: Scope, invariant: str, events: list[Event]) -> bool:
+def _breaks_again(scope: SearchScope, invariant: str, events: list[Event]) -> bool:
     """Whether this invariant is among those that break at the first violation of these events."""
     return invariant in _again(scope, events).breaks
 

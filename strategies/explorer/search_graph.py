@@ -15,7 +15,7 @@ from kvproof.strategies.explorer.collapse import Collapse, Parts
 T = TypeVar("T", covariant=True)
 
 
-class View(Sequence[T]):
+class LazySequence(Sequence[T]):
     """A sequence whose items are computed on access."""
 
     def __init__(self, size: Callable[[], int], item: Callable[[int], T]) -> None:
@@ -108,7 +108,7 @@ class SearchGraph:
     @property
     def states(self) -> Sequence[State]:
         """The states in the order of their numbers."""
-        return View(self.packed.__len__, lambda i: self.collapse.state(self.parts(i)))
+        return LazySequence(self.packed.__len__, lambda i: self.collapse.state(self.parts(i)))
 
     @property
     def parents(self) -> Sequence[tuple[int, Event] | None]:
@@ -117,7 +117,7 @@ class SearchGraph:
         def parent(i: int) -> tuple[int, Event] | None:
             return (self._parent[i], self.event_list[self._by[i]]) if i else None
 
-        return View(self.packed.__len__, parent)
+        return LazySequence(self.packed.__len__, parent)
 
     @property
     def edges(self) -> Sequence[tuple[int, int, Event]]:
@@ -126,7 +126,7 @@ class SearchGraph:
         def edge(i: int) -> tuple[int, int, Event]:
             return self._from[i], self._to[i], self.event_list[self._edge[i]]
 
-        return View(self._from.__len__, edge)
+        return LazySequence(self._from.__len__, edge)
 
     @property
     def edge_permutations(self) -> Sequence[int]:
@@ -150,7 +150,7 @@ class SearchGraph:
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:
         """Events that change nothing, with their state."""
-        return View(
+        return LazySequence(
             self._loop.__len__, lambda i: (self._loop[i], self.event_list[self._loop_event[i]])
         )
 

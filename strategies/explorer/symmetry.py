@@ -69,7 +69,7 @@ class Renaming(NamedTuple):
 
 def _prompt(job: Job) -> str:
     """The prompt as it reaches an engine (`model.cluster.arrival`), with all its parts."""
-    return job.keyed_prompt + "".join(job.parts)
+    return job.keyed_prompt + "".join(job.keyed_parts)
 
 
 def _between(jobs: Sequence[Job], images: Sequence[Job]) -> Renaming | None:

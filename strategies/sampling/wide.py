@@ -23,7 +23,7 @@ SEEDS = 1_000_003
 """Two searches with different seeds have no random cluster in common, unless they are very long."""
 
 
-def drawn(seed: int, live: bool = False) -> Iterator[Cluster]:
+def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:
     """Clusters without end: presets in an order that the seed shuffles, and random clusters between
     them. With `live`, those that only live vLLM is driven with are among them."""
     presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]

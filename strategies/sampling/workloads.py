@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvproof.model.capacity import needed_blocks
-from kvproof.model.config import Cluster, Engine, Job
+from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
@@ -41,7 +41,7 @@ LONGEST = 256
 
 
 @functools.lru_cache(maxsize=64)
-def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
+def longest_prompt(engines: tuple[EngineConfig, ...], max_tokens: int) -> int:
     """The longest prompt (in tokens) that every engine can serve alone, 0 if none fits.
 
     The last sampled token is never computed, and P samples a single one.
@@ -49,7 +49,7 @@ def longest_prompt(engines: tuple[Engine, ...], max_tokens: int) -> int:
     return min(_longest_on(engine, max_tokens) for engine in engines)
 
 
-def _longest_on(engine: Engine, max_tokens: int) -> int:
+def _longest_on(engine: EngineConfig, max_tokens: int) -> int:
     after_prompt = 0 if engine.role == "prefill" else max_tokens - 1
 
     def needed(prompt: int) -> int:
@@ -58,7 +58,7 @@ def _longest_on(engine: Engine, max_tokens: int) -> int:
     return bisect_right(range(1, LONGEST + 1), engine.num_blocks - 1, key=needed)
 
 
-def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
+def prompt_lengths(engines: tuple[EngineConfig, ...], longest: int) -> list[int]:
     """Lengths worth trying, in tokens, shortest first: 1, the first block boundaries of each group
     and their neighbours, and the longest that fits."""
     sizes = {g.block_size for e in engines for g in e.groups}
@@ -73,7 +73,7 @@ def prompt_lengths(engines: tuple[Engine, ...], longest: int) -> list[int]:
 
 @st.composite
 def prompts(
-    draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, earlier: Sequence[str]
+    draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, earlier: Sequence[str]
 ) -> str:
     """A prompt of at most `longest` tokens: a new one, an earlier one again, or one that extends an
     earlier one or branches off from it near a block boundary."""
@@ -103,7 +103,9 @@ def _parts(draw: st.DrawFn, room: int, max_tokens: int) -> tuple[str, ...]:
 
 
 @st.composite
-def _next_turns(draw: st.DrawFn, engines: tuple[Engine, ...], longest: int, answered: Job) -> str:
+def _next_turns(
+    draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, answered: Job
+) -> str:
     """The prompt of a follow-up turn: the conversation so far and some more tokens, or a prefix of
     the conversation that ends near a block boundary or near the end of what D holds."""
     conversation: str = answered.conversation
@@ -124,8 +126,9 @@ def jobs(
     answered: Sequence[Job] = (),
 ) -> Job:
     """A job that each engine of the cluster can serve alone; if the cluster is `oversized`, the job
-    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` P/D traffic
-    sends some prompts as embeddings; `answered` are jobs that may have a follow-up turn.
+    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` the traffic
+    of P/D and of a store sends some prompts as embeddings; `answered` are jobs that may have a
+    follow-up turn.
 
     Raises UsageError if not even one token fits.
     """
@@ -143,12 +146,12 @@ def jobs(
     before = draw(st.sampled_from([None, *answered])) if answered else None
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
-        return Job(name, prompt, max_tokens, follows=before.name)
+        return Job(name, prompt, max_tokens, follows=before.name, extra_key=before.extra_key)
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    by_ids = (
-        cluster.follow_up_turns or cluster.extra_keys or any(e.kv_events for e in cluster.engines)
-    )
-    as_embeds = embeds and cluster.disaggregated and not by_ids and draw(st.booleans())
+    turns = cluster.follow_up_turns or cluster.sessions
+    by_ids = turns or any(e.kv_events for e in cluster.engines)
+    connected = any(e.has_connector for e in cluster.engines)
+    as_embeds = embeds and connected and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import Plan
+from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED, Shipped
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search import connector_plans
@@ -34,7 +34,7 @@ class KitSide(FakeSide):
 
     def __init__(self, kind: str) -> None:
         super().__init__(self._played)
-        self.shipped = Shipped(Subject(kind), ("ours",))
+        self.shipped = Shipped(TestedConnector(kind), ("ours",))
         self.place: int | None = None
 
     def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
@@ -90,8 +90,8 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
         path, words, command = connector_plans.written(short.plan, rule, tmp_path)
         assert command[:2] == ("connector", wrong)
         assert len(words) > short.length
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
-        assert rule in {each.invariant for each in play(Subject(wrong), plan).findings}
+        plan = msgspec.json.decode(path.read_bytes(), type=ConnectorPlan)
+        assert rule in {each.invariant for each in play(TestedConnector(wrong), plan).findings}
     for found in both(wrong, right):
         assert not found.introduced
         told = {(kind, one.found.signature.check) for kind, one in found.of_base()}

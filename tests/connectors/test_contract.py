@@ -11,9 +11,9 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
-from kvproof.connectors.drawn import Layers
+from kvproof.connectors.drawn import LayerGroups
 from kvproof.connectors.facts import (
-    Counted,
+    CacheStatistics,
     Fact,
     ItemMissing,
     ItemsHeld,
@@ -22,8 +22,8 @@ from kvproof.connectors.facts import (
     NotComputed,
     Promised,
 )
-from kvproof.connectors.search import Search, accepted, search
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.search import PlanSearch, accepted, search
+from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import Group
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
@@ -54,7 +54,7 @@ class TestLaterStore(ConnectorConformance):
 
 @pytest.mark.parametrize("mistake", RULE_OF)
 def test_a_planted_mistake_is_named(mistake: str) -> None:
-    subject = Subject(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
+    subject = TestedConnector(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
     rule = RULES[RULE_OF[mistake]]
     grave = rule.severity <= FAIL_ON
     if not grave:
@@ -100,7 +100,11 @@ OF_VLLM = (
         (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),
         ItemsOwed(3, 3, 0),
     ),
-    OfVllm("statistics_count_once", (Counted("engine's", 3, 2),), Counted("engine's", 2, 2)),
+    OfVllm(
+        "statistics_count_once",
+        (CacheStatistics("engine's", 3, 2),),
+        CacheStatistics("engine's", 2, 2),
+    ),
     OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )
 
@@ -119,11 +123,11 @@ def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
 
 
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:
-    found = Search()
-    subject = Subject("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    found = PlanSearch()
+    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     whole = accepted(subject, found)
     assert not found.refused
-    none = Layers((Group("window", 4, window=5),))
+    none = LayerGroups((Group("window", 4, window=5),))
     only = accepted(subject, found, (*whole, none))
     assert only == whole
     assert list(found.refused) == ["window (blocks of 4)"]

@@ -14,7 +14,7 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import FAILED, GONE, Store
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
-from kvproof.connectors.device.threads import Queues, Threads
+from kvproof.connectors.device.threads import QueueModule, Threads
 from kvproof.connectors.plan import Copies
 
 pytestmark = pytest.mark.live
@@ -97,7 +97,7 @@ def test_the_call_that_copies_by_block_copies_blocks() -> None:
 
 def test_a_thread_works_when_the_clock_says_so() -> None:
     clock = Clock(Copies(late=True, steps=1))
-    items, done = Queues(clock).Queue(), []
+    items, done = QueueModule(clock).Queue(), []
 
     def work() -> None:
         while True:
@@ -112,7 +112,7 @@ def test_a_thread_works_when_the_clock_says_so() -> None:
 
 def test_a_wait_without_end_is_an_error_and_no_hang() -> None:
     clock = Clock(Copies())
-    items = Queues(clock).Queue()
+    items = QueueModule(clock).Queue()
     with pytest.raises(RuntimeError, match="waits for a thread"):
         items.get()
     with pytest.raises(queue.Empty):

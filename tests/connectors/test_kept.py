@@ -14,11 +14,11 @@ from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import Drain, Forget, Plan, Reset, Submit
+from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Forget, ResetCache, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import connector_plans
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -71,13 +71,13 @@ PLANTED: dict[str, tuple[str, Plant]] = {
 }
 
 
-ENGINE = Engine("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
-AGAIN = (Submit(0, 14), Drain(), Reset(), Submit(0, 14), Drain())
+ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14), Drain())
 
 
 def lost(name: str) -> list[bool]:
     """Whether the rule is broken by a prompt that comes again, and by the gate's random plans."""
-    result = play(SHIPPED[name].subject, Plan(ENGINE, AGAIN))
+    result = play(SHIPPED[name].subject, ConnectorPlan(ENGINE, AGAIN))
     assert result.judged["prompts that came again"]
     breaks = connector_plans.driven(Plays("plans", name, 1, PLANS)).breaks
     found = ({each.invariant for each in result.findings}, {b.signature.check for b in breaks})
@@ -101,14 +101,34 @@ def test_nothing_is_lost_without_a_mistake(name: str) -> None:
 @pytest.mark.parametrize(
     ("plan", "asked"),
     [
-        (Plan(ENGINE, AGAIN), 1),
-        (Plan(ENGINE, (Submit(0, 14), Submit(0, 14), Drain())), 0),
-        (Plan(ENGINE, (*AGAIN[:2], Reset(connector=True), *AGAIN[3:])), 0),
-        (Plan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0),
+        (ConnectorPlan(ENGINE, AGAIN), 1),
+        (ConnectorPlan(ENGINE, (SubmitRequest(0, 14), SubmitRequest(0, 14), Drain())), 0),
+        (ConnectorPlan(ENGINE, (*AGAIN[:2], ResetCache(connector=True), *AGAIN[3:])), 0),
+        (ConnectorPlan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0),
     ],
     ids=["kept", "not yet stored", "reset", "forgotten"],
 )
-def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(plan: Plan, asked: int) -> None:
+def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(
+    plan: ConnectorPlan, asked: int
+) -> None:
     result = play(SHIPPED["mooncake-store"].subject, plan)
     assert result.findings == ()
     assert result.judged["prompts that came again"] == asked
+
+
+def test_a_second_load_of_a_request_in_one_action_is_a_load_of_its_own() -> None:
+    # r4 loads, loses its blocks to r3, and loads again, all within the last action.
+    engine = EngineConfig(
+        "E", (Group("full", 8),), num_blocks=7, chunk_tokens=64, steps_in_flight=2
+    )
+    first, second = SubmitRequest(0, 24, 6), SubmitRequest(1, 24, 6)
+    loses = (Drain(), ResetCache())
+    plan = ConnectorPlan(
+        engine,
+        (first, *loses, first, second, *loses, second, first),
+        copies=Copies(late=True, steps=1),
+        ranks=2,
+    )
+    result = play(SHIPPED["simple-cpu-roomy"].subject, plan)
+    assert result.findings == ()
+    assert result.judged["loads"] == 5

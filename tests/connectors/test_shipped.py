@@ -1,6 +1,8 @@
 """The connectors that vLLM ships run in the kit: each loads what it stored, with real bytes."""
 
+import copy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,10 +11,19 @@ pytest.importorskip("vllm")
 import vllm
 
 from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import Abort, Copies, Drain, Plan, Reset, Step, Submit
+from kvproof.connectors.plan import (
+    AbortRequest,
+    ConnectorPlan,
+    Copies,
+    Drain,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import Engine, Group
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +37,15 @@ NOT_WHOLE = {"decode-bench", "images"}
 ONE_GROUP = {"example", "multi-example-offloading"}
 """They support one cache group."""
 
-TWICE = (Submit(0, 14), Submit(1, 14), Drain(), Reset(), Submit(0, 14), Submit(1, 14), Drain())
+TWICE = (
+    SubmitRequest(0, 14),
+    SubmitRequest(1, 14),
+    Drain(),
+    ResetCache(),
+    SubmitRequest(0, 14),
+    SubmitRequest(1, 14),
+    Drain(),
+)
 
 CASES = [
     pytest.param(name, groups, id=f"{name}-{kind}")
@@ -42,8 +61,8 @@ def test_a_shipped_connector_loads_what_it_stored(
     name: str, groups: tuple[Group, ...], late: bool
 ) -> None:
     subject = SHIPPED[name].subject
-    engine = Engine("E", groups, num_blocks=24, chunk_tokens=64)
-    result = play(subject, Plan(engine, TWICE, copies=Copies(late, 1)))
+    engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
+    result = play(subject, ConnectorPlan(engine, TWICE, copies=Copies(late, 1)))
     assert result.findings == ()
     assert result.judged["promised tokens"]
 
@@ -71,12 +90,54 @@ def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> No
 
 def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     # A finding in 0.32.0. If a release mends it, this test says so.
-    engine = Engine("E", ONE, num_blocks=9, chunk_tokens=5)
-    again = (Submit(0, 20, 4), Submit(0, 20, 3), Submit(0, 20, 4))
-    plan = Plan(
+    engine = EngineConfig("E", ONE, num_blocks=9, chunk_tokens=5)
+    again = (SubmitRequest(0, 20, 4), SubmitRequest(0, 20, 3), SubmitRequest(0, 20, 4))
+    plan = ConnectorPlan(
         engine,
-        (Submit(0, 20, 4), Drain(), *again, Abort(0), Abort(0), Step(2), Reset(running=True)),
+        (
+            SubmitRequest(0, 20, 4),
+            Drain(),
+            *again,
+            AbortRequest(0),
+            AbortRequest(0),
+            RunSteps(2),
+            ResetCache(running=True),
+        ),
     )
     result = play(SHIPPED["offloading"].subject, plan)
     assert [finding.invariant for finding in result.findings] == ["connector_survives"]
     assert "assert self._jobs[any_jid].is_store" in result.findings[0].sentence
+
+
+RANKED = [name for name, each in SHIPPED.items() if each.subject.ranks]
+"""They are driven as one rank of context parallelism too."""
+
+
+@pytest.mark.parametrize("layers", SPREAD, ids=lambda layers: layers.words)
+@pytest.mark.parametrize("name", RANKED)
+def test_a_rank_of_context_parallelism_loads_its_part(name: str, layers: LayerGroups) -> None:
+    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+    assert result.findings == ()
+    assert result.judged["promised tokens"]
+
+
+@pytest.mark.parametrize("name", ["offloading", "offloading-roomy", "simple-cpu-roomy"])
+def test_block_sizes_that_leave_out_the_ranks_are_named(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The connector believes that its blocks are of one rank.
+    layers = SPREAD[0]
+    kind = SHIPPED[name].subject.kind
+    made = kind.__init__
+
+    def alone(self: Any, vllm_config: Any, *more: Any, **named: Any) -> None:
+        config = copy.copy(vllm_config)
+        config.parallel_config = copy.copy(vllm_config.parallel_config)
+        config.parallel_config.decode_context_parallel_size = 1
+        made(self, config, *more, **named)
+
+    monkeypatch.setattr(kind, "__init__", alone)
+    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+    assert result.findings

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors import episode
-from kvproof.connectors.engine import Engine
+from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.search import search
-from kvproof.connectors.subject import Subject
+from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.of_bytes import LOADED
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.layers import Layers
@@ -30,22 +30,22 @@ class Watched:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.judges: list[Judge] = []
         self.found: list[Finding] = []
-        built = Engine.__init__
+        built = DrivenEngine.__init__
 
-        def init(engine: Engine, *args: Any, **named: Any) -> None:
+        def init(engine: DrivenEngine, *args: Any, **named: Any) -> None:
             built(engine, *args, **named)
             judge = Judge(lambda finding, _: self.found.append(finding))
             self.judges.append(judge)
             ByteObserver(engine.scheduler, judge)
 
-        monkeypatch.setattr(Engine, "__init__", init)
+        monkeypatch.setattr(DrivenEngine, "__init__", init)
         monkeypatch.setattr(episode, "broken", lambda *_: ())
         monkeypatch.setattr(Layers, "backends", lambda _: set())  # the kit's layers have none
 
     @property
     def judged(self) -> int:
         """How many blocks were compared."""
-        return sum(judge.asked[LOADED] for judge in self.judges)
+        return sum(judge.times_judged[LOADED] for judge in self.judges)
 
     @property
     def trusted(self) -> int:
@@ -60,7 +60,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 @pytest.mark.parametrize("store", ["Store", "LaterStore"])
 def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> None:
-    search(Subject(f"tests.connectors.store:{store}"), EPISODES, 1)
+    search(TestedConnector(f"tests.connectors.store:{store}"), EPISODES, 1)
     assert [finding for finding in watched.found if finding.invariant == LOADED] == []
     assert [
         why for judge in watched.judges for why in (*judge.why_off, judge.no_bytes) if why
@@ -83,7 +83,7 @@ class LaterInNextBlock(LoadsIntoTheNextBlock, LaterStore):
     ],
 )
 def test_a_load_of_wrong_bytes_is_found(mistake: str, watched: Watched) -> None:
-    search(Subject(mistake), EPISODES, 1, shrinks=False)
+    search(TestedConnector(mistake), EPISODES, 1, shrinks=False)
     wrong = [finding for finding in watched.found if finding.invariant == LOADED]
     assert wrong
     assert "has loaded it" in wrong[0].sentence

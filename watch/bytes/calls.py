@@ -4,14 +4,14 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
-from kvproof.watch.bytes.entries import Entries
+from kvproof.watch.bytes.entries import WatchedBlocks
 from kvproof.watch.calls import Calls, Noting
 
 
 class ByteCalls(Calls):
     """Notes which blocks enter and leave the prefix cache, and the requests whose load is over."""
 
-    entries: Entries | None = None
+    entries: WatchedBlocks | None = None
 
     def has_mapped(self, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
         super().has_mapped(result, args, kwargs)

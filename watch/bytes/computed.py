@@ -32,7 +32,7 @@ class Computed:
         return () if key in self._unread else self._of.get(key, ())
 
 
-class Load:
+class WatchedLoad:
     """A load of one request. Its full `blocks` can be compared, each of which ends so many tokens;
     `left` are those that were not read yet, and `wrong` those whose bytes are others. `whole` means
     that all that it loads is compared. In its `step` it may still turn out to have failed."""

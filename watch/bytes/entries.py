@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kvproof.invariants.of_bytes import CACHED, LOADED, NULL
-from kvproof.watch.bytes.computed import Computed, Load
+from kvproof.watch.bytes.computed import Computed, WatchedLoad
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.sums import Sums
 
@@ -13,7 +13,7 @@ AUDITED = 1024
 """So many blocks are read at a time in an audit."""
 
 
-class Entry:
+class WatchedBlock:
     """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
     writes its bytes was given to the device; `sum` is theirs, None where it is not known yet. A
     cached block ends a prefix of so many `tokens`, and has a `key`. This engine has computed it,
@@ -38,26 +38,26 @@ class Entry:
         self.key = key
         self.filled = filled
         self.failed = False
-        self.load: Load | None = None
+        self.load: WatchedLoad | None = None
         self.sum: int | None = None
 
 
-class Row(NamedTuple):
+class ReadBlock(NamedTuple):
     """One block to read. `when` says what happens to it now, if its sum must be the same still."""
 
-    entry: Entry
+    entry: WatchedBlock
     when: str = ""
 
 
 class Reading(NamedTuple):
     """Rows that were read together. `then` is called when their sums are known."""
 
-    rows: list[Row]
+    rows: list[ReadBlock]
     sums: Sums
     then: Callable[[], None]
 
 
-class Entries:
+class WatchedBlocks:
     """The watched blocks of one engine. `judged` is called for each comparison, `changed` with each
     entry whose bytes are others than they were, and `loaded` with each load of which all is
     known."""
@@ -66,8 +66,8 @@ class Entries:
         self,
         layers: Layers,
         judged: Callable[[str], None],
-        changed: Callable[[Entry, str], None],
-        loaded: Callable[[Load], None],
+        changed: Callable[[WatchedBlock, str], None],
+        loaded: Callable[[WatchedLoad], None],
         *,
         null: bool,
     ) -> None:
@@ -76,14 +76,14 @@ class Entries:
         self.changed = changed
         self.loaded = loaded
         self.computed = Computed(layers.num_blocks)
-        self.cached: dict[int, Entry] = {}
-        self.filling: list[Entry] = []
-        self.left: list[Entry] = []
-        self.held: dict[str, list[Entry]] = {}
+        self.cached: dict[int, WatchedBlock] = {}
+        self.filling: list[WatchedBlock] = []
+        self.left: list[WatchedBlock] = []
+        self.held: dict[str, list[WatchedBlock]] = {}
         self.loads: list[tuple[str, bool]] = []
-        self.awaited: list[Load] = []
+        self.awaited: list[WatchedLoad] = []
         groups = range(len(layers.names)) if null else ()
-        self.null = {group: Entry(0, group, NULL, filled=True) for group in groups}
+        self.null = {group: WatchedBlock(0, group, NULL, filled=True) for group in groups}
         self._waiting: deque[Reading] = deque()
 
     # The prefix cache.
@@ -91,7 +91,7 @@ class Entries:
     def enters(self, block: int, group: int, tokens: int, key: Any) -> None:
         """A block enters the prefix cache. The next step may be the one that fills it."""
         if block not in self.cached:
-            self.cached[block] = Entry(block, group, CACHED, tokens, key=key)
+            self.cached[block] = WatchedBlock(block, group, CACHED, tokens, key=key)
             self.filling.append(self.cached[block])
 
     def written(self, block: int) -> None:
@@ -122,9 +122,9 @@ class Entries:
         self.left.clear()
         for entry in entries:
             entry.filled = True
-        self.read([Row(entry) for entry in entries])
+        self.read([ReadBlock(entry) for entry in entries])
 
-    def _miss(self, entries: Iterable[Entry]) -> None:
+    def _miss(self, entries: Iterable[WatchedBlock]) -> None:
         """These blocks are gone before they were read."""
         for entry in entries:
             self.computed.miss(entry.key)
@@ -132,11 +132,11 @@ class Entries:
     def scheduled(self, hits: Iterable[tuple[int, str]]) -> None:
         """A step was scheduled, and not given to the device yet. `hits` are blocks with the
         requests that hit them."""
-        rows = [Row(entry, "it is evicted") for entry in self.left if entry.filled]
+        rows = [ReadBlock(entry, "it is evicted") for entry in self.left if entry.filled]
         for block, name in hits:
             entry = self.cached.get(block)
             if entry is not None and entry.filled:
-                rows.append(Row(entry, f"{name} hits it"))
+                rows.append(ReadBlock(entry, f"{name} hits it"))
         self.left.clear()
         self.read(rows)
 
@@ -144,12 +144,14 @@ class Entries:
         """Compare all blocks in the prefix cache."""
         entries = [each for each in self.cached.values() if each.filled]
         for begin in range(0, len(entries), AUDITED):
-            self.read([Row(each, "all are read") for each in entries[begin : begin + AUDITED]])
+            self.read(
+                [ReadBlock(each, "all are read") for each in entries[begin : begin + AUDITED]]
+            )
             self.compare(wait=True)
 
     # Loads.
 
-    def loads_blocks(self, load: Load) -> None:
+    def loads_blocks(self, load: WatchedLoad) -> None:
         """A connector has filled these blocks, or does it in the step that begins now."""
         for block in list(load.blocks):
             entry = self.cached.get(block)
@@ -175,7 +177,7 @@ class Entries:
             load.wrong = [each for each in load.wrong if each.block not in failed]
             self._ended(load)
 
-    def _filled(self, entry: Entry, found: int) -> None:
+    def _filled(self, entry: WatchedBlock, found: int) -> None:
         """The bytes of a block in the prefix cache were read for the first time."""
         load, entry.load = entry.load, None
         if load is None:
@@ -191,7 +193,7 @@ class Entries:
             if found not in known:
                 load.wrong.append(entry)
 
-    def _ended(self, load: Load) -> None:
+    def _ended(self, load: WatchedLoad) -> None:
         if load.ended:
             self.loaded(load)
 
@@ -199,18 +201,18 @@ class Entries:
 
     def free(self, name: str) -> None:
         """What a finished request held is freed."""
-        self.read([Row(entry, f"{name} frees it") for entry in self.held.pop(name)])
+        self.read([ReadBlock(entry, f"{name} frees it") for entry in self.held.pop(name)])
 
     # Reading.
 
-    def read(self, rows: list[Row], then: Callable[[], None] = lambda: None) -> None:
+    def read(self, rows: list[ReadBlock], then: Callable[[], None] = lambda: None) -> None:
         """Read blocks as they are behind all that the device was given."""
-        by_group: dict[int, list[Row]] = {}
+        by_group: dict[int, list[ReadBlock]] = {}
         for row in rows:
             by_group.setdefault(row.entry.group, []).append(row)
         for group, some in by_group.items():
             if group in self.null:
-                some.append(Row(self.null[group], "it is read again"))
+                some.append(ReadBlock(self.null[group], "it is read again"))
             blocks = [row.entry.block for row in some]
             self._waiting.append(Reading(some, Sums(self.layers.of(group), blocks), then))
 
@@ -219,8 +221,8 @@ class Entries:
         while self._waiting and (wait or self._waiting[0].sums.ready()):
             reading = self._waiting.popleft()
             sums = reading.sums.result()
-            wrong: list[tuple[Entry, str]] = []
-            loads: list[Load] = []
+            wrong: list[tuple[WatchedBlock, str]] = []
+            loads: list[WatchedLoad] = []
             for (entry, when), found in zip(reading.rows, sums, strict=True):
                 if when and entry.sum is not None:
                     self.judged(entry.check)

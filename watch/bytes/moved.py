@@ -3,11 +3,11 @@
 from typing import NamedTuple
 
 from kvproof.invariants.of_bytes import TRANSFERRED
-from kvproof.watch.bytes.entries import Entry
-from kvproof.watch.slices import Watched
+from kvproof.watch.bytes.entries import WatchedBlock
+from kvproof.watch.slices import WatchedRequest
 
 
-class BlockSums(NamedTuple):
+class MovedSums(NamedTuple):
     """The sums of blocks of one request in one group, from column `at` of its block table on, empty
     for the null block. The blocks hold `tokens` tokens of the request, counted from its first. They
     are `sent`, or were just loaded. Sums of another `form` cannot be compared."""
@@ -25,7 +25,7 @@ class Moved:
     """The blocks of a request in one group that hold its tokens from `first` to `tokens`."""
 
     def __init__(
-        self, watched: Watched, group: int, size: int, first: int, tokens: int, *, sent: bool
+        self, watched: WatchedRequest, group: int, size: int, first: int, tokens: int, *, sent: bool
     ) -> None:
         self.request = watched.live.request_id
         self.group = group
@@ -33,17 +33,17 @@ class Moved:
         self.tokens = tokens
         self.sent = sent
         self._columns = [
-            None if block.is_null else Entry(block.block_id, group, TRANSFERRED, filled=True)
+            None if block.is_null else WatchedBlock(block.block_id, group, TRANSFERRED, filled=True)
             for block in watched.tables[group][self.at : -(-tokens // size)]
         ]
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[WatchedBlock]:
         """The blocks without the null block."""
         return [entry for entry in self._columns if entry is not None]
 
-    def sums(self, form: str) -> BlockSums:
+    def sums(self, form: str) -> MovedSums:
         """Their sums, when all are known."""
         words = (f"{entry.sum or 0:016x}" if entry else "" for entry in self._columns)
         found = (self.request, self.sent, self.group, self.at, self.tokens, form)
-        return BlockSums(*found, tuple(words))
+        return MovedSums(*found, tuple(words))

@@ -18,8 +18,8 @@ from kvproof.live import adapt
 from kvproof.model.because import because, reason
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.calls import ByteCalls
-from kvproof.watch.bytes.computed import Load
-from kvproof.watch.bytes.entries import Entries, Entry, Row
+from kvproof.watch.bytes.computed import WatchedLoad
+from kvproof.watch.bytes.entries import ReadBlock, WatchedBlock, WatchedBlocks
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.moved import Moved
 from kvproof.watch.calls import Noting
@@ -27,7 +27,7 @@ from kvproof.watch.groups import Unknown
 from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge
 from kvproof.watch.observer import Observer
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 WRITES_TO_NULL = ("HPC_ATTN",)
 """Attention backends that send padded tokens to the null block."""
@@ -64,7 +64,7 @@ class ByteObserver(Observer):
     ) -> None:
         self._last: Any = None
         super().__init__(scheduler, judge, name, tested=tested)
-        judge.asked.update(dict.fromkeys(SEVERITIES, 0))
+        judge.times_judged.update(dict.fromkeys(SEVERITIES, 0))
         with self._guard():
             layers = Layers(scheduler)
             self.layers = layers
@@ -73,10 +73,10 @@ class ByteObserver(Observer):
                 judge.skipped[NULL] = f"{writers} may write to it"
             null = not writers
             found = self._judged, self._differs, self._loaded
-            self.calls.entries = Entries(layers, *found, null=null)
+            self.calls.entries = WatchedBlocks(layers, *found, null=null)
 
     @property
-    def entries(self) -> Entries | None:
+    def entries(self) -> WatchedBlocks | None:
         """The watched blocks, None where bytes are not judged."""
         return self.calls.entries
 
@@ -175,7 +175,7 @@ class ByteObserver(Observer):
                     if not block.is_null:
                         yield block.block_id, watched.live.request_id
 
-    def _written_again(self, entries: Entries, scheduled: dict[str, int]) -> Iterator[int]:
+    def _written_again(self, entries: WatchedBlocks, scheduled: dict[str, int]) -> Iterator[int]:
         """The cached blocks of attention groups that a step writes to with their own tokens."""
         for name, count in scheduled.items():
             watched = self.noted.requests.get(name)
@@ -189,7 +189,7 @@ class ByteObserver(Observer):
                     if block in entries.cached and self._has_its_tokens(watched, index, column):
                         yield block
 
-    def _has_its_tokens(self, watched: Watched, index: int, column: int) -> bool:
+    def _has_its_tokens(self, watched: WatchedRequest, index: int, column: int) -> bool:
         """Whether the key of a cached block in a table is that of the request's own tokens."""
         group = self.cfg.groups[index]
         keys = self.slices.mapped.of(watched.tables[index][column].block_id)
@@ -210,7 +210,7 @@ class ByteObserver(Observer):
                 moved = self._move(watched, 0, watched.live.num_computed_tokens, sent=True)
                 self.entries.held[name] = [entry for each in moved for entry in each.entries]
 
-    def _move(self, watched: Watched, first: int, tokens: int, *, sent: bool) -> list[Moved]:
+    def _move(self, watched: WatchedRequest, first: int, tokens: int, *, sent: bool) -> list[Moved]:
         """Read the blocks with some tokens of a request."""
         assert self.entries is not None
         found = []
@@ -218,7 +218,7 @@ class ByteObserver(Observer):
             moved = Moved(watched, group, each.block_size, first, tokens, sent=sent)
             form = self.layers.form(group)
             then = partial(self._moved, moved, form)
-            self.entries.read([Row(entry) for entry in moved.entries], then)
+            self.entries.read([ReadBlock(entry) for entry in moved.entries], then)
             found.append(moved)
         return found
 
@@ -226,7 +226,7 @@ class ByteObserver(Observer):
         self.noted.history.sums(moved.sums(form))
 
     def _load(
-        self, entries: Entries, watched: Watched, scheduled: dict[str, int], step: Any
+        self, entries: WatchedBlocks, watched: WatchedRequest, scheduled: dict[str, int], step: Any
     ) -> None:
         """A connector loads tokens of a request in a step, or has loaded them beside the steps. Its
         blocks are compared with those that this engine has computed, but not what another engine
@@ -243,7 +243,7 @@ class ByteObserver(Observer):
             for column in range(-(-watched.hit // size), end // size if group.attention else 0):
                 if not table[column].is_null:
                     blocks[table[column].block_id] = (column + 1) * size
-        entries.loads_blocks(Load(live.request_id, blocks, step, whole=whole))
+        entries.loads_blocks(WatchedLoad(live.request_id, blocks, step, whole=whole))
 
     def _loads_from_others(self, live: Any) -> bool:
         config = self.scheduler.vllm_config.kv_transfer_config
@@ -253,18 +253,18 @@ class ByteObserver(Observer):
     # What comes of it.
 
     def _judged(self, check: str) -> None:
-        self.judge.asked[check] += 1
+        self.judge.times_judged[check] += 1
 
-    def _loaded(self, load: Load) -> None:
+    def _loaded(self, load: WatchedLoad) -> None:
         """All is known of a load. If all of it was compared, it is not trusted."""
         if load.whole:
             self.noted.trust(-1)
         for entry in load.wrong:
             tokens = load.blocks[entry.block]
-            wrong = Entry(entry.block, entry.group, LOADED, tokens)
+            wrong = WatchedBlock(entry.block, entry.group, LOADED, tokens)
             self._differs(wrong, f"{load.request} has loaded it")
 
-    def _differs(self, entry: Entry, when: str) -> None:
+    def _differs(self, entry: WatchedBlock, when: str) -> None:
         about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}
         ought = reason(*OUGHT[entry.check], tokens=entry.tokens)
         differs = reason("other_bytes", "its bytes are not the same when {when}", when=when)

@@ -8,7 +8,7 @@ from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
 
-class Blocks(Part):
+class TouchedBlocks(Part):
     """The blocks that an event touches, with all requests that hold them and all their keys."""
 
     view = Views.BLOCKS.value

@@ -53,7 +53,7 @@ class Gained(Changed):
         yield self.question(Engine(name, after, ()), before=Engine(name, before, ()), event=event)
 
 
-class Entries(Changed):
+class LostEntries(Changed):
     """The cache entries that an event loses, with the blocks that it takes."""
 
     view = Views.ENTRIES.value

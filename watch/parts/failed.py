@@ -8,7 +8,7 @@ from kvproof.model.state import Engine, Request
 from kvproof.watch.parts.in_flight import Flying
 from kvproof.watch.parts.part import Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 
 class FailedLoads(Flying):
@@ -33,7 +33,7 @@ class FailedLoads(Flying):
             event = Complete(self.cfg.name, failed=name)
             yield self.question(after, before=before, event=event)
 
-    def _engine(self, watched: Watched, length: int) -> Engine:
+    def _engine(self, watched: WatchedRequest, length: int) -> Engine:
         live = watched.live
         output = watched.tokens.text(live.num_prompt_tokens, live.num_prompt_tokens + length)
         request = Request(live.request_id, "", "", 0, 0, output=output)

@@ -20,7 +20,7 @@ LEFT_OUT = (
 """Caches of a running engine, which grow on purpose, are elsewhere."""
 
 
-class Idle(Part):
+class IdleBlocks(Part):
     """The number of free blocks of an engine that has nothing to do any more."""
 
     view = Views.IDLE.value
@@ -49,7 +49,7 @@ class Idle(Part):
         self.was_idle = idle
 
 
-class Kept(Part):
+class KeptItems(Part):
     """What the scheduler and its KV cache manager keep from one idle time to the next. Caches of
     other parts of vLLM grow on purpose."""
 

@@ -10,7 +10,7 @@ from kvproof.model.state import COUNTS, Engine, Flight, Request
 from kvproof.watch.flights import counts_stale_outputs
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 UNKNOWN = "requests with steps in flight, because results did not come in the order of the steps"
 OLDER = "requests with steps in flight, because this vLLM does not count stale outputs"
@@ -19,7 +19,7 @@ OLDER = "requests with steps in flight, because this vLLM does not count stale o
 class Flying(Part):
     """A part of which the steps in flight must be known."""
 
-    def touched(self) -> Iterator[Watched]:
+    def touched(self) -> Iterator[WatchedRequest]:
         """The requests that an event touches, if it is known what is in flight for them."""
         for watched in self.seen.touched_requests():
             if not self.seen.flights.known:
@@ -106,7 +106,7 @@ class Settled(Flying):
             if steps:
                 yield self.question(self._engine(watched, steps))
 
-    def losers(self) -> Iterator[Watched]:
+    def losers(self) -> Iterator[WatchedRequest]:
         """The requests that have lost blocks. Those that ended are not watched any more."""
         lost = self.seen.event.tables
         ended = (each for name, each in self.seen.gone.items() if name in lost)
@@ -117,7 +117,7 @@ class Settled(Flying):
             elif counts_stale_outputs(watched.live):
                 yield watched
 
-    def _engine(self, watched: Watched, steps: tuple[tuple[Flight], ...]) -> Engine:
+    def _engine(self, watched: WatchedRequest, steps: tuple[tuple[Flight], ...]) -> Engine:
         name = watched.live.request_id
         used = {block for (flight,) in steps for block in flight.blocks}
         held = tuple(

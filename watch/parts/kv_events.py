@@ -15,7 +15,7 @@ from kvproof.model.state import Engine
 from kvproof.model.step import Effects
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 UNSEEN = "KV events about blocks that were not seen cached"
 OTHER = "\uffff"
@@ -105,7 +105,7 @@ class Carried(Listening):
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
-        self.fresh: dict[Name, tuple[Watched, int]] = {}
+        self.fresh: dict[Name, tuple[WatchedRequest, int]] = {}
         self.believed: defaultdict[Any, set[int]] = defaultdict(set)
 
     def questions(self) -> Iterator[Question]:
@@ -158,7 +158,7 @@ class Carried(Listening):
         before = Engine(self.cfg.name, (), (), ghost=Ghost(mirror=mirror))
         yield self.question(before=before, effects=Effects(reports=(stored,)))
 
-    def _end_of(self, value: Any, watched: Watched, group: int) -> int:
+    def _end_of(self, value: Any, watched: WatchedRequest, group: int) -> int:
         """The number of tokens that a hash of a request stands for; 0 where there is none."""
         unit = self.cfg.hash_block_size
         for size in (self.cfg.groups[group].block_size, unit) if value is not None else ():
@@ -169,7 +169,7 @@ class Carried(Listening):
         return 0
 
 
-def _chars(watched: Watched, cut: int, begin: int, ids: Sequence[int]) -> str:
+def _chars(watched: WatchedRequest, cut: int, begin: int, ids: Sequence[int]) -> str:
     """Token ids as characters: those of the request where they are its tokens."""
     text, own = watched.tokens.text(cut, begin + len(ids)), watched.live.all_token_ids
     return "".join(

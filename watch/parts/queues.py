@@ -7,7 +7,7 @@ from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
 
-class Queues(Part):
+class TouchedQueues(Part):
     """The requests that an event touches, with their places in the queues."""
 
     view = Views.QUEUES.value

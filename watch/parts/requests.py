@@ -7,7 +7,7 @@ from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
 
-class Requests(Part):
+class TouchedRequests(Part):
     """The requests that an event touches, without the tokens at their beginning that are
     settled."""
 

@@ -11,7 +11,7 @@ from kvproof.watch.happening import Looked
 from kvproof.watch.parts.admissions import TOKENS_MAX, TOO_LONG, admission_of, looks_up
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 from kvproof.watch.tokens import Tokens
 
 KEPT = 64
@@ -29,7 +29,7 @@ class Repeated(Part):
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
         self.served: deque[tuple[Tokens, int]] = deque(maxlen=KEPT)
-        self.prefilling: dict[str, Watched] = {}
+        self.prefilling: dict[str, WatchedRequest] = {}
         self.everywhere = all(group.kind == "full" for group in self.cfg.groups)
 
     def hidden(self) -> Mapping[Need, str]:

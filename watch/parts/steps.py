@@ -12,7 +12,7 @@ from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
 
-class Batch(Part):
+class StepBatch(Part):
     """The batch of a step. A request is left out if it computes no more tokens than are known, or
     than steps in flight may sample: then it is within its limits."""
 
@@ -143,7 +143,7 @@ TOO_LONG = (
 )
 
 
-class Progress(Part):
+class EmptyStep(Part):
     """A step that schedules nothing, with all requests."""
 
     view = Views.PROGRESS.value

@@ -7,7 +7,7 @@ from kvproof.model.numbered import Some
 from kvproof.model.state import NULL, Block, Content, Engine, Key, Request
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 if TYPE_CHECKING:
     from kvproof.watch.noted import Noted
@@ -18,7 +18,7 @@ class Write(NamedTuple):
     before, without the first `cut` tokens, and `key` its key then. Its first token has the position
     `first`."""
 
-    watched: Watched
+    watched: WatchedRequest
     group: int
     block: int
     holders: tuple[str, ...]
@@ -65,7 +65,7 @@ class Writes(Part):
         )
 
 
-def note_writes(seen: "Noted", some: Iterable[Watched]) -> None:
+def note_writes(seen: "Noted", some: Iterable[WatchedRequest]) -> None:
     """Note what these requests are about to write."""
     for watched in some:
         start = max(watched.written, watched.hit + watched.external)
@@ -81,7 +81,7 @@ def note_writes(seen: "Noted", some: Iterable[Watched]) -> None:
                 _note(seen, watched, index, table[column].block_id, column * size)
 
 
-def _note(seen: "Noted", watched: Watched, group: int, block: int, first: int) -> None:
+def _note(seen: "Noted", watched: WatchedRequest, group: int, block: int, first: int) -> None:
     slices, event = seen.slices, seen.event
     cached = block not in seen.mapped_now and bool(slices.mapped.of(block))
     if block != NULL and not cached and slices.holders.has_one(block):

@@ -12,7 +12,7 @@ from kvproof.model.state import LOADING, Block, Engine, Key, Request, Transfer
 from kvproof.model.step import Effects
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
-from kvproof.watch.slices import Watched
+from kvproof.watch.slices import WatchedRequest
 
 
 class Zeroed(Part):
@@ -68,7 +68,7 @@ class Zeroed(Part):
             )
             yield Compute(name, 1, taken=tuple(lists))
 
-    def _request(self, watched: Watched, tables: list[list[Any]]) -> Request:
+    def _request(self, watched: WatchedRequest, tables: list[list[Any]]) -> Request:
         live = watched.live
         ids = tuple(tuple(block.block_id for block in table) for table in tables)
         return Request(
@@ -83,7 +83,7 @@ class Zeroed(Part):
             external=watched.external,
         )
 
-    def _before(self, watched: Watched) -> Request | None:
+    def _before(self, watched: WatchedRequest) -> Request | None:
         """A request before the step, without the blocks that it takes. None if it is new, or was
         loaded: then it may have held blocks without tokens."""
         event, name = self.seen.event, watched.live.request_id

@@ -3,7 +3,7 @@ and every transfer has come, and the loop goes on and on."""
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -11,7 +11,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """No request is left without an end where the loop goes on for ever."""
-    for one in played.asked if played.busy else ():
+    for one in played.requests if played.busy else ():
         if not (one.gone or one.ends):
             yield because(
                 reason(
@@ -23,7 +23,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = Rule(
+RULE = LoopRule(
     id="accepted_request_is_answered",
     name="every request that the engine took is answered",
     origin="EngineCoreProc.run_busy_loop",

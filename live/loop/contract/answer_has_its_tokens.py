@@ -3,7 +3,7 @@ to its largest length has this number of tokens, no output lost and none counted
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -11,7 +11,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """An answer that ended by its length has that length."""
-    for one in played.asked:
+    for one in played.requests:
         if one.ends == ("length",) and one.tokens != one.answer:
             yield because(
                 reason(
@@ -22,7 +22,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = Rule(
+RULE = LoopRule(
     id="answer_has_its_tokens",
     name="an answer that ends by its length has this number of tokens",
     origin="Scheduler.update_from_output",

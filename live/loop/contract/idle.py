@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.seen import Played, Wait
+from kvproof.live.loop.seen import LoopWait, Played
 from kvproof.model.because import Reason, reason
 
 
-def idle(wait: Wait) -> Reason:
+def idle(wait: LoopWait) -> Reason:
     """The loop waits for a message, or has ended."""
     if not wait.number:
         return reason("ended", "the loop of the engine has ended")
@@ -17,6 +17,6 @@ def idle(wait: Wait) -> Reason:
     )
 
 
-def unpaused(played: Played) -> Iterator[Wait]:
+def unpaused(played: Played) -> Iterator[LoopWait]:
     """The times at which the loop waited although no client had paused it."""
     return (wait for wait in played.waits if not wait.paused)

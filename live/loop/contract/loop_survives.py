@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -17,7 +17,7 @@ def judge(played: Played) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = LoopRule(
     id="loop_survives",
     name="no message ends the engine",
     origin="EngineCoreProc.run_busy_loop",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -10,7 +10,7 @@ from kvproof.model.severity import Severity
 
 def judge(played: Played) -> Iterator[Because]:
     """No request has two ends."""
-    for one in played.asked:
+    for one in played.requests:
         if len(one.ends) > 1:
             yield because(
                 reason("ends", "{request} has ended with {first}", first=one.ends[0]),
@@ -19,7 +19,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = Rule(
+RULE = LoopRule(
     id="request_ends_once",
     name="a request has one end",
     origin="EngineCoreOutput.finish_reason",

@@ -9,7 +9,7 @@ from kvproof.model.severity import Severity
 
 
 @dataclass(frozen=True)
-class Rule:
+class LoopRule:
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `judge`
     yields the reasons if a play breaks the rule; it is asked of engines that live alone, unless
     `of_dead`."""

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 import kvproof.live.loop.contract as room
-from kvproof.live.loop.contract.rule import Rule
+from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
 from kvproof.model.discovery import declared
 from kvproof.model.finding import Finding
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, LoopRule] = {
     rule.id: rule for rule in sorted(declared(room, "RULE"), key=lambda r: (r.severity, r.id))
 }
 """The rules by id."""

@@ -135,21 +135,21 @@ def mispredicted(noted: dict[str, tuple[int, int]], name: str) -> str | None:
 
 def listen(scheduler: Scheduler) -> list[Any]:
     """The KV events that the scheduler publishes from now on."""
-    heard: list[Any] = []
+    received: list[Any] = []
     publish = scheduler.kv_event_publisher.publish
 
     def publishing(batch: Any) -> None:
-        heard.extend(batch.events)
+        received.extend(batch.events)
         publish(batch)
 
     scheduler.kv_event_publisher.publish = publishing
-    return heard
+    return received
 
 
-def take_events(scheduler: Scheduler, heard: list[Any]) -> list[Any]:
+def take_events(scheduler: Scheduler, received: list[Any]) -> list[Any]:
     """All KV events up to now."""
-    heard.extend(scheduler.kv_cache_manager.take_events())
-    return heard
+    received.extend(scheduler.kv_cache_manager.take_events())
+    return received
 
 
 def mirrored(events: list[Any]) -> int:

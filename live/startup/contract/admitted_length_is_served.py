@@ -4,13 +4,13 @@ memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """A request of the largest length ends on an idle engine."""
     if start.run is not None and not start.run.ended:
         yield because(
@@ -31,7 +31,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="admitted_length_is_served",
     name="an engine that starts serves a request of its largest length",
     origin="_check_enough_kv_cache_memory; vllm#36030, vllm#41069, vllm#40946",

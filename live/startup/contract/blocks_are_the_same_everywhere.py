@@ -3,13 +3,13 @@ blocks that it does not have; with other groups, it would read another table."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start, Worker
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """Every worker has the blocks and the groups of the scheduler."""
     for index, worker in enumerate(start.workers):
         if worker.num_blocks != start.num_blocks:
@@ -31,14 +31,14 @@ def judge(start: Start) -> Iterator[Because]:
             )
 
 
-def _shapes(worker: Worker) -> str:
-    """What the tables of the groups keep. A worker may have none of the layers of a group, and MLA
-    keeps what full attention keeps."""
-    kinds = [(g.kind if g.kind != "mla" else "full", g) for g in worker.groups]
+def _shapes(worker: StartedWorker) -> str:
+    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA
+    and hidden states keep what full attention keeps."""
+    kinds = [(g.kind if g.kind not in ("mla", "hidden") else "full", g) for g in worker.groups]
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="blocks_are_the_same_everywhere",
     name="all workers have as many blocks as the scheduler gives out, in the same groups",
     origin="generate_scheduler_kv_cache_config",

@@ -5,13 +5,13 @@ may be held between two steps alone."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The reported concurrency lies between the two."""
     if start.concurrency is None or start.run is None or not start.run.held_max:
         return
@@ -38,7 +38,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="concurrency_is_what_fits",
     name="the concurrency that is reported is what fits",
     origin="get_max_concurrency_for_kv_cache_config; vllm#48317",

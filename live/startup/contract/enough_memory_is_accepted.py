@@ -5,19 +5,19 @@ flight, in whole blocks, two more for each group, and the null block."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """What has enough memory is not refused, and is not cut short."""
     if start.blocks is None or not start.groups or start.died:
         return
-    asked = start.plan.max_model_len
-    fits = next((n for n in range(asked, 0, -1) if start.enough_for(n) <= start.blocks), 0)
-    if fits < (1 if start.plan.auto else asked):
+    wanted = start.plan.max_model_len
+    fits = next((n for n in range(wanted, 0, -1) if start.enough_for(n) <= start.blocks), 0)
+    if fits < (1 if start.plan.auto else wanted):
         return
     room = reason(
         "room",
@@ -35,7 +35,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="enough_memory_is_accepted",
     name="what has enough memory is not refused, and is not cut short",
     origin="_auto_fit_max_model_len; vllm#33698",

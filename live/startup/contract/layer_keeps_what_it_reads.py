@@ -3,14 +3,14 @@ the layer reads: a window of at least its own, all tokens for full attention, st
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
+from kvproof.live.startup.contract.rule import StartupRule
 from kvproof.live.startup.plan import Layer
-from kvproof.live.startup.seen import Group, Start
+from kvproof.live.startup.seen import StartedGroup, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """Each layer is in one group that suits it."""
     for index, worker in enumerate(start.workers):
         for name, layer in worker.layers.items():
@@ -29,7 +29,7 @@ def judge(start: Start) -> Iterator[Because]:
                 yield because(has, reason("keeps", "its group keeps: {keeps}", keeps=keeps))
 
 
-def _suits(group: Group, layer: Layer) -> bool:
+def _suits(group: StartedGroup, layer: Layer) -> bool:
     if "mamba" in (group.kind, layer.kind):
         return group.kind == layer.kind
     if not group.window:  # all tokens are kept
@@ -40,7 +40,7 @@ def _suits(group: Group, layer: Layer) -> bool:
     )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="layer_keeps_what_it_reads",
     name="each layer is in one cache group, which keeps all that the layer reads",
     origin="get_kv_cache_groups; vllm#48256",

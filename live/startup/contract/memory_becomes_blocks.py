@@ -4,13 +4,13 @@ keep back."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The blocks fill the memory of the poorest worker."""
     if start.plan.override or start.blocks is None or start.num_blocks >= start.blocks - 1:
         return
@@ -20,7 +20,7 @@ def judge(start: Start) -> Iterator[Because]:
     )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="memory_becomes_blocks",
     name="an engine has as many blocks as its poorest worker has memory for",
     origin="get_kv_cache_configs",

@@ -3,13 +3,13 @@ does, which had the memory)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The buffers of a worker are not larger than its memory."""
     for index, worker in enumerate(start.workers):
         allocated = sum(worker.buffers)
@@ -25,7 +25,7 @@ def judge(start: Start) -> Iterator[Because]:
             )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="memory_is_not_exceeded",
     name="no worker has to allocate more than the memory that it has",
     origin="get_kv_cache_config_from_groups",

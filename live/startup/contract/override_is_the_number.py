@@ -3,13 +3,13 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The number of blocks is the one that was set."""
     if start.plan.override and start.blocks not in (None, start.num_blocks):
         yield because(
@@ -18,7 +18,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="override_is_the_number",
     name="an engine with num_gpu_blocks_override has this number of blocks",
     origin="may_override_num_blocks; vllm#41069",

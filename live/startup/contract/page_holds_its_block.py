@@ -3,13 +3,13 @@ of a block is written into the next one."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """Each layer of a worker has pages, once, and they are large enough."""
     for index, worker in enumerate(start.workers):
         blocks = {name: group.block for group in worker.groups for name in group.layers}
@@ -38,7 +38,7 @@ def judge(start: Start) -> Iterator[Because]:
                 )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="page_holds_its_block",
     name="a page of a layer has room for a block of its tokens, or for its state",
     origin="KVCacheSpec.page_size_bytes; vllm#32283",

@@ -3,13 +3,13 @@ for another one it finds no group, and dies (`allocate_kv_cache`)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """Pages are of layers of the worker."""
     for index, worker in enumerate(start.workers):
         for pages in worker.pages:
@@ -22,7 +22,7 @@ def judge(start: Start) -> Iterator[Because]:
                 )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="pages_are_of_own_layers",
     name="a worker makes pages for its own layers alone",
     origin="_project_kv_cache_groups_to_worker; allocate_kv_cache",

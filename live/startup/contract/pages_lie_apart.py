@@ -5,13 +5,13 @@ buffer."""
 from collections.abc import Iterator
 from itertools import combinations
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Pages, Start, Worker
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The pages of a worker share no bytes that they must not share."""
     for index, worker in enumerate(start.workers):
         mine = [pages for pages in worker.pages if pages.layer in worker.layers]
@@ -43,7 +43,7 @@ def judge(start: Start) -> Iterator[Because]:
                 )
 
 
-def _meet(worker: Worker, one: Pages, other: Pages, alone: bool) -> tuple[int, int] | None:
+def _meet(worker: StartedWorker, one: Pages, other: Pages, alone: bool) -> tuple[int, int] | None:
     """The blocks whose pages share bytes, and must not."""
     for block in range(worker.num_blocks):
         begin = one.start + block * one.stride
@@ -68,7 +68,7 @@ def _place(worker: int, pages: Pages) -> Reason:
     )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="pages_lie_apart",
     name="two layers share bytes only as pages of the same block in different groups",
     origin="KVCacheTensor",

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because
 from kvproof.model.severity import Severity
 
 
 @dataclass(frozen=True)
-class Rule:
+class StartupRule:
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `judge`
     yields the reasons if a start breaks the rule; it is asked of accepted starts alone, unless
     `of_all`."""
@@ -18,5 +18,5 @@ class Rule:
     name: str
     origin: str
     severity: Severity
-    judge: Callable[[Start], Iterator[Because]]
+    judge: Callable[[Startup], Iterator[Because]]
     of_all: bool = False

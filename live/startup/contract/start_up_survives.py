@@ -3,13 +3,13 @@ no answer to a user (vllm#45207, vllm#32283)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """Nothing but a refusal is raised."""
     if start.died is not None:
         yield because(
@@ -18,7 +18,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="start_up_survives",
     name="an engine starts and serves a first request, or refuses with a reason",
     origin="EngineCore; vllm#45207, vllm#32283",

@@ -3,13 +3,13 @@ the memory, it informs them (vllm#31260)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import Rule
-from kvproof.live.startup.seen import Start
+from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
 
-def judge(start: Start) -> Iterator[Because]:
+def judge(start: Startup) -> Iterator[Because]:
     """The workers know the largest length of a request."""
     known = start.known_tokens or start.plan.max_model_len
     if known != start.max_model_len:
@@ -19,7 +19,7 @@ def judge(start: Start) -> Iterator[Because]:
         )
 
 
-RULE = Rule(
+RULE = StartupRule(
     id="workers_know_the_length",
     name="workers receive the largest length that was fitted to the memory",
     origin="_initialize_kv_caches; vllm#31260",

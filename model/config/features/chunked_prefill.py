@@ -1,6 +1,6 @@
 """Chunked prefill: a step has a budget of tokens."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,6 +9,6 @@ FEATURE = Feature(
     name="chunked prefill",
     words="chunks below, at and above a block",
     options="`chunk_tokens`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda _: True,
 )

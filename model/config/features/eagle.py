@@ -1,12 +1,12 @@
 """EAGLE or MTP: the drafter has layers of its own in some cache groups."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
 from kvproof.model.config.features.drafts import NUMBERS
 from kvproof.model.config.random_settings import RandomSettings
 
 
-def _narrow_full(engine: Engine) -> Refusal | None:
+def _narrow_full(engine: EngineConfig) -> Refusal | None:
     wide = (g for g in engine.groups if g.kind == "full" and g.block_size > engine.hash_unit)
     if any(g.eagle for g in wide):
         return Refusal(
@@ -31,14 +31,14 @@ FEATURE = Feature(
     name="EAGLE",
     words="drafters with layers of their own (EAGLE, MTP)",
     options="`eagle` of a group",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: any(g.eagle for g in engine.groups),
     on="a drafter, and eagle for a group",
     off="eagle false",
     needs=("drafts",),
     exclusions=(
         Exclusion(
-            of=Engine,
+            of=EngineConfig,
             beside=("pd", "mamba"),
             because="where vLLM looks up hits with the token that P truncates, which kvproof does "
             "not model",
@@ -47,7 +47,7 @@ FEATURE = Feature(
     ),
     limits=(
         Limit(
-            of=Engine,
+            of=EngineConfig,
             check=_narrow_full,
             words="full groups of wider blocks than others",
         ),

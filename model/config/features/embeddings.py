@@ -33,9 +33,13 @@ FEATURE = Feature(
     used=lambda cluster: any(job.embeds for job in cluster.jobs),
     off="embeds false",
     exclusions=(
-        Exclusion(of=Cluster, beside=("store",), because="which knows prompts by their token ids"),
         Exclusion(of=Cluster, beside=("kv_events",), because="which could not name their tokens"),
         Exclusion(of=Cluster, beside=("follow_up_turns",)),
+        Exclusion(
+            of=Cluster,
+            beside=("sessions",),
+            because="where vLLM asserts that the prompt of a session has token ids",
+        ),
     ),
     limits=(Limit(of=Cluster, check=_tokens_apart),),
 )

@@ -1,7 +1,7 @@
 """Lookahead block hashes: the hash of a block covers the token after it."""
 
 from kvproof.model.config.cluster import Cluster
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature
 from kvproof.model.config.features.eagle import draw_eagle
 from kvproof.model.config.random_settings import RandomSettings
@@ -20,14 +20,16 @@ FEATURE = Feature(
     name="lookahead block hashes",
     words="block hashes that cover the next token",
     options="`hash_lookahead_tokens`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.hash_lookahead_tokens > 0,
     off="hash_lookahead_tokens 0",
     needs=("eagle",),
     exclusions=(
-        Exclusion(of=Engine, beside=("pd",), because=NO_CONNECTOR),
-        Exclusion(of=Engine, beside=("store",), because=NO_CONNECTOR),
-        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hash"),
+        Exclusion(of=EngineConfig, beside=("pd",), because=NO_CONNECTOR),
+        Exclusion(of=EngineConfig, beside=("store",), because=NO_CONNECTOR),
+        Exclusion(
+            of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to hash"
+        ),
         Exclusion(
             of=Cluster,
             beside=("sessions",),

@@ -1,10 +1,10 @@
 """KV events: the engine reports each change of its cache."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
 
 
-def _parents_were_reported(engine: Engine) -> Refusal | None:
+def _parents_were_reported(engine: EngineConfig) -> Refusal | None:
     if not engine.kv_events:
         return None
     first = engine.groups[0]
@@ -29,19 +29,19 @@ FEATURE = Feature(
     name="KV events",
     words="KV events, replayed by a listener",
     options="`kv_events`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.kv_events,
     off="kv_events false",
     exclusions=(
         Exclusion(
-            of=Engine,
+            of=EngineConfig,
             beside=("partial_block_hits", "async_scheduling"),
             instead="steps_in_flight 1, or kv_events false",
         ),
     ),
     limits=(
         Limit(
-            of=Engine,
+            of=EngineConfig,
             check=_parents_were_reported,
             words="unequal block sizes, but for hits inside a block of Mamba; a window or Mamba "
             "group first",

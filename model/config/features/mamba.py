@@ -1,6 +1,6 @@
 """Mamba: a block holds a state, and not KV per token."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,7 +9,7 @@ FEATURE = Feature(
     name="Mamba",
     words="Mamba, states cached at block boundaries (`align`)",
     options="`kind` of a group",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.has_state,
     on="an aligned Mamba group",
     off="no Mamba group",

@@ -1,6 +1,6 @@
 """Mamba of mode none: one state for each request, and nothing is cached."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,7 +9,7 @@ FEATURE = Feature(
     name="Mamba of mode none",
     words="Mamba, one state for each request and no cache (`none`)",
     options="`mode` of a group",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: any(not g.attention and not g.aligned for g in engine.groups),
     off="mode align",
     needs=("no_prefix_cache",),

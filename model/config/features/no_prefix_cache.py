@@ -1,6 +1,6 @@
 """An engine without a prefix cache."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,7 +9,7 @@ FEATURE = Feature(
     name="prefix_caching false",
     words="no prefix cache",
     options="`prefix_caching`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: not engine.prefix_caching,
     on="prefix_caching false",
     off="prefix_caching true",

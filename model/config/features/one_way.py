@@ -1,7 +1,7 @@
 """P only sends KV, and D only receives it: the roles that deployments give them."""
 
 from kvproof.model.config.cluster import Cluster
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature
 from kvproof.model.config.random_settings import RandomSettings
 
@@ -16,7 +16,7 @@ FEATURE = Feature(
     name="one-way roles",
     words="P as `kv_producer` and D as `kv_consumer`, otherwise both as `kv_both`",
     options="`one_way`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.one_way,
     off="one_way false",
     needs=("pd",),

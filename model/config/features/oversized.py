@@ -12,6 +12,6 @@ FEATURE = Feature(
     of=Cluster,
     used=lambda cluster: cluster.oversized,
     off="oversized false",
-    exclusions=(Exclusion(of=Cluster, beside=("pd",)),),
+    exclusions=(Exclusion(of=Cluster, beside=("pd",), live=True),),
     draw=lambda settings: settings.on_cluster(oversized=True),
 )

@@ -2,14 +2,14 @@
 
 import math
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature, Limit, Refusal
 
 MATCH_UNITS = (1, 2)
 """Tokens between two prefixes with a hash, in a random cluster."""
 
 
-def _match_unit_divides(engine: Engine) -> Refusal | None:
+def _match_unit_divides(engine: EngineConfig) -> Refusal | None:
     unit, sizes = engine.match_unit, engine.block_sizes
     if unit and (engine.aligned_group is None or any(size % unit for size in sizes)):
         return Refusal(
@@ -20,7 +20,7 @@ def _match_unit_divides(engine: Engine) -> Refusal | None:
     return None
 
 
-def _one_full_group(engine: Engine) -> Refusal | None:
+def _one_full_group(engine: EngineConfig) -> Refusal | None:
     full = [g for g in engine.groups if g.kind == "full"]
     if engine.partial_block_hits and len(full) != 1:
         return Refusal(
@@ -37,20 +37,22 @@ FEATURE = Feature(
     name="hits inside a block",
     words="hits that end inside a block, and their copies",
     options="`match_unit`, or unequal sizes",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.partial_block_hits,
     off="one block_size for all groups and match_unit 0",
     needs=("mamba",),
     exclusions=(
-        Exclusion(of=Engine, beside=("pd",), live=True),
-        Exclusion(of=Engine, beside=("store",), live=True),
-        Exclusion(of=Engine, beside=("drafts",), live=True),
-        Exclusion(of=Engine, beside=("eagle",)),
-        Exclusion(of=Engine, beside=("no_prefix_cache",), because="which leaves nothing to hit"),
+        Exclusion(of=EngineConfig, beside=("pd",), live=True),
+        Exclusion(of=EngineConfig, beside=("store",), live=True),
+        Exclusion(of=EngineConfig, beside=("drafts",), live=True),
+        Exclusion(of=EngineConfig, beside=("eagle",), live=True),
+        Exclusion(
+            of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to hit"
+        ),
     ),
     limits=(
-        Limit(of=Engine, check=_match_unit_divides),
-        Limit(of=Engine, check=_one_full_group, words="two full groups"),
+        Limit(of=EngineConfig, check=_match_unit_divides),
+        Limit(of=EngineConfig, check=_one_full_group, words="two full groups"),
     ),
     draw=lambda settings: settings.on_engines(match_unit=settings.choose(MATCH_UNITS)),
 )

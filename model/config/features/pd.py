@@ -1,6 +1,6 @@
 """P/D: a request is prefilled on one engine and decoded on another."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 from kvproof.model.config.random_settings import RandomSettings
 
@@ -19,7 +19,7 @@ FEATURE = Feature(
     name="P/D",
     words="P/D: a prefill and a decode engine, over NIXL pull",
     options="`role`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.connected,
     on="one prefill and one decode engine",
     off="role both",

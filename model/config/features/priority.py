@@ -1,6 +1,6 @@
 """Requests are scheduled by the priority of their jobs."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,7 +9,7 @@ FEATURE = Feature(
     name="serving by priority",
     words="requests served by priority",
     options="`policy`, `priority` of a job",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.by_priority,
     on="policy priority for an engine",
     job_field="priority",

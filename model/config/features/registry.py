@@ -8,7 +8,7 @@ from typing import Any
 
 import kvproof.model.config.features as room
 from kvproof.model.config.cluster import Cluster
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
 from kvproof.model.errors import NotValid, UsageError
 
@@ -27,7 +27,7 @@ FEATURES: dict[str, Feature[Any]] = {
 """The features by id, section by section."""
 
 
-def used_by(part: Engine | Cluster) -> set[str]:
+def used_by(part: EngineConfig | Cluster) -> set[str]:
     """The ids of all features that an engine uses, or a cluster or one of its engines."""
     used = {f.id for f in FEATURES.values() if isinstance(part, f.of) and f.used(part)}
     return used.union(*map(used_by, part.engines)) if isinstance(part, Cluster) else used
@@ -43,7 +43,7 @@ def exclusions() -> tuple[tuple[frozenset[str], Exclusion[Any]], ...]:
     )
 
 
-def refuse(part: Engine | Cluster) -> None:
+def refuse(part: EngineConfig | Cluster) -> None:
     """Raise NotValid where the table refuses an engine or a cluster. Each engine is checked when
     it is created."""
     for refusal in _refusals(part):
@@ -62,7 +62,7 @@ def refuse_unmodelled(cluster: Cluster) -> None:
 
 
 def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
-    parts: tuple[Engine | Cluster, ...] = (*cluster.engines, cluster)
+    parts: tuple[EngineConfig | Cluster, ...] = (*cluster.engines, cluster)
     for part in parts:
         used = used_by(part)
         for feature in FEATURES.values():
@@ -70,7 +70,7 @@ def _unmodelled(cluster: Cluster) -> Iterator[Refusal]:
                 yield from _combined(part, feature, used, live=True)
 
 
-def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
+def _refusals(part: EngineConfig | Cluster) -> Iterator[Refusal]:
     used = used_by(part)
     for feature in FEATURES.values():
         if feature.id in used:
@@ -81,10 +81,12 @@ def _refusals(part: Engine | Cluster) -> Iterator[Refusal]:
             if refusal is not None:
                 yield refusal
     if isinstance(part, Cluster):
-        yield from _asked_by_jobs(part, used)
+        yield from _of_jobs(part, used)
 
 
-def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> Iterator[Refusal]:
+def _lacking(
+    part: EngineConfig | Cluster, feature: Feature[Any], used: set[str]
+) -> Iterator[Refusal]:
     if isinstance(part, feature.of):
         for need in (FEATURES[need] for need in feature.needs if need not in used):
             wrong = f"{_called(part)} has {feature.name} without {need.name}"
@@ -92,7 +94,7 @@ def _lacking(part: Engine | Cluster, feature: Feature[Any], used: set[str]) -> I
 
 
 def _combined(
-    part: Engine | Cluster, feature: Feature[Any], used: set[str], live: bool = False
+    part: EngineConfig | Cluster, feature: Feature[Any], used: set[str], live: bool = False
 ) -> Iterator[Refusal]:
     for exclusion in (e for e in feature.exclusions if e.live == live):
         if not isinstance(part, exclusion.of) or not used.issuperset(exclusion.beside):
@@ -104,7 +106,7 @@ def _combined(
             yield Refusal(wrong, exclusion.instead or _listed("or", off))
 
 
-def _asked_by_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
+def _of_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
     for feature in FEATURES.values():
         field = feature.job_field
         if not field or feature.id in used:
@@ -117,7 +119,7 @@ def _asked_by_jobs(cluster: Cluster, used: set[str]) -> Iterator[Refusal]:
             yield Refusal(wrong, f"{feature.on}, or leave {field} out")
 
 
-def _called(part: Engine | Cluster) -> str:
+def _called(part: EngineConfig | Cluster) -> str:
     return f"{'Cluster' if isinstance(part, Cluster) else 'Engine'} {part.name}"
 
 

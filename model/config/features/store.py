@@ -1,6 +1,6 @@
 """An external store, which loads prefixes within the step."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature
 
 FEATURE = Feature(
@@ -9,9 +9,9 @@ FEATURE = Feature(
     name="a store",
     words="loads within the step, from a store",
     options="`store`",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: engine.store,
     off="store false",
-    exclusions=(Exclusion(of=Engine, beside=("pd",)),),
+    exclusions=(Exclusion(of=EngineConfig, beside=("pd",)),),
     draw=lambda settings: settings.on_engines(store=True),
 )

@@ -1,11 +1,11 @@
 """Groups whose blocks have different numbers of tokens."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature, Limit, Refusal
 from kvproof.model.config.random_settings import BLOCK_SIZES, RandomSettings
 
 
-def _mamba_is_widest(engine: Engine) -> Refusal | None:
+def _mamba_is_widest(engine: EngineConfig) -> Refusal | None:
     widest = max(engine.block_sizes, default=0)
     if any(g.aligned and g.block_size < widest for g in engine.groups):
         return Refusal(
@@ -29,9 +29,11 @@ FEATURE = Feature(
     name="unequal block sizes",
     words="unequal block sizes",
     options="`block_size` of a group",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: len(engine.block_sizes) > 1,
     off="one block_size for all groups",
-    limits=(Limit(of=Engine, check=_mamba_is_widest, words="Mamba blocks narrower than others"),),
+    limits=(
+        Limit(of=EngineConfig, check=_mamba_is_widest, words="Mamba blocks narrower than others"),
+    ),
     draw=_draw,
 )

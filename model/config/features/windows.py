@@ -1,6 +1,6 @@
 """Sliding windows: a request frees the blocks before its window."""
 
-from kvproof.model.config.engine import Engine
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
 
 FEATURE = Feature(
@@ -9,7 +9,7 @@ FEATURE = Feature(
     name="windows",
     words="sliding windows",
     options="`window` of a group",
-    of=Engine,
+    of=EngineConfig,
     used=lambda engine: any(g.kind == "window" for g in engine.groups),
     off="no window group",
 )

@@ -23,7 +23,7 @@ def _left_behind(request: Request, group: config.Group, hit: Hit) -> int:
     return group_needs.skipped_blocks(group, total)
 
 
-def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int) -> int:
+def _ahead(cfg: config.EngineConfig, request: Request, hit: Hit | None, end: int) -> int:
     """The number of slots after `end` that a drafter may write to. During a load nothing is
     computed, so D takes no such slots and its blocks match P's."""
     loads = hit is not None and request.external and end == hit.tokens + request.external
@@ -31,7 +31,7 @@ def _ahead(cfg: config.Engine, request: Request, hit: Hit | None, end: int) -> i
 
 
 def predicted(
-    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, hit: Hit | None, end: int
 ) -> int:
     """The number of blocks that leave the free queue when the request grows to `end` tokens."""
     total = 0
@@ -59,7 +59,7 @@ def predicted(
     return total
 
 
-def _states(cfg: config.Engine, group: config.Group, held: int, loaded: int, end: int) -> int:
+def _states(cfg: config.EngineConfig, group: config.Group, held: int, loaded: int, end: int) -> int:
     """The number of state blocks for an admission to `end` tokens, where the table begins with
     `held` entries: one for the state of a load, and one for the chunk computed after it."""
     size, brought = group.block_size, 0
@@ -70,7 +70,9 @@ def _states(cfg: config.Engine, group: config.Group, held: int, loaded: int, end
     return brought + group_needs.grown(cfg, group, (NULL,) * held, end, 0, fresh=True)
 
 
-def admit(cfg: config.Engine, engine: Engine, request: Request, hit: Hit) -> tuple[Engine, Request]:
+def admit(
+    cfg: config.EngineConfig, engine: Engine, request: Request, hit: Hit
+) -> tuple[Engine, Request]:
     """Give a request the blocks of its hit, then blocks for the connector's tokens."""
     total = hit.tokens + request.external
     tables: list[Table] = []
@@ -111,7 +113,7 @@ def touch_and_take(
 
 
 def grow(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     engine: Engine,
     request: Request,
     end: int,
@@ -139,7 +141,7 @@ def grow(
 
 
 def release_skipped(
-    cfg: config.Engine, engine: Engine, request: Request, *, computed: int | None = None
+    cfg: config.EngineConfig, engine: Engine, request: Request, *, computed: int | None = None
 ) -> tuple[Engine, Request]:
     """Free the blocks that `computed` tokens (by default the request's) no longer need."""
     computed = request.computed if computed is None else computed

@@ -14,7 +14,7 @@ from kvproof.model.state import DRAFT, Engine, Request
 
 
 def cache(
-    cfg: config.Engine, engine: Engine, request: Request, upto: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, upto: int
 ) -> tuple[Engine, Request]:
     """Cache the full blocks of the first `upto` tokens that have a hash and that
     `num_cached_blocks` does not count yet."""
@@ -57,7 +57,7 @@ def cache(
 
 
 def _cache_end(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, cacheable: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int, cacheable: int
 ) -> Engine:
     """Cache the block in which the prompt ends under a further key: the last prefix inside the
     block at which a hit can end. Attention caches it when its tokens are computed, Mamba where a
@@ -75,7 +75,7 @@ def _cache_end(
     return reporting_stored_inside(engine, *key, cfg.hash_unit)
 
 
-def caches_prompt_end(cfg: config.Engine, group: config.Group) -> bool:
+def caches_prompt_end(cfg: config.EngineConfig, group: config.Group) -> bool:
     """Whether a group caches a prompt's last hashed prefix where it ends inside a block: only where
     a hit can end there."""
     return cfg.partial_block_hits and group.kind != "window"

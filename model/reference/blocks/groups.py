@@ -14,7 +14,7 @@ def matched_and_dropped(length: int, block_size: int) -> tuple[int, ...]:
     return (int(counts.full_blocks(length, block_size)),)
 
 
-def blocks_matched(cfg: config.Engine, index: int, length: int) -> tuple[int, ...]:
+def blocks_matched(cfg: config.EngineConfig, index: int, length: int) -> tuple[int, ...]:
     """Positions of the blocks that must match for a hit of `length` tokens: the needed blocks, and
     where the group has drafter layers one more, which is dropped."""
     group = cfg.groups[index]
@@ -31,7 +31,7 @@ def hashed_prefix(tokens: str, end: int, ahead: int) -> str:
 
 
 def prefixes_for(
-    cfg: config.Engine, index: int, tokens: str, length: int, position: int
+    cfg: config.EngineConfig, index: int, tokens: str, length: int, position: int
 ) -> tuple[str, ...]:
     """The prefixes under which the block at this position may be cached to serve a hit, in the
     order of the look-up. Where the hit ends inside the block, a state serves only the exact prefix
@@ -48,7 +48,7 @@ def prefixes_for(
 
 
 def block_at(
-    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int, position: int
+    cfg: config.EngineConfig, engine: Engine, index: int, tokens: str, length: int, position: int
 ) -> int:
     """The cached block that serves a hit at this position, or the null block."""
     for prefix in prefixes_for(cfg, index, tokens, length, position):
@@ -58,7 +58,9 @@ def block_at(
     return NULL
 
 
-def resident(cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int) -> bool:
+def resident(
+    cfg: config.EngineConfig, engine: Engine, index: int, tokens: str, length: int
+) -> bool:
     """Whether this group has all blocks for a hit of `length` tokens."""
     group = cfg.groups[index]
     if length and group.kind == "mamba" and not group.aligned:
@@ -72,7 +74,9 @@ def resident(cfg: config.Engine, engine: Engine, index: int, tokens: str, length
     )
 
 
-def worth_caching(cfg: config.Engine, request: Request, group: config.Group, position: int) -> bool:
+def worth_caching(
+    cfg: config.EngineConfig, request: Request, group: config.Group, position: int
+) -> bool:
     """Whether the block at this position is cached. Full attention caches all blocks, other groups
     the blocks that a hit can need and that the engine retains."""
     size = group.block_size
@@ -91,7 +95,7 @@ def worth_caching(cfg: config.Engine, request: Request, group: config.Group, pos
 
 
 def hit_blocks(
-    cfg: config.Engine, engine: Engine, index: int, tokens: str, length: int
+    cfg: config.EngineConfig, engine: Engine, index: int, tokens: str, length: int
 ) -> tuple[int, ...]:
     """The table entries of a hit of `length` tokens: null where no block is needed."""
     group = cfg.groups[index]
@@ -103,7 +107,7 @@ def hit_blocks(
 
 
 def padded(
-    cfg: config.Engine, group: config.Group, table: Table, end: int, fresh: bool = False
+    cfg: config.EngineConfig, group: config.Group, table: Table, end: int, fresh: bool = False
 ) -> Table:
     """The table with null placeholders up to the running state, in align mode. Scratch blocks for
     drafts in front of the running state move behind it."""

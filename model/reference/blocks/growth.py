@@ -28,7 +28,9 @@ class Grown(NamedTuple):
         return block_lists.both(self.brought, self.taken)
 
 
-def grow(cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int) -> Grown:
+def grow(
+    cfg: config.EngineConfig, engine: Engine, request: Request, hit: Hit | None, end: int
+) -> Grown:
     """Grow a request to `end` tokens. A request with a hit is admitted first."""
     given: Lists = ((),) * len(cfg.groups)
     brought = given
@@ -48,7 +50,12 @@ def grow(cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, 
 
 
 def follow(
-    cfg: config.Engine, engine: Engine, request: Request, hit: Hit | None, end: int, recorded: Lists
+    cfg: config.EngineConfig,
+    engine: Engine,
+    request: Request,
+    hit: Hit | None,
+    end: int,
+    recorded: Lists,
 ) -> Grown:
     """Grow a request with the blocks of a recorded choice, if it has blocks. Raises NotAllowed
     where their number is wrong, or where they are not free."""

@@ -14,7 +14,7 @@ from kvproof.model.state import NULL, Engine, Request
 
 
 def cached_after_all(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, full: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int, full: int
 ) -> Engine:
     """The engine after a group cached the state after `full` blocks of a request, if this state is
     worth caching now. An earlier step has processed all these blocks."""

@@ -22,13 +22,15 @@ from kvproof.model.state import Engine, Request, Table
 from kvproof.model.step import Copy, Read
 
 
-def last_prefix(cfg: config.Engine, prompt: int) -> int:
+def last_prefix(cfg: config.EngineConfig, prompt: int) -> int:
     """The length in tokens of a prompt's last prefix that has a hash and leaves a token to
     compute."""
     return int(counts.longest_hit_tokens(prompt, cfg.hash_unit))
 
 
-def goes_on_from_cached(cfg: config.Engine, engine: Engine, request: Request, index: int) -> bool:
+def goes_on_from_cached(
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int
+) -> bool:
     """Whether the running state of a request is cached inside its block."""
     group = cfg.groups[index]
     position, inside = divmod(request.computed, group.block_size)
@@ -38,7 +40,9 @@ def goes_on_from_cached(cfg: config.Engine, engine: Engine, request: Request, in
     return position < len(table) and engine.blocks[table[position]].key is not None
 
 
-def copies(cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool) -> int:
+def copies(
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int, fresh: bool
+) -> int:
     """The number of blocks that a group copies when the request continues: 1 where the hit of a
     `fresh` request ends inside a block, or where the running state is cached; else 0."""
     if fresh:
@@ -47,7 +51,7 @@ def copies(cfg: config.Engine, engine: Engine, request: Request, index: int, fre
 
 
 def copy_block(
-    cfg: config.Engine, engine: Engine, request: Request, index: int, fresh: bool
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int, fresh: bool
 ) -> tuple[Engine, Table]:
     """Take a block for a copy, and hold both blocks until the copy is made. Returns the engine and
     the new table."""
@@ -65,7 +69,7 @@ def copy_block(
 
 
 def filled_by_step(
-    cfg: config.Engine,
+    cfg: config.EngineConfig,
     engine: Engine,
     scheduled: list[tuple[str, int]],
     index: int,
@@ -100,7 +104,7 @@ def carried_out(engine: Engine) -> Engine:
 
 
 def run_step(
-    cfg: config.Engine, engine: Engine, batch: Sequence[tuple[Request, int]]
+    cfg: config.EngineConfig, engine: Engine, batch: Sequence[tuple[Request, int]]
 ) -> tuple[Engine, tuple[Read, ...]]:
     """Make the copies of a step, then execute the step."""
     return memory.run(cfg, carried_out(engine), batch)

@@ -74,7 +74,7 @@ def promote(engine: Engine, key: Key, block: int) -> Engine:
     return register(engine, key, block)
 
 
-def cache_block(cfg: config.Engine, engine: Engine, key: Key, block: int) -> Engine:
+def cache_block(cfg: config.EngineConfig, engine: Engine, key: Key, block: int) -> Engine:
     """Cache a full block under its key. The null block is skipped. Where hits do not end
     inside a block, a block that is already cached is left unchanged. The engine dies where the
     block already has this key."""

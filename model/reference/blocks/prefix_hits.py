@@ -22,17 +22,19 @@ class Hit(NamedTuple):
     shared_prefix_boundary: int
 
 
-def longest_possible(cfg: config.Engine, tokens: str) -> int:
+def longest_possible(cfg: config.EngineConfig, tokens: str) -> int:
     """The longest possible hit of a prompt, in tokens."""
     return int(counts.longest_hit_tokens(len(tokens), cfg.hit_unit, cfg.eagle_drop_tokens))
 
 
-def lengths(cfg: config.Engine, tokens: str) -> range:
+def lengths(cfg: config.EngineConfig, tokens: str) -> range:
     """Candidate hit lengths in tokens, longest first."""
     return range(longest_possible(cfg, tokens), -1, -cfg.hit_unit)
 
 
-def longest_alone(cfg: config.Engine, engine: Engine, tokens: str, index: int, limit: int) -> int:
+def longest_alone(
+    cfg: config.EngineConfig, engine: Engine, tokens: str, index: int, limit: int
+) -> int:
     """The longest hit, up to `limit` tokens, that one group can serve by itself."""
     for length in lengths(cfg, tokens):
         if length <= limit and groups.resident(cfg, engine, index, tokens, length):
@@ -40,7 +42,7 @@ def longest_alone(cfg: config.Engine, engine: Engine, tokens: str, index: int, l
     return 0
 
 
-def longest_together(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def longest_together(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """The longest hit, in tokens, that holds in every group and fits in the pool."""
     for length in lengths(cfg, tokens):
         if cfg.partial_block_hits and not capacity.has_room_for_hit(cfg, length, len(tokens)):
@@ -50,38 +52,38 @@ def longest_together(cfg: config.Engine, engine: Engine, tokens: str) -> int:
     return 0
 
 
-def holds(cfg: config.Engine, engine: Engine, tokens: str, hit: int) -> bool:
+def holds(cfg: config.EngineConfig, engine: Engine, tokens: str, hit: int) -> bool:
     """Whether a hit of this length holds: it must hold in every group."""
     return all(groups.resident(cfg, engine, index, tokens, hit) for index in range(len(cfg.groups)))
 
 
-def longest_full(cfg: config.Engine, engine: Engine, tokens: str) -> int:
+def longest_full(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """The longest hit, in tokens, of the full-attention groups by themselves; 0 without such
     groups."""
     full = [i for i, g in enumerate(cfg.groups) if g.kind == "full"]
     return min((longest_alone(cfg, engine, tokens, i, len(tokens)) for i in full), default=0)
 
 
-def each_alone(cfg: config.Engine, engine: Engine, tokens: str) -> Iterator[int]:
+def each_alone(cfg: config.EngineConfig, engine: Engine, tokens: str) -> Iterator[int]:
     """The longest hit, in tokens, that each group can serve by itself."""
     for index in range(len(cfg.groups)):
         yield longest_alone(cfg, engine, tokens, index, len(tokens))
 
 
-def deeper(cfg: config.Engine, engine: Engine, tokens: str) -> bool:
+def deeper(cfg: config.EngineConfig, engine: Engine, tokens: str) -> bool:
     """Whether some group by itself can serve a longer hit than full attention, because full
     attention lost blocks by eviction."""
     full = longest_full(cfg, engine, tokens)
     return any(alone > full for alone in each_alone(cfg, engine, tokens))
 
 
-def connector_brings_states(cfg: config.Engine) -> bool:
+def connector_brings_states(cfg: config.EngineConfig) -> bool:
     """Whether external tokens come with the states and windows at their end. Then a local hit
     before them must hold only in full attention. With a store, the hit must hold in all groups."""
     return not cfg.store
 
 
-def look_up(cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int) -> Hit:
+def look_up(cfg: config.EngineConfig, engine: Engine, tokens: str, hit: int, external: int) -> Hit:
     """The hit of this length. Raises NotAllowed where the cache does not hold it.
 
     A hit must hold in every group. Where P provides the tokens after the hit, it also provides the
@@ -104,7 +106,9 @@ def look_up(cfg: config.Engine, engine: Engine, tokens: str, hit: int, external:
     return Hit(hit, own, _boundary(cfg, engine, tokens, hit, external))
 
 
-def _boundary(cfg: config.Engine, engine: Engine, tokens: str, hit: int, external: int) -> int:
+def _boundary(
+    cfg: config.EngineConfig, engine: Engine, tokens: str, hit: int, external: int
+) -> int:
     """The shared prefix boundary in tokens: where this prompt diverges from a cached one and a
     state should be kept. 0 for none. A request that takes the hit of full attention and gets the
     state from P has none."""

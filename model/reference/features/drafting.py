@@ -15,7 +15,7 @@ from kvproof.model import config
 from kvproof.model.state import SAMPLED, Request
 
 
-def computable(cfg: config.Engine, request: Request, start: int, admitted: bool) -> int:
+def computable(cfg: config.EngineConfig, request: Request, start: int, admitted: bool) -> int:
     """The number of tokens that a step may compute after the known tokens of a request: its drafts.
     A request that is admitted with one token left may get padding up to the width of the other
     requests; padding is no draft and is never accepted."""

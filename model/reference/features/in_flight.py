@@ -36,7 +36,7 @@ def under_way(engine: Engine, name: str) -> int:
     return sum(f.tokens for f in engine.flights(name) if f.fate == COUNTS)
 
 
-def placed(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+def placed(cfg: config.EngineConfig, engine: Engine, request: Request) -> Engine:
     """The engine in which the request's part of the step in flight has the blocks that it uses,
     after rejected drafts are known."""
 
@@ -63,7 +63,9 @@ def settled(engine: Engine, request: Request) -> int:
     return int(counts.settled_tokens(request.computed, in_flight))
 
 
-def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str, int]]) -> Engine:
+def dispatched(
+    cfg: config.EngineConfig, engine: Engine, scheduled: Sequence[tuple[str, int]]
+) -> Engine:
     """The engine with one more step in flight. A request that reaches the end of its known and
     pending tokens samples a token. It gets placeholders for that token and for the draft tokens of
     the step. The store keeps the computed tokens for later steps."""
@@ -82,7 +84,7 @@ def dispatched(cfg: config.Engine, engine: Engine, scheduled: Sequence[tuple[str
     return engine._replace(steps=(*engine.steps, tuple(step))) if step else engine
 
 
-def check_room(cfg: config.Engine, engine: Engine) -> None:
+def check_room(cfg: config.EngineConfig, engine: Engine) -> None:
     """Raises NotAllowed where no further step may be dispatched."""
     steps = len(engine.steps) + (engine.step is not None)
     if steps >= cfg.steps_in_flight:
@@ -125,7 +127,7 @@ def placeholders_due(reserved: int, late: bool) -> int:
     return 0 if late else reserved
 
 
-def must_wait(cfg: config.Engine, engine: Engine, name: str) -> bool:
+def must_wait(cfg: config.EngineConfig, engine: Engine, name: str) -> bool:
     """Whether a request's blocks must stay allocated until its steps in flight have ended. Steps of
     an engine run in order, so its later steps cannot overwrite the blocks of an earlier step. On an
     engine that receives KV, a transfer into the blocks can (vllm#45357)."""
@@ -139,7 +141,7 @@ def fate_of_preempted(produces: bool) -> str:
     return VOID if produces else LATE
 
 
-def give_back(cfg: config.Engine, engine: Engine, request: Request) -> Engine:
+def give_back(cfg: config.EngineConfig, engine: Engine, request: Request) -> Engine:
     """Free all blocks of a request, immediately or when the steps in flight have ended."""
     if must_wait(cfg, engine, request.id):
         return free_behind_steps(engine, request)

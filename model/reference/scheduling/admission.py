@@ -19,7 +19,7 @@ from kvproof.model.reference.blocks.prefix_hits import Hit, look_up
 from kvproof.model.reference.features import follow_up_turns, in_flight
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.reference.transfers.loads import start_load
-from kvproof.model.reference.transfers.offers import asked_again, check_external
+from kvproof.model.reference.transfers.offers import check_external, looked_up_again
 from kvproof.model.state import FAILED, LOADED, LOADING, PREEMPTED, WAITING, Request
 from kvproof.model.step import Admission, Allocation
 
@@ -32,7 +32,7 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
         raise NotAllowed(f"{request.id} is {request.status} and cannot be admitted")
     if in_flight.awaits_output(work.engine.flights(request.id)):
         raise NotAllowed(f"{request.id} has output pending from before its preemption")
-    request = asked_again(work.cfg, request)
+    request = looked_up_again(work.cfg, request)
     request = request._replace(external=choice.external)
     check_external(work.cluster, work.state.with_engine(work.engine), request, choice)
     hit = look_up(work.cfg, work.engine, request.tokens, choice.local_hit, choice.external)

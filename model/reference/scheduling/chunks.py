@@ -29,7 +29,7 @@ def most_beside_others(limit: int, budget: int) -> int:
     return min(limit, budget) if limit else budget
 
 
-def split_unit(cfg: config.Engine) -> int:
+def split_unit(cfg: config.EngineConfig) -> int:
     """The align split ends chunks at multiples of this many tokens: the block size of the Mamba
     group in align mode. 0 without such a group."""
     group = cfg.aligned_group

@@ -37,7 +37,7 @@ def complete(
 
 
 def carried_out(
-    cfg: config.Engine, before: Engine, after: Engine
+    cfg: config.EngineConfig, before: Engine, after: Engine
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The engine after the worker executed the parts of the next step that waited for the arrived
     output. Discarded parts are not executed: nothing of them is cached, and later steps overwrite
@@ -52,7 +52,7 @@ def carried_out(
 
 
 def _stepped_back(
-    cfg: config.Engine, engine: Engine, request: Request, drafts: int
+    cfg: config.EngineConfig, engine: Engine, request: Request, drafts: int
 ) -> tuple[Engine, Request]:
     """The request without the rejected drafts of an ended step. The next step in flight starts
     earlier by that number of tokens; the blocks that it uses are known now."""

@@ -25,7 +25,7 @@ def places(engine: Engine) -> tuple[str, ...]:
     return tuple(r.id for r in engine.requests if keeps_its_place(r))
 
 
-def zeroed(cfg: config.Engine, engine: Engine, chose: Sequence[Choice]) -> tuple[int, ...]:
+def zeroed(cfg: config.EngineConfig, engine: Engine, chose: Sequence[Choice]) -> tuple[int, ...]:
     """The new blocks that the worker erases before it computes the step. Only an engine with Mamba
     groups needs this (vllm#35219). Blocks that a load fills beside the steps are left out, because
     the two writes would race (vllm#48481)."""
@@ -40,7 +40,7 @@ def zeroed(cfg: config.Engine, engine: Engine, chose: Sequence[Choice]) -> tuple
     return tuple(found)
 
 
-def _loaded(cfg: config.Engine, engine: Engine, choice: Admit) -> Sequence[int]:
+def _loaded(cfg: config.EngineConfig, engine: Engine, choice: Admit) -> Sequence[int]:
     """The blocks up to the end of a load that fills them beside the steps. A group whose own hit is
     shorter loads more than the tokens after the hit."""
     request = engine.find(choice.request)

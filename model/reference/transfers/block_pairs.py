@@ -12,7 +12,7 @@ from kvproof.model.state import NULL, Engine, Lists, Request, Transfer
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def offered_lists(cfg: config.Engine, request: Request) -> Lists:
+def offered_lists(cfg: config.EngineConfig, request: Request) -> Lists:
     """The block lists that P offers: for full attention the blocks of the computed tokens, for a
     window only the last of these, for a Mamba group the block with the state."""
     lists = []
@@ -28,7 +28,7 @@ def offered_lists(cfg: config.Engine, request: Request) -> Lists:
     return tuple(lists)
 
 
-def without_scratch(cfg: config.Engine, blocks: tuple[int, ...]) -> tuple[int, ...]:
+def without_scratch(cfg: config.EngineConfig, blocks: tuple[int, ...]) -> tuple[int, ...]:
     """The block list of a Mamba group without its last blocks, which are for the states of
     drafts."""
     return blocks[: max(len(blocks) - cfg.drafts, 1)]
@@ -42,7 +42,7 @@ def _kernel(blocks: tuple[int, ...], ratio: int) -> tuple[int, ...]:
     return tuple(block * ratio + part for block in blocks for part in range(ratio))
 
 
-def fresh_lists(cfg: config.Engine, engine: Engine, request: Request) -> Lists:
+def fresh_lists(cfg: config.EngineConfig, engine: Engine, request: Request) -> Lists:
     """The blocks that a load will fill. A request without a load has none."""
     lists: list[tuple[int, ...]] = []
     for index, group in enumerate(cfg.groups):

@@ -18,7 +18,7 @@ OPEN = before(Schedule, Way.PULL, Way.PUSH)
 """Phases of a transfer from P in which D has not answered the offer."""
 
 
-def kinds(cfg: config.Engine) -> tuple[str, ...]:
+def kinds(cfg: config.EngineConfig) -> tuple[str, ...]:
     """The kinds of the cache groups."""
     return tuple(g.kind for g in cfg.groups)
 
@@ -36,7 +36,7 @@ def backoff_on_decode(kinds: tuple[str, ...]) -> int:
     return 1 if "mamba" in kinds else 0
 
 
-def truncated(cfg: config.Engine, request: Request) -> Request:
+def truncated(cfg: config.EngineConfig, request: Request) -> Request:
     """On P, the request without the tokens that D computes itself."""
     if request.route != "to_decode":
         return request
@@ -46,7 +46,7 @@ def truncated(cfg: config.Engine, request: Request) -> Request:
     return request._replace(prompt=request.prompt[:length])
 
 
-def asked_again(cfg: config.Engine, request: Request) -> Request:
+def looked_up_again(cfg: config.EngineConfig, request: Request) -> Request:
     """The request after a further look-up in the connector, which happens after a preemption."""
     return truncated(cfg, request) if request.preemptions else request
 
@@ -79,11 +79,11 @@ def check_external(cluster: config.Cluster, state: State, request: Request, choi
 
 
 def best_admission(
-    cluster: config.Cluster, cfg: config.Engine, state: State, request: Request
+    cluster: config.Cluster, cfg: config.EngineConfig, state: State, request: Request
 ) -> tuple[int, int]:
     """The hit and the external tokens, both in tokens, that leave the fewest tokens to compute."""
     engine = state.engine(cfg.name)
-    request = asked_again(cfg, request)
+    request = looked_up_again(cfg, request)
     together = 0
     if cfg.prefix_caching:
         together = prefix_hits.longest_together(cfg, engine, request.tokens)

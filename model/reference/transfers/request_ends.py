@@ -15,7 +15,9 @@ from kvproof.model.reference.transfers.loads import declined
 from kvproof.model.state import ABORTED, LOADING, SENDING, VOID, Engine, Request, State, Transfer
 
 
-def finish(cfg: config.Engine, state: State, request: Request, *, keeps: bool = False) -> State:
+def finish(
+    cfg: config.EngineConfig, state: State, request: Request, *, keeps: bool = False
+) -> State:
     """A request has all its tokens. P keeps its blocks for D; D keeps them for the next turn if
     `keeps` is set."""
     engine = state.engine(cfg.name)
@@ -51,7 +53,9 @@ def _tokens_to_offer(engine: Engine, request: Request) -> int:
     return int(counts.tokens_offered(request.computed, settled, len(request.tokens)))
 
 
-def leave(cluster: config.Cluster, cfg: config.Engine, state: State, request: Request) -> State:
+def leave(
+    cluster: config.Cluster, cfg: config.EngineConfig, state: State, request: Request
+) -> State:
     """A request ends early: its user aborts it, or its load failed. While a load still writes to
     its blocks, it keeps them."""
     engine = state.engine(cfg.name)
