@@ -49,6 +49,7 @@ DIVIDES = ("ceil_div", "div", "round_down", "blocks_for_tokens", "full_blocks")
 GIVEN: dict[str, Callable[..., Truth]] = {
     "settled_tokens": lambda computed, in_flight: in_flight <= computed,
     "serves_a_hit": lambda block_size, hit_unit, **_: _multiple(hit_unit, block_size),
+    "needed_at": lambda block_size, boundary, **_: _multiple(boundary, block_size),
     "is_retained": lambda block_size, hit_unit, interval, **_: all_of(
         _multiple(hit_unit, block_size), _multiple(interval, hit_unit)
     ),
@@ -67,6 +68,13 @@ GIVEN: dict[str, Callable[..., Truth]] = {
     "trim": lambda local_first, remote_first, **_: remote_first <= local_first,
 }
 """What holds of the numbers of a rule besides their lowest values."""
+
+ARGUED = {
+    "align_chunk:21:56: start -> start + 1": "a boundary one token after the start is the next "
+    "boundary, at which the chunk then ends anyhow",
+    "held_tokens_loaded:5:67: 0 -> -1": "a load of fewer tokens than one is no load",
+}
+"""Why a mutant is equal wherever it is used, where Z3 does not decide or asks about more."""
 
 
 def _multiple(number: Num, unit: Num) -> Truth:

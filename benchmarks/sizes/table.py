@@ -14,7 +14,17 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from benchmarks.sizes.mutants import GIVEN, POSITIVE, RULES, Mutant, Sizes, kinds, mutants, smallest
+from benchmarks.sizes.mutants import (
+    ARGUED,
+    GIVEN,
+    POSITIVE,
+    RULES,
+    Mutant,
+    Sizes,
+    kinds,
+    mutants,
+    smallest,
+)
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.functions.function import Function
 from kvproof.live.functions.registry import FUNCTIONS
@@ -28,7 +38,7 @@ from kvproof.model.step import Step
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.sampling.wide import EPISODES, drawn
+from kvproof.strategies.sampling.wide import EPISODES, random_clusters
 
 RANDOM = len(CLUSTERS)
 """Random clusters that are run, beside each preset once."""
@@ -56,6 +66,7 @@ HEAD = "| place | was | instead | sizes | cluster | result | live vLLM |"
 RESULT = 5
 """The column of the result."""
 EQUAL = "equal everywhere, proved"
+USED = "equal where it is used: "
 STEP = "another step, no check"
 FUNCTION = "a function of vLLM alone"
 OPEN = "OPEN: differs in no step"
@@ -150,10 +161,11 @@ def _cases() -> list[tuple[Function, list[tuple[dict[str, int], tuple[int, ...]]
 
 def on_vllm(mutant: Mutant) -> list[str]:
     """The functions of vLLM with a case at which the mutant is not what vLLM must compute."""
+    right_cases = _cases()
     with planting.planted({f"arithmetic.counts:{mutant.rule}": mutant.wrong}):
         return [
             function.id
-            for function, cases in _cases()
+            for function, cases in right_cases
             if any(_ours(function, numbers) != right for numbers, right in cases)
         ]
 
@@ -223,7 +235,8 @@ def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, vllm: list[str]) -> st
     if sizes.proved:
         result = EQUAL
     elif by is None:
-        result = FUNCTION if vllm else OPEN
+        argued = ARGUED.get(mutant.name, "")
+        result = FUNCTION if vllm else USED + argued if argued else OPEN
     else:
         result = f"`{by.check}`" if by.check else STEP
     where = f"`{by.cluster}`" if by else ""
@@ -252,11 +265,12 @@ def rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def clusters() -> Iterator[Cluster]:
     """The presets and as many random clusters, as the default search draws them."""
-    return islice(drawn(0), 2 * RANDOM)
+    return islice(random_clusters(0), 2 * RANDOM)
 
 
 def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
     """The page."""
+    assert not outside(calls)
     lines: list[str] = []
     for name in RULES:
         lines += ["", f"## `{name}`", "", HEAD, "|---" * 7 + "|"]
@@ -265,11 +279,13 @@ def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
         ]
     cells = [each[RESULT] for _, each in rows("\n".join(lines))]
     equal, opened, steps, alone = map(cells.count, (EQUAL, OPEN, STEP, FUNCTION))
-    apart = len(cells) - equal - opened
+    used = sum(cell.startswith(USED) for cell in cells)
+    apart = len(cells) - equal - used - opened
     total = (
         f"{len(cells)} mutants of {len(RULES)} rules: {apart} told apart "
         f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a case of a "
-        f"function of vLLM alone), {equal} equal everywhere, {opened} open."
+        f"function of vLLM alone), {equal} equal everywhere, {used} equal where they are used, "
+        f"{opened} open."
     )
     return "\n".join([TITLE, ABOUT, total, *lines, ""])
 
