@@ -41,6 +41,18 @@ class LayerGroups(NamedTuple):
         """The drafts that a drafter with layers in these groups makes; 0 without one."""
         return 2 * any(group.eagle for group in self.groups)
 
+    @classmethod
+    def of(cls, plan: ConnectorPlan) -> "LayerGroups":
+        """The cache groups of a plan."""
+        return cls(plan.engine.groups, plan.local, plan.ranks)
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of the groups, whatever their order and sizes: "full+window"."""
+        kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
+        kinds |= {"drafter"} if self.drafts else set()
+        return "+".join(sorted(kinds | ({"ranks"} if self.ranks > 1 else set())))
+
     @property
     def words(self) -> str:
         """The groups for a reader: "full (blocks of 4) beside mamba (blocks of 4)"."""

@@ -39,6 +39,7 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
 
 COUNTED: dict[type, str] = {
@@ -82,13 +83,19 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         ):
             judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
-                _act(engine, memory, action)
-                if at > len(plan.actions):
-                    engine.end()
+                drift: AdapterDrift | None = None
+                try:
+                    _act(engine, memory, action)
+                    if at > len(plan.actions):
+                        engine.end()
+                except AdapterDrift as error:
+                    drift = error
                 facts = engine.take_facts()
                 goes_on = note is not None and note(engine, at, facts)
                 judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
                 findings = list(broken(facts, past))
+                if drift is not None and not findings:
+                    raise drift  # else the kit fails at what the connector answered before
                 if engine.dead or (findings and not goes_on):
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
                     return EpisodeResult(tuple(findings), at, engine.steps, judged)
