@@ -115,7 +115,7 @@ class WrongBesideAWindow(Storeless):
 
     groups_min = 2
 
-    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:
+    def get_num_new_matched_tokens(self, *_: object) -> Any:
         wrong = len(self._kv_cache_config.kv_cache_groups) >= self.groups_min
         return (-1 if wrong else 0), False
 
