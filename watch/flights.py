@@ -3,7 +3,8 @@
 from collections import deque
 from typing import Any
 
-from kvproof.live import adapt, view
+from kvproof.live import adapt
+from kvproof.live.observer import view
 from kvproof.model.state import COUNTS, Flight
 
 

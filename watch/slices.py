@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
-from kvproof.live import adapt, queues, view
+from kvproof.live import adapt
+from kvproof.live.observer import queues, view
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvproof.live import kept, view
+from kvproof.live.observer import kept, view
 from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
 from kvproof.model.state import Engine

@@ -1,4 +1,4 @@
-"""What a step schedules, and whom it passes over."""
+"""What a step schedules, whom it passes over, and which blocks it takes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -131,7 +131,7 @@ class Watermark(Part):
                 Engine(self.cfg.name, (), free),
                 before=Engine(self.cfg.name, (), (), running=running),
                 event=Schedule(self.cfg.name, chose),
-                effects=Effects(allocations=tuple(self.seen.allocations)),
+                effects=Effects(allocations=tuple(self.seen.event.allocations)),
             )
 
 
@@ -231,3 +231,16 @@ class Places(Part):
         held = (each.req_to_blocks.get(name) for each in self.seen.managers)
         last = tuple((table[-1].block_id,) for table in held if table)
         return Request(name, self.slices.status(live), "", 0, 0, tables=last)
+
+
+class Allocations(Part):
+    """All allocations of a step, with what was predicted for them."""
+
+    view = Views.ALLOCATIONS.value
+
+    def questions(self) -> Iterator[Question]:
+        """All at once."""
+        event = self.seen.event
+        allocations = tuple(event.allocations)
+        if allocations and event.what == "schedule":
+            yield self.question(effects=Effects(allocations=allocations), times=len(allocations))

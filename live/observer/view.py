@@ -7,7 +7,7 @@ from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt
-from kvproof.live.queues import misqueued
+from kvproof.live.observer.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.extra_keys import key_of, written
