@@ -66,6 +66,11 @@ class Noted:
         for some in (self.inserted, self.named, self.admitted, self.begun):
             some.clear()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine has nothing to do any more."""
+        return not self.scheduler.requests and not self.flights.steps
+
     def trust(self, loads: int) -> None:
         """So many more loads of the connector are taken to be right."""
         self.trusted[f"of {type(self.scheduler.connector).__name__}"] += loads

@@ -5,7 +5,7 @@ Nothing of vLLM is changed: its methods are called as they are, and their result
 
 from typing import Any
 
-from kvproof.live import adapt
+from kvproof.live.observer import view
 from kvproof.live.observer.calls import Noting
 from kvproof.live.observer.hooks import Hook, Hooks
 from kvproof.watch.audit import IDLE_BLOCKS, Rounds
@@ -103,10 +103,7 @@ class Observer:
         is_step = what == "schedule"
         self.judge.steps += is_step
         self._judge(what)
-        self.judge.judged(is_step, self._is_idle() and not self.scheduler.finished_req_ids)
-
-    def _is_idle(self) -> bool:
-        return not self.scheduler.requests and not self.noted.flights.steps
+        self.judge.judged(is_step, self.noted.is_idle and not self.scheduler.finished_req_ids)
 
     def _judge(self, what: str) -> None:
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
@@ -114,12 +111,8 @@ class Observer:
         if what != "schedule":  # then it was done before the step was carried out
             self.noted.refresh_all()
         self.history.end(self.noted.event)
-        self.slices.deferred = [
-            block.block_id
-            for _, blocks in adapt.deferred_frees(self.scheduler)[1]
-            for block in blocks
-        ]
-        idle = self._is_idle()
+        self.slices.deferred = [b for _, blocks in view.deferred(self.scheduler) for b in blocks]
+        idle = self.noted.is_idle
         if what == "schedule" or idle:
             self.noted.blocks.update(self.rounds.next(idle=idle))
         try:

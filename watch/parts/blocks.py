@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vllm.v1.core.kv_cache_utils import get_group_id
+
+from kvproof.live.observer import view
 from kvproof.model.events import (
     Abort,
     Complete,
@@ -134,8 +137,8 @@ class LostEntries(Changed):
         before, after = dict[Key, set[int]](), dict[Key, set[int]]()
         entries, blocks = self.slices.pool.cached_block_hash_to_block._cache, Some[Block]()
         for key, number in happening.unmapped:
-            found, name = entries.get(key), (self.slices.group_of(key), bytes(key).hex())
-            now = set(found) if isinstance(found, dict) else {found.block_id} if found else set()
+            name = get_group_id(key), bytes(key).hex()
+            now = set(view.blocks_of(entries.get(key)))
             after[name] = now
             before.setdefault(name, {number}).add(number)
             before[name] |= now - self.seen.mapped_now

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.live.batch import Batch
 from kvproof.model.events import Admit, Compute, FinishLoad, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
@@ -204,24 +205,22 @@ class Places(Part):
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
-        self.places: set[str] = set()
+        self.batch = Batch(self.cfg)
 
     def questions(self) -> Iterator[Question]:
         """After each step."""
         event = self.seen.event
         if event.what != "schedule":
             return
-        output = event.result
-        self.places.difference_update(output.finished_req_ids, output.preempted_req_ids or ())
-        self.places.update(output.num_scheduled_tokens)
-        names = self.places.difference(output.num_scheduled_tokens)
-        if len(self.places) > self.cfg.max_requests:
-            names = self.places
+        self.batch.update_places(event.result)
+        names = places = self.batch.places
+        if len(places) <= self.cfg.max_requests:
+            names = places.difference(event.result.num_scheduled_tokens)
         some = [self._request(name) for name in sorted(names)]
         yield self.question(
             Engine(self.cfg.name, (), (), requests=tuple(each for each in some if each)),
             effects=Effects(places=tuple(sorted(names))),
-            times=len(self.places),
+            times=len(places),
         )
 
     def _request(self, name: str) -> Request | None:
