@@ -1,13 +1,13 @@
 """Reads a real scheduler into a `model.state.Engine` and changes nothing."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import KVCacheBlock, get_block_hash, get_group_id
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.request import RequestStatus
 
 from kvproof.live import adapt
-from kvproof.live.queues import misqueued
+from kvproof.live.observer.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.extra_keys import key_of, written
@@ -70,25 +70,33 @@ def free(pool: Any) -> tuple[int, ...]:
 def cached(scheduler: Any, names: Names) -> state.Cached:
     """The map from keys to blocks, oldest block of a key first."""
     entries = scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block._cache
-    result = {}
-    for block_hash, blocks in entries.items():
-        many = [blocks] if isinstance(blocks, KVCacheBlock) else list(blocks.values())
-        result[names.key(block_hash)] = tuple(b.block_id for b in many)
+    result = {names.key(key): blocks_of(entry) for key, entry in entries.items()}
     return tuple(sorted(result.items()))
 
 
+def blocks_of(entry: Any) -> tuple[int, ...]:
+    """The blocks of an entry of the hash map, oldest first: none, one, or several by their ids."""
+    if entry is None:
+        return ()
+    return tuple(entry) if isinstance(entry, dict) else (entry.block_id,)
+
+
+def block(found: Any, further: Mapping[int, Any], key: Callable[[Any], Key]) -> Block:
+    """A block with its reference count and its keys, as `key` names them. `further` are the hashes
+    that end inside blocks. vLLM does not maintain the count of the null block."""
+    also = further.get(found.block_id, ()) if further else ()
+    return Block(
+        0 if found.is_null else found.ref_cnt,
+        None if found.block_hash is None else key(found.block_hash),
+        tuple(sorted(map(key, also))),
+    )
+
+
 def blocks(scheduler: Any, names: Names) -> tuple[Block, ...]:
-    """Reference counts and keys. vLLM does not maintain the count of the null block."""
+    """All blocks."""
     pool = scheduler.kv_cache_manager.block_pool
     further: Mapping[int, Any] = adapt.further_hashes(pool, names.cfg.partial_block_hits)
-    return tuple(
-        Block(
-            0 if b.is_null else b.ref_cnt,
-            None if b.block_hash is None else names.key(b.block_hash),
-            tuple(sorted(map(names.key, further.get(b.block_id, ())))),
-        )
-        for b in pool.blocks
-    )
+    return tuple(block(each, further, names.key) for each in pool.blocks)
 
 
 def status(scheduler: Any, request: Any) -> str:

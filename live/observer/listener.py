@@ -10,7 +10,7 @@ from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStor
 from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
 
 from kvproof.live import adapt
-from kvproof.live.view import Names
+from kvproof.live.observer.view import Names
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
 
 
