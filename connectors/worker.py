@@ -66,7 +66,7 @@ class ConnectorWorker:
         self.vllm_config = scheduler.vllm_config
         order = layout(self.vllm_config)
         self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
-        clock.shared["caches"] = frozenset(self.caches.memory)
+        clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
         self.batch = Batch(cfg)
         self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens)

@@ -13,8 +13,8 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
-from kvproof.connectors.engine import DrivenEngine, is_ours
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.engine import is_ours
+from kvproof.connectors.episode import EpisodeResult, Played, play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
@@ -116,12 +116,9 @@ class _Played:
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: DrivenEngine, at: int, facts: list[Fact]) -> bool:
+    def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
-            self.stands = tuple(
-                Stands(engine.cfg.name, name, request.status.name, any(engine.owners.tables(name)))
-                for name, request in engine.scheduler.requests.items()
-            )
+            self.stands = tuple(Stands(*each) for each in engine.standing)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)
