@@ -20,6 +20,7 @@ from kvproof.reports.screen import say
 COMMANDS: Mapping[str, str] = {
     "explore": "visit every reachable state of a cluster, and check all invariants in each state",
     "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
+    "campaign": "search for hours, on many processes or machines, and learn from what was seen",
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
     "replay": "repeat the events of a trace or a record, and report whether its finding appears "
     "again",

@@ -1,0 +1,46 @@
+"""The work of a campaign in one process: its machine, made once, and its units."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from kvproof.campaign.carry_out import Make, carry_out
+from kvproof.campaign.unit import Result, packed, unit_of
+from kvproof.model.faults.fault import Fault, planted
+
+
+class Pool(Protocol):
+    """Workers. `capacity` is the number of units that they can have at once, and `lost` counts the
+    workers that have ended with a unit, as far as it is known."""
+
+    size: int
+    capacity: int
+    lost: int
+
+    def give(self, number: int, unit: bytes) -> None:
+        """Give a unit to a worker."""
+
+    def next(self, wait_s: float) -> tuple[int, bytes] | None:
+        """The number of a unit that has ended, and its result; None if none ends in time."""
+
+    def close(self) -> None:
+        """End all workers."""
+
+
+Work = Callable[[bytes], bytes]
+"""Carries out one unit: both are lines of JSON."""
+
+
+def work(make: Make, faults: tuple[Fault, ...], met: Counter[str] | None = None) -> Work:
+    """The work of one process, with these faults in the model."""
+
+    def one(line: bytes) -> bytes:
+        with planted(*faults):
+            return packed(carry_out(unit_of(line), make, met))
+
+    return one
+
+
+def lost(number: int, times: int) -> bytes:
+    """The result of a unit whose workers end again and again."""
+    return packed(Result(number=number, error=f"{times} workers ended while they carried it out"))
