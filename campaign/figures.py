@@ -4,7 +4,7 @@ from collections import Counter
 
 from kvproof.campaign.behaviours import PAIR, STEP, kind
 from kvproof.campaign.estimate import unseen
-from kvproof.campaign.folder import Settings, State
+from kvproof.campaign.folder import State
 from kvproof.campaign.progress import Progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.reports.output.campaign import (
@@ -50,7 +50,7 @@ def figures(state: State) -> CampaignFigures:
             )
             for at in (*progress.curve, progress.now)
         ),
-        findings=_findings(settings, progress),
+        findings=_findings(progress),
         known=dict(sorted(progress.met.items())),
         undriven=progress.undriven,
         errors=progress.errors,
@@ -68,7 +68,7 @@ def _of_features(progress: Progress) -> dict[str, SeenOfFeature]:
     }
 
 
-def _findings(settings: Settings, progress: Progress) -> tuple[CampaignFinding, ...]:
+def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:
     made = []
     for each, steps, trace in zip(
         progress.found, progress.found_at_step, progress.traces, strict=True

@@ -8,14 +8,16 @@ from kvproof.campaign.carry_out import Make, carry_out
 from kvproof.campaign.unit import Result, packed, unit_of
 from kvproof.model.faults.fault import Fault, planted
 
+TRIES_MAX = 3
+"""How many workers may end with the same unit."""
+
 
 class Pool(Protocol):
-    """Workers. `capacity` is the number of units that they can have at once, and `lost` counts the
-    workers that have ended with a unit, as far as it is known."""
+    """`size` workers. `capacity` is the number of units that they can have at once."""
 
     size: int
     capacity: int
-    lost: int
+    losses: "Losses"
 
     def give(self, number: int, unit: bytes) -> None:
         """Give a unit to a worker."""
@@ -41,6 +43,15 @@ def work(make: Make, faults: tuple[Fault, ...], met: Counter[str] | None = None)
     return one
 
 
-def lost(number: int, times: int) -> bytes:
-    """The result of a unit whose workers end again and again."""
-    return packed(Result(number=number, error=f"{times} workers ended while they carried it out"))
+class Losses:
+    """The workers that ended with a unit. `times` has their number by unit."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, int] = {}
+
+    def result(self, number: int) -> bytes | None:
+        """Count one more for this unit. Its result if it is not given out again, else None."""
+        self.times[number] = times = self.times.get(number, 0) + 1
+        if times < TRIES_MAX:
+            return None
+        return packed(Result(number=number, error=f"{times} workers ended while they had it"))

@@ -17,8 +17,9 @@ ASSUMPTIONS = (
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222 }
 table { border-collapse: collapse; margin: 1rem 0 } h2 { margin-top: 2rem }
-td, th { border-bottom: 1px solid #ddd; padding: .2rem .8rem; text-align: left; font-weight: normal }
-th { color: #666 } td.n { text-align: right; font-variant-numeric: tabular-nums }
+td, th { border-bottom: 1px solid #ddd; padding: .2rem .8rem; text-align: left }
+th { color: #666; font-weight: normal }
+td.n { text-align: right; font-variant-numeric: tabular-nums }
 svg { width: 100%; height: 16rem; border: 1px solid #ddd } polyline { fill: none; stroke-width: 2 }
 @media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } }
 """

@@ -8,13 +8,11 @@ import multiprocessing
 import os
 import signal
 from collections import deque
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
-from kvproof.campaign.machine import Work, lost
+from kvproof.campaign.machine import Losses, Work
 from kvproof.model import interruption
-
-TRIES_MAX = 3
-"""How many workers may end with the same unit."""
 
 END_S = 5.0
 """How long a worker may take to end."""
@@ -29,8 +27,7 @@ class Processes:
         self.size, self.capacity = count, 2 * count
         self.work = work
         self.waiting: deque[tuple[int, bytes]] = deque()
-        self.tries: dict[int, int] = {}
-        self.lost = 0
+        self.losses = Losses()
         self.workers = [_Worker(work) for _ in range(count)]
 
     def give(self, number: int, unit: bytes) -> None:
@@ -52,13 +49,10 @@ class Processes:
             number, unit = worker.unit
             result = worker.result()
             if result is None:
-                self.lost += 1
                 self.workers[self.workers.index(worker)] = _Worker(self.work)
-                self.tries[number] = self.tries.get(number, 0) + 1
-                if self.tries[number] < TRIES_MAX:
+                result = self.losses.result(number)
+                if result is None:
                     self.waiting.appendleft((number, unit))
-                else:
-                    result = lost(number, TRIES_MAX)
             self._give_waiting()
             if result is not None:
                 return number, result
@@ -85,10 +79,8 @@ class _Worker:
     def give(self, number: int, unit: bytes) -> None:
         """Begin a unit. A process that has ended is noticed when its result is read."""
         self.unit = number, unit
-        try:
+        with suppress(OSError):
             self.pipe.send_bytes(unit)
-        except OSError:
-            pass
 
     def result(self) -> bytes | None:
         """The result of the unit; None if the process has ended."""

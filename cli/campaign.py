@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from kvproof.campaign.campaign import Campaign
 from kvproof.campaign.figures import figures
 from kvproof.campaign.folder import PAGE, CampaignFolder, Settings, State, entries_of
-from kvproof.campaign.machine import Pool, work
+from kvproof.campaign.machine import Pool, Work, work
 from kvproof.campaign.page import lines, page
 from kvproof.campaign.plan import UNIT_STEPS, Plan
 from kvproof.campaign.processes import Processes
@@ -127,23 +128,32 @@ def run(args: argparse.Namespace) -> int:
         lambda found: _trace(folder, settings, machine, faults, found),
         saved,
     )
-    pool = None
+    pools: list[Pool] = []
     with interruption.stoppable() as stopped, closing(_pool(args, machine, faults)) as pool:
+        pools.append(pool)
         campaign.run(pool, last, _show(last))
     live_line.clear()
     saved(progress, refresh=False)
-    return _answer(args, State(settings, progress), pool, last, bool(stopped), begin)
+    return _answer(args, State(settings, progress), pools, last, bool(stopped), begin)
 
 
 def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -> Pool:
     if args.ray is not None:
         from kvproof.campaign.on_ray import OnRay
 
-        return OnRay(args.ray, args.machine, tuple(args.fault), args.vllm, args.cache)
+        return OnRay(args.ray, partial(_work, args.machine, args.fault, args.vllm, args.cache))
     warm()
     with suppress(AdapterDrift):  # a unit says so
         machine.search(Plan(args.seed, False).cluster(0))  # imports what all units need
     return Processes(args.workers, work(machine.search, faults, machine.met))
+
+
+def _work(name: str, faults: list[str], vllm: str | None, cache: Path | None) -> Work:
+    """The work of a process that was not forked from this one."""
+    borrow(vllm, cache, live=name == "live")
+    chosen = tuple(map(fault_named, faults))
+    machine = maker(name, chosen, cache=cache)
+    return work(machine.search, chosen, machine.met)
 
 
 def _trace(
@@ -196,7 +206,7 @@ def _show(last: int) -> Callable[[Progress], None]:
 def _answer(
     args: argparse.Namespace,
     state: State,
-    pool: Pool | None,
+    pools: list[Pool],
     last: int,
     stopped: bool,
     begin: float,
@@ -222,8 +232,8 @@ def _answer(
             reason=reason,
             seconds=round(seconds, 3),
             folder=shown(args.out),
-            workers=pool.size if pool else 0,
-            lost_workers=pool.lost if pool else 0,
+            workers=sum(pool.size for pool in pools),
+            lost_workers=sum(sum(pool.losses.times.values()) for pool in pools),
             figures=given,
         )
 
