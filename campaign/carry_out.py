@@ -13,7 +13,7 @@ from kvproof.gate.difference.workload import Fixed, Follow, follow
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Event, stimulus
+from kvproof.model.events import Event, Submit, stimulus
 from kvproof.model.machine import Machine
 from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
@@ -149,7 +149,7 @@ class _Work:
         if new:
             self.seen.update(new)
             events = tuple(stimulus(step.event) for step in steps)
-            self.kept.append(Kept(Entry(cluster, events), new))
+            self.kept.append(Kept(Entry(_arrived(cluster, events), events), new))
 
     def shorten(self) -> None:
         """Make the runs of new findings shorter."""
@@ -161,6 +161,13 @@ class _Work:
                 by, Found.of(shortest.finding), Entry(shortest.cluster, shortest.events)
             )
         self.at_run = Counter(self.met)
+
+
+def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
+    """The cluster with those jobs alone that arrive, or that one of these follows."""
+    names = {event.request for event in events if isinstance(event, Submit)}
+    names |= {job.follows for job in cluster.jobs if job.name in names}
+    return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
 
 
 def taken(make: Make, entry: Entry, random: Random | None = None) -> Run:

@@ -40,7 +40,7 @@ from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
 UNITS = 1_000
 
-SAID_EVERY_S = 30.0
+LINE_EVERY_S = 30.0
 """Between two lines of progress where standard error is no terminal."""
 
 
@@ -91,13 +91,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the campaign, and print what it gave."""
     begin = time.monotonic()
-    live_line.show("campaign ...")
+    live_line.show("campaign: preparing ...")
     faults = tuple(fault_named(name) for name in args.fault)
     replaced_by(faults)
     live = args.machine == "live"
     given = entries_of(args.given) if args.given else []
-    if not live_line.wanted():
-        say(f"campaign: {args.machine} in {shown(args.out)}", file=sys.stderr)
     borrow(args.vllm, args.cache, live=live)
     machine = maker(args.machine, faults, cache=args.cache)
     if live:
@@ -187,7 +185,7 @@ def _trace(
 
 def _show(last: int) -> Callable[[Progress], None]:
     """Progress on standard error: a live line on a terminal, else a line now and then."""
-    at = 0.0
+    at = time.monotonic()
 
     def show(now: Progress) -> None:
         nonlocal at
@@ -196,7 +194,7 @@ def _show(last: int) -> Callable[[Progress], None]:
             f"{len(now.corpus):,} kept, {len(now.found)} findings"
         )
         live_line.show(text)
-        if not live_line.wanted() and time.monotonic() - at > SAID_EVERY_S:
+        if not live_line.wanted() and time.monotonic() - at > LINE_EVERY_S:
             say(text, file=sys.stderr)
             at = time.monotonic()
 

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "say what an invariant, a guard, a fault, a finding or a preset is, and how to see "
     "it",
     "matrix": "run each fault, and list which engines find it",
-    "report": "print a trace or a record: what each event changed, and what is wrong",
+    "report": "print a trace or a record: what each event changed, and what is wrong; or campaigns",
     "join": "put the records of a prefill and a decode engine together, and judge both",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",
