@@ -5,7 +5,7 @@ round n-1 are not finished. The first rounds are short, because there is much to
 """
 
 from collections.abc import Sequence
-from itertools import count
+from itertools import count, zip_longest
 from random import Random
 
 from kvproof.campaign.mutation import fitted
@@ -16,8 +16,9 @@ from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.sampling.wide import SEEDS
 
-UNIT_STEPS = 200
-"""Steps of a unit: less than a second of work on one core."""
+UNIT_STEPS = 100
+"""Steps of a unit: less than a second of work on one core, and as few episodes of one cluster as
+`kvproof sample` makes."""
 
 ROUND_MAX = 64
 """Units of a round, after the first rounds."""
@@ -38,7 +39,7 @@ LATEST_ENTRIES = 50
 MATES = 2
 """Entries that a changed run may take parts of, beside its first."""
 
-FOLLOWED = 6
+FOLLOWED = 5
 """Entries that one unit takes as they are."""
 
 
@@ -67,7 +68,7 @@ class Plan:
 
     def __init__(self, seed: int, live: bool, given: Sequence[Entry] = ()) -> None:
         self.seed, self.live = seed, live
-        self.given = sorted(given, key=lambda entry: len(entry.events))
+        self.given = varied(given)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
 
@@ -103,6 +104,16 @@ class Plan:
             if self.live or modelled(cluster):
                 return cluster
         raise AssertionError
+
+
+def varied(corpus: Sequence[Entry]) -> list[Entry]:
+    """The entries in an order in which other clusters come early: one of each cluster, then a
+    second of each, and so on. Those of one cluster that showed the most new behaviours for their length
+    come first."""
+    of_cluster: dict[Cluster, list[Entry]] = {}
+    for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
+        of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
+    return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]
 
 
 def alike(one: Cluster, other: Cluster) -> bool:

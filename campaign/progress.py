@@ -7,6 +7,7 @@ results are equal.
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from kvproof.campaign.behaviours import PAIR, STEP, kind
 from kvproof.campaign.unit import Entry, FoundRun, Result, Unit
@@ -88,19 +89,19 @@ class Progress(Struct, forbid_unknown_fields=True):
     def _keep(self, result: Result, fresh: bool) -> None:
         counted = set[str]()
         for kept in result.kept:
-            new = False
+            new = 0
             features = used_by(kept.entry.cluster)
             for behaviour in kept.behaviours:
                 seen = self.seen.get(behaviour)
                 if seen is None:
-                    new, seen = True, self.seen.setdefault(behaviour, Seen(features=set()))
+                    new, seen = new + 1, self.seen.setdefault(behaviour, Seen(features=set()))
                 seen.features |= features
                 if behaviour not in counted:
                     counted.add(behaviour)
                     seen.fresh += fresh
                     seen.others += not fresh
             if new:
-                self.corpus.append(kept.entry)
+                self.corpus.append(replace(kept.entry, new=new))
 
     def _draw_curve(self) -> None:
         if self.units % self.every:

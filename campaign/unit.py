@@ -16,10 +16,12 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Entry(Part, frozen=True):
-    """A run to begin with: a cluster with its jobs, and stimuli in order."""
+    """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept, `new`
+    is the number of behaviours that it was the first to show."""
 
     cluster: Cluster
     events: tuple[Event, ...]
+    new: int = 0
 
 
 Mode = Literal["fresh", "follow", "mutate"]

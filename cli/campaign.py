@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 
@@ -127,7 +127,12 @@ def run(args: argparse.Namespace) -> int:
         saved,
     )
     pools: list[Pool] = []
-    with interruption.stoppable() as stopped, closing(_pool(args, machine, faults)) as pool:
+    # Ray prints what nodes do on standard output, which is for the answer.
+    with (
+        redirect_stdout(sys.stderr),
+        interruption.stoppable() as stopped,
+        closing(_pool(args, machine, faults)) as pool,
+    ):
         pools.append(pool)
         campaign.run(pool, last, _show(last))
     live_line.clear()

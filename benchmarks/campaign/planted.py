@@ -1,7 +1,8 @@
 """Steps until each planted mistake of live vLLM is found, by four searches with the same clusters.
 
-    python benchmarks/campaign/planted.py --seeds 3 --steps 3000 --out /tmp/planted.jsonl
-    python benchmarks/campaign/planted.py --table /tmp/planted.jsonl
+    kvproof campaign --machine live --seed 1000 --units 200 --out released
+    python benchmarks/campaign/planted.py --given released --seeds 3 --steps 3000 --out killed.jsonl
+    python benchmarks/campaign/planted.py --steps 3000 --table killed.jsonl
 
 - `fresh`: random episodes, as `kvproof sample` makes them
 - `target`: the same, with `hypothesis.target` on the number of behaviours of an episode
@@ -15,10 +16,9 @@ explains. A search ends there, or after the budget of steps. One line of JSON fo
 import argparse
 import json
 import statistics
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 import hypothesis
@@ -28,6 +28,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.campaign.behaviours import behaviours
 from kvproof.campaign.carry_out import CHOICES, Make, carry_out
+from kvproof.campaign.folder import entries_of
 from kvproof.campaign.plan import UNIT_STEPS, Plan, round_of
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import Entry, Unit
@@ -39,9 +40,6 @@ from kvproof.strategies.sampling.episode import CacheMachine, Target
 from tests import mistakes, mistakes_of_drafts
 
 MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
-
-GIVEN_SEED = 1_000
-GIVEN_UNITS = 120
 
 TARGET_EPISODES = 20
 """Hypothesis begins to climb after ten episodes."""
@@ -129,20 +127,11 @@ def targeted(make: Make, seed: int) -> Iterator[None]:
         yield
 
 
-def corpus_of_release(make: Make) -> list[Entry]:
-    """The corpus of a campaign on vLLM as released."""
-    *_, progress = islice(campaign(make, GIVEN_SEED), GIVEN_UNITS)
-    if progress.found:
-        sys.exit(f"on vLLM as released: {progress.found[0].found}")
-    print(f"corpus: {len(progress.corpus)} runs, {progress.steps} steps", file=sys.stderr)
-    return progress.corpus
-
-
 def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
     """All searches."""
     make = maker("live").search
     make(Plan(0, True).cluster(0))  # reads what vLLM as released does
-    given = corpus_of_release(make) if "given" in args.methods else []
+    given = entries_of(args.given) if args.given else []
     searches: dict[str, Callable[[int], Iterator[object]]] = {
         "fresh": lambda seed: fresh(make, seed),
         "target": lambda seed: targeted(make, seed),
@@ -204,6 +193,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3_000)
     parser.add_argument("--methods", nargs="+", default=["fresh", "target", "corpus", "given"])
+    parser.add_argument("--given", type=Path)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
     args = parser.parse_args()
