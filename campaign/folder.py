@@ -8,6 +8,7 @@
 
 import contextlib
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +35,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     release; `given` says how many entries an earlier campaign gave."""
 
     kvproof: str = kvproof.__version__
-    machine: str
+    machine: Literal["model", "live"]
     vllm: str | None
     seed: int
     faults: tuple[str, ...] = ()

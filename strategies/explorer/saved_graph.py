@@ -135,8 +135,8 @@ def restored(cluster: Cluster, data: SavedGraph) -> SearchGraph:
         reached.join(origin, origin, event)
     if len(reached.packed) != len(packed):
         raise Broken("a state is reached by no edge")
-    for event, count in Counter([*edges[2], *loops[1]]).items():
-        reached.fired[type(data.events[event]).__name__] += count
+    for place, count in Counter([*edges[2], *loops[1]]).items():
+        reached.fired[type(data.events[place]).__name__] += count
         reached.generated += count
     reached.margins, reached.goals = dict(data.margins), dict(data.goals)
     return reached
