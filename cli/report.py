@@ -92,7 +92,7 @@ def _campaigns(args: argparse.Namespace) -> int:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(
-                f"Two campaigns can be shown side by side, and {shown(folder)} is no folder of one. "
+                f"Two campaigns can be shown side by side, and {shown(folder)} is none. "
                 "Use kvproof report --help."
             )
     campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
