@@ -125,8 +125,6 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
 
     def found(violated: Violated) -> None:
         note()
-        if not live_line.wanted():
-            return
         finding, steps = violated.finding, _times(len(violated.events), "event")
         live_line.clear()
         line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
