@@ -297,7 +297,9 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     adapter = ("machine", "driver/node", "driver/pull", "driver/push")
     kit = ("engine", "owners", "worker", "caches", "allocated")
     files = {LIVE / f"{name}.py": ROOTS for name in adapter}
-    files |= dict.fromkeys((LIVE / "observer").rglob("*.py"), ROOTS)
+    watcher = list((LIVE.parent / "watch").rglob("*.py"))
+    assert watcher
+    files |= dict.fromkeys((*(LIVE / "observer").rglob("*.py"), *watcher), ROOTS)
     files |= {KIT / f"{name}.py": ROOTS | OF_KIT for name in kit}
     for file, roots in files.items():
         tree = ast.parse(file.read_text(encoding="utf-8"))
