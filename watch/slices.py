@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vllm.v1.core.kv_cache_utils import get_group_id
 
 from kvproof.live import adapt
-from kvproof.live.observer import view
+from kvproof.live.observer import queues, view
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
@@ -204,6 +204,10 @@ class Slices:
             watched.queued = found
             found = view.status(self.scheduler, watched.live)
         return found
+
+    def queues(self) -> list[Any]:
+        """The queues of waiting requests."""
+        return queues.queues(self.scheduler)
 
     def status(self, live: Any) -> str:
         """The status of a request, whatever the queues have."""
