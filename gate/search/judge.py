@@ -298,7 +298,7 @@ class _Judge:
         found, steps = one.found, f"{one.found.length} steps"
         line = f"Introduced: {found.signature.check}: {found.finding.sentence} ({steps})"
         say(line, file=sys.stderr)
-        say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
+        say(live_line.SHORTER, file=sys.stderr)
         self._show(f"shrinking a run of {found.signature.check} ...")
 
     def _show(self, text: str) -> None:
