@@ -5,7 +5,6 @@
 #   make findings   what make test leaves out because it takes long: findings on real engines, the
 #                   diffs of their pages, and engines compared on every preset and every fault
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
-#   make fuzz       2,000 odd inputs for the program (tests/fuzz)
 #   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
 
@@ -19,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REP
 SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
 
 .NOTPARALLEL:
-.PHONY: stateful test findings live lint types fuzz clean
+.PHONY: stateful test findings live lint types clean
 
 stateful: .venv/base-installed
 	@rm -f $(REPORT)
@@ -43,9 +42,6 @@ lint: .venv/dev-installed
 	$(BIN)/codespell
 	$(BIN)/lint-imports --no-logo
 	$(MAKE) types
-
-fuzz: .venv/dev-installed
-	$(BIN)/python -m tests.fuzz --cases 2000
 
 types: .venv/dev-installed
 	$(BIN)/mypy -p kvproof

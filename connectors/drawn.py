@@ -41,6 +41,18 @@ class LayerGroups(NamedTuple):
         """The drafts that a drafter with layers in these groups makes; 0 without one."""
         return 2 * any(group.eagle for group in self.groups)
 
+    @classmethod
+    def of(cls, plan: ConnectorPlan) -> "LayerGroups":
+        """The cache groups of a plan."""
+        return cls(plan.engine.groups, plan.local, plan.ranks)
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of the groups, whatever their order and sizes: "full+window"."""
+        kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
+        kinds |= {"drafter"} if self.drafts else set()
+        return "+".join(sorted(kinds | ({"ranks"} if self.ranks > 1 else set())))
+
     @property
     def words(self) -> str:
         """The groups for a reader: "full (blocks of 4) beside mamba (blocks of 4)"."""
@@ -69,6 +81,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), local=True),
     LayerGroups((Group("full", 4), Group("mamba", 4))),
     LayerGroups((Group("mamba", 4), Group("full", 4))),
+    LayerGroups((Group("full", 8), Group("mamba", 8))),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
@@ -115,7 +128,7 @@ def plans(
         chosen,
         num_blocks=blocks + draw(st.integers(0, 4)),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
-        steps_in_flight=2 if overlaps and not drafts and draw(st.booleans()) else 1,
+        steps_in_flight=2 if overlaps and not ngrams and draw(st.booleans()) else 1,
         drafts=drafts,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
@@ -128,8 +141,8 @@ def plans(
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
-    room = draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX)) if images else 0
     pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
+    room = draw(encoder_room(pictures[0])) if images else 0
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: SubmitRequest(*prompt, *more),
         st.sampled_from(prompts),
@@ -163,6 +176,16 @@ def albums(draw: st.DrawFn) -> tuple[Image, ...]:
         images.append(Image(draw(st.integers(0, len(IMAGES) - 1)), at, size))
         at += size + draw(st.integers(0, 3))
     return tuple(images)
+
+
+@st.composite
+def encoder_room(draw: st.DrawFn, album: tuple[Image, ...]) -> int:
+    """Tokens in the encoder cache: room for any image, and often just enough for the first images
+    of a prompt, or one too few."""
+    if draw(st.booleans()):
+        return draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX))
+    together = sum(image.tokens for image in album[: draw(st.integers(2, 3))])
+    return max(IMAGE_TOKENS_MAX, together - draw(st.integers(0, 1)))
 
 
 @st.composite

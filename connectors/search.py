@@ -87,6 +87,8 @@ def accepted(
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
+        if subject.pair and not all(group.attention for group in each.groups):
+            continue  # NIXL splits a convolution's state, which the kit's Mamba layers have not
         try:
             play(subject, bare(each))
         except Exception as error:

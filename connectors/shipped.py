@@ -57,6 +57,7 @@ SIMPLE_ROOMY = TestedConnector(
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
+NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
@@ -82,6 +83,7 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
+    "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),

@@ -23,7 +23,8 @@ class TestedConnector:
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
     store. With `images`, requests have images too. With `ranks`, it is driven as one of several
-    ranks of context parallelism too: what it stores and loads is of its own rank alone."""
+    ranks of context parallelism too: what it stores and loads is of its own rank alone. With
+    `pair`, it is driven between two engines: one computes the prompt, the other loads it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class TestedConnector:
     forgets: bool = False
     images: bool = False
     ranks: bool = False
+    pair: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
@@ -43,6 +45,7 @@ class TestedConnector:
             "kv_connector": kind,
             "kv_connector_extra_config": extra,
             "engine_id": name,
+            "kv_buffer_device": "cpu",
             **place,
         }
 

@@ -108,7 +108,7 @@ class LiveMachine:
             effects = effects._replace(reports=self._refresh())
         resolved = event
         if isinstance(event, Schedule):
-            chose = tuple(self.nodes[event.engine].recorder.choices)
+            chose = tuple(self.nodes[event.engine].recorder.event.choices)
             resolved = replace(event, chose=chose)
         step = ghost.remembered(self.cluster, Step(before, resolved, effects, self.state))
         self.state = step.after

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from kvproof.live import adapt, build, step_output, view
-from kvproof.live.kept import Leftovers
+from kvproof.live import adapt, build, step_output
 from kvproof.live.nixl import worker as nixl_worker
-from kvproof.live.recorder import Recorder
+from kvproof.live.observer import view
+from kvproof.live.observer.kept import Leftovers
+from kvproof.live.observer.recorder import Recorder
 from kvproof.live.worker import Worker
 from kvproof.model import config, state
 from kvproof.model.environment import acceptance, failing_loads, sessions, stores
@@ -17,7 +18,7 @@ from kvproof.model.kv_events import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 if TYPE_CHECKING:
-    from kvproof.live.listener import Listener
+    from kvproof.live.observer.listener import Listener
 
 DRAFT_ID = ord(state.DRAFT)
 
@@ -48,7 +49,7 @@ class Node:
         self.refresh()
 
     def _listener(self) -> "Listener":
-        from kvproof.live.listener import Listener
+        from kvproof.live.observer.listener import Listener
 
         return Listener(self.scheduler, self.names)
 
@@ -107,7 +108,7 @@ class Node:
         return Effects(
             reads,
             admissions,
-            tuple(self.recorder.allocations),
+            tuple(self.recorder.event.allocations),
             copies=copies,
             places=tuple(sorted(self.worker.places)),
             zeroed=adapt.zeroed(output),

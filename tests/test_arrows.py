@@ -28,7 +28,7 @@ PLANTED = {
     "rooms": ("model/termination.py", "from kvproof.strategies import drain"),
     "circles": ("strategies/run.py", "from kvproof.strategies import drain"),
     "vllm": ("reports/screen.py", "import vllm.config"),
-    "watch": ("watch/parts/offers.py", "from kvproof.live import nixl"),
+    "watch": ("watch/parts/transfers.py", "from kvproof.live import nixl"),
     "model": ("model/ghost.py", "from kvproof.model import traces"),
     "judges": ("invariants/pool_adds_up.py", "from kvproof.model.arithmetic import counts"),
     "machines": ("watch/parts/idle.py", "from kvproof.model.reference import apply"),

@@ -1,5 +1,5 @@
 """Interruptions: what was done is kept and named, the exit code is that of the signal, and nothing
-is half-written. `python -m tests.kills` makes many more kills than these."""
+is half-written."""
 
 import signal
 import subprocess

@@ -65,7 +65,7 @@ def share(fate: str = COUNTS, samples: bool = True) -> Flight:
 def test_without_counters_the_noted_fates_count_and_the_outputs_that_vllm_drops(
     dropped: int, shares: list[Flight], fates: list[str]
 ) -> None:
-    from kvproof.live import view
+    from kvproof.live.observer import view
 
     class Older:
         """A request of a vLLM that counts the outputs to drop, and no stale tokens."""

@@ -12,13 +12,13 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.records.lines import Why
 from kvproof.model.records.record import write_in
 from kvproof.watch import folder
 from kvproof.watch.history import History
-from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge
 from kvproof.watch.noted import Noted
 from kvproof.watch.record import record_of

@@ -63,12 +63,13 @@ def as_run(name: str, found: Break) -> Fixed:
 
 
 def around(name: str, found: Break, seed: int) -> Workload:
-    """Random episodes of the cluster or the connector of a break, or random plans of its kind."""
+    """Random episodes of the cluster of a break, or random plans of its kind: of a connector, with
+    the same cache groups."""
     called = f"{name}, around"
     if isinstance(found.plan, Start | Loop):
         return found.plan.MANY(called, seed, NEIGHBOURS)
     if found.plan is not None:
-        return Plays(called, found.plan.connector, seed, NEIGHBOURS)
+        return Plays(called, found.plan.connector, seed, NEIGHBOURS, found.plan.plan)
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
 
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
-from kvproof.connectors.drawn import plans
-from kvproof.connectors.engine import DrivenEngine, is_ours
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.drawn import LayerGroups, plans
+from kvproof.connectors.engine import is_ours
+from kvproof.connectors.episode import EpisodeResult, Played, play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
@@ -59,7 +59,7 @@ def driven(workload: Play | Plays, place: int | None = None, note: Note | None =
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
-        these = _random_plans(chosen, workload.seed, workload.episodes)
+        these = _random_plans(chosen, workload)
     played = [_Played(workload.connector, chosen, plan, place, note) for plan in these]
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
@@ -122,12 +122,9 @@ class _Played:
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: DrivenEngine, at: int, facts: list[Fact]) -> bool:
+    def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
-            self.stands = tuple(
-                Stands(engine.cfg.name, name, request.status.name, any(engine.owners.tables(name)))
-                for name, request in engine.scheduler.requests.items()
-            )
+            self.stands = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
             self.note(f"{self._event(at)}: {_shape(fact)}" for fact in facts)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
@@ -160,10 +157,12 @@ class _Played:
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
-        feature = engine.groups[group].kind if group is not None else ""
+        layers = LayerGroups.of(self.plan)
+        # A break beside one set of groups says nothing of another: connectors treat them apart.
+        where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
-            signature=Signature(finding.invariant, self._event(at), feature),
+            signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
             by="",
             death=died.death.place if died else "",
             finding=finding,
@@ -183,17 +182,20 @@ def _shape(fact: Fact) -> str:
     return " ".join((type(fact).__name__, *true))
 
 
-def _random_plans(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPlan]:
+def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
     found = PlanSearch()
-    kinds = accepted(chosen, found)
+    if workload.like is None:
+        kinds = accepted(chosen, found)
+    else:
+        kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
     chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
 
-    @seed(start)
+    @seed(workload.seed)
     @settings(
-        max_examples=count,
+        max_examples=workload.episodes,
         database=None,
         deadline=None,
         derandomize=False,

@@ -45,8 +45,9 @@ def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed
             lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
         )
         again = same(key, head)
-        if again is None:  # it did not behave the same twice: what was confirmed stays
-            return found
-        also = frozenset(each for each in head.keys if not the_same(each, base)) - {again.key}
-        return Confirmed(found.workload, again, frozenset(head.reached), also)
+        if again is None:
+            best = found  # it did not behave the same twice: what was confirmed stays
+        else:
+            also = frozenset(each for each in head.keys if not the_same(each, base)) - {again.key}
+            best = Confirmed(found.workload, again, frozenset(head.reached), also)
     return best
