@@ -181,6 +181,16 @@ def test_a_function_is_reached_by_what_is_changed_in_it(tmp_path: Path, tree: Pa
         assert function.ran(found.keys) is bool(count)
 
 
+def test_what_the_changed_statements_name_and_which_only_raise(tmp_path: Path) -> None:
+    more = "total += watermark\n    if x < 0:\n        raise ValueError(x)\n"
+    head = package(tmp_path / "new", {FILE: SOURCE.replace("total += 1\n", more)})
+    [function] = changed(package(tmp_path / "base", {FILE: SOURCE}), head).accounting
+    assert len(function.raises) == 1
+    assert function.raises < {*function.statements}
+    assert {"watermark", "ValueError"} <= function.words
+    assert "sum" not in function.words
+
+
 def test_a_handler_of_exceptions_counts(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("except ValueError:", "except (ValueError, TypeError):"))
     [function] = made.accounting

@@ -113,7 +113,10 @@ def test_the_search_ends_where_the_change_is_known() -> None:
 
 
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
-    changes = changing(SOME, statements=(SOME, "x"))
+    """But for one that only raises an exception, which is not awaited."""
+    changes = changing(SOME, statements=(SOME, "x", "y"))
+    [one] = changes.accounting
+    changes = changes._replace(accounting=(one._replace(raises=frozenset({"y"})),))
     with compared(nothing, lambda each: knowing(each, *("x",) * ("random" in each.name))) as found:
         made = searching(found, changes=changes)
         made.run()

@@ -325,8 +325,8 @@ def _unseen(ran: GateRan) -> str:
     if not ran.unseen_max:
         return ""
     return (
-        "; the next step that executes the change shows something new with a chance of "
-        f"{100 * ran.unseen:.2g} % (the search may end at {100 * ran.unseen_max:.2g} %)"
+        f"; a further step near the change is expected to show {ran.unseen:.2g} abstract steps "
+        f"that are new in a feature (the search may end at {ran.unseen_max:.2g})"
     )
 
 

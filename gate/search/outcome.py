@@ -19,7 +19,7 @@ from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.search import reached, unseen_in
+from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.statements import place_of
@@ -258,7 +258,9 @@ def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
         traces=traces,
         sampled=len(driven) - traces,
         steps=steps,
-        unseen=round(unseen_in(comparison, changes), 4) if comparison else 1.0,
+        unseen=round(comparison.unseen(each.key for each in changes.accounting), 4)
+        if comparison
+        else 1.0,
         unseen_max=UNSEEN_MAX,
     )
 

@@ -20,7 +20,7 @@ depends on the seed and the two trees only.
 
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
-chance is small that the next step near it shows something new (`unseen`). Else the time ends it.
+next step near it is expected to show little that is new (`unseen`). Else the time ends it.
 """
 
 import time
@@ -34,7 +34,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.unseen import UNSEEN_MAX, unseen
+from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
 
@@ -85,6 +85,7 @@ class Search:
         self.changes = changes
         self.changed = [each.key for each in changes.accounting]
         self.statements = [key for each in changes.accounting for key in each.statements]
+        self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
         self.named = named_features.named(changes.accounting)
         self.until = until
         self.fails = fails
@@ -256,16 +257,17 @@ class Search:
         return self.fails() or time.monotonic() >= self.until or self._is_known()
 
     def _is_known(self) -> bool:
-        """Whether the first workloads of each kind were driven, every changed statement and
-        function was executed, and the next step near the change hardly shows something new."""
+        """Whether the first workloads of each kind were driven, every changed statement was
+        executed that does more than raise an exception, and every function, and the next step near
+        the change hardly shows something new."""
         both = self.comparison
         if self._due:
             return False
         if self._known[0] != len(both.names):
             so_far = reached(both)
-            known = so_far.issuperset(self.statements)
+            known = so_far.issuperset(self.awaited)
             known = known and all(each.ran(so_far) for each in self.changes.accounting)
-            known = known and unseen_in(both, self.changes) <= UNSEEN_MAX
+            known = known and both.unseen(self.changed) <= UNSEEN_MAX
             self._known = len(both.names), known
         return self._known[1]
 
@@ -358,12 +360,6 @@ def reached(comparison: Comparison, subject: str | None = None) -> set[str]:
         if name in names
         for function in result.reached
     }
-
-
-def unseen_in(comparison: Comparison, changes: Changes) -> float:
-    """The chance that the next step near the change shows something new."""
-    sides = comparison.on_head, comparison.on_base
-    return unseen(changes.accounting, comparison.workloads, sides)
 
 
 def only_on_base(comparison: Comparison) -> list[Result]:

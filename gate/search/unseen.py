@@ -1,90 +1,71 @@
-"""How well the runs know what is near the change: the chance that the next step shows something
-new.
+"""How well the runs know what is near the change: how much the next step is expected to show that
+is new.
 
-A step is near where it executes the change of a function. By Good and Turing, the chance that the
-next step near the change of a function has an abstract step that none had before is about the
-number of abstract steps that were seen exactly once, divided by the number of steps. One is added
-to the first number: else a function with few steps, all alike, would count as known. Where the
-changed statements of a function name features, the steps of clusters with each of them are taken by
-themselves, too. Traces are not counted, since they are no random sample. Where clusters execute the
-change of a function, their steps count, else those of connectors, of starts or of loops, whichever
-are most: each has abstract steps of its own.
+A step is near where it executes the change of a function. What it shows are its abstract steps,
+each with every feature of its cluster. By Good and Turing, the number of things that the next step
+near the change of a function shows, and that no step has shown before, is about the number of
+things that were seen exactly once, divided by the number of steps. One is added to the first
+number: else a function with few steps, all alike, would count as known. Traces are not counted,
+since they are no random sample. Where clusters execute the change of a function, their steps count,
+else those of connectors, of starts or of loops, whichever are most: each has abstract steps of its
+own.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable
 
-from kvproof.gate.difference.compare import Results
-from kvproof.gate.difference.result import Near
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Workload
-from kvproof.gate.search.named_features import named
-from kvproof.gate.source.changes import ChangedFunction
 from kvproof.model.config.features.registry import used_by
 
-UNSEEN_MAX = 0.01
-"""The search may end where the chance is not larger (docs/explanation/judging.md says why)."""
-
-ALL = ""
-"""Instead of a feature: all steps."""
+UNSEEN_MAX = 0.1
+"""The search may end where no more is expected (docs/explanation/judging.md says why)."""
 
 
 class _Steps:
-    """Steps near the change of one function: how many, and how many with each abstract step."""
+    """Steps near the change of one function: how many, and how many showed each thing."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.kinds: Counter[str] = Counter()
-
-    def add(self, near: Near) -> None:
-        """Add the steps of a workload."""
-        self.count += near.steps
-        self.kinds.update(near.kinds)
+        self.things: Counter[tuple[str, str]] = Counter()
 
     @property
-    def chance(self) -> float:
-        """The chance that the next one shows something new."""
-        once = sum(times == 1 for times in self.kinds.values())
+    def unseen(self) -> float:
+        """What the next one is expected to show that is new, at most 1."""
+        once = sum(times == 1 for times in self.things.values())
         return min((once + 1) / self.count, 1.0) if self.count else 1.0
 
 
-ByKind: TypeAlias = dict[str, dict[str, _Steps]]
-"""By kind of workload, and in this by feature."""
+class Unseen:
+    """What the workloads of one side have shown so far, by changed function and kind of
+    workloads."""
 
+    def __init__(self) -> None:
+        self._steps: dict[str, dict[type[Workload], _Steps]] = {}
 
-def unseen(
-    functions: Sequence[ChangedFunction],
-    workloads: Mapping[str, Workload],
-    sides: Sequence[Results],
-) -> float:
-    """The largest chance of these functions: 1 where one has no step, 0 where there is no function.
-    The first side that executes the change of a function counts."""
-    features = {each.key: named([each]) for each in functions}
-    on_sides = [_steps(features, workloads, results) for results in sides]
-    return max((_chance(key, on_sides) for key in features), default=0.0)
-
-
-def _chance(key: str, on_sides: Iterable[Mapping[str, ByKind]]) -> float:
-    by_kind = next((side[key] for side in on_sides if key in side), {})
-    most = max(by_kind.values(), key=lambda steps: steps[ALL].count, default={ALL: _Steps()})
-    most = by_kind.get(Episodes.__name__, most)
-    return max(each.chance for each in most.values())
-
-
-def _steps(
-    features: Mapping[str, frozenset[str]], workloads: Mapping[str, Workload], results: Results
-) -> dict[str, ByKind]:
-    """The random steps near the change of each function. Only clusters have features."""
-    found: dict[str, ByKind] = {}
-    for name, result in results.items():
-        workload = workloads[name]
-        of_cluster = isinstance(workload, Episodes | Follow)
-        used = used_by(workload.cluster) if isinstance(workload, Episodes) else set[str]()
-        kind = Episodes if of_cluster else type(workload)
+    def add(self, workload: Workload, result: Result) -> None:
+        """Add what a watched workload has shown. Only clusters have features."""
+        kind = Episodes if isinstance(workload, Follow) else type(workload)
+        features = used_by(workload.cluster) if isinstance(workload, Episodes) else {""}
         for key, near in result.near.items():
-            wanted = {ALL, *(features.get(key, ()) if of_cluster else ())}
-            by_kind = found.setdefault(key, {})
-            steps = by_kind.setdefault(kind.__name__, {each: _Steps() for each in wanted})
-            for each in () if isinstance(workload, Follow) else wanted & {ALL, *used}:
-                steps[each].add(near)
-    return found
+            steps = self._steps.setdefault(key, {}).setdefault(kind, _Steps())
+            if isinstance(workload, Follow):
+                continue
+            steps.count += near.steps
+            for name, times in near.kinds.items():
+                steps.things.update({(feature, name): times for feature in features})
+
+    def of(self, function: str) -> float | None:
+        """What the next step near the change of this function is expected to show that is new;
+        None where no run executes it."""
+        by_kind = self._steps.get(function)
+        if by_kind is None:
+            return None
+        return by_kind.get(Episodes, max(by_kind.values(), key=lambda steps: steps.count)).unseen
+
+
+def unseen(functions: Iterable[str], head: Unseen, base: Unseen) -> float:
+    """The largest of these functions: 1 where one has no step, 0 where there is no function. What
+    head does not execute counts on base."""
+    found = ((head.of(each), base.of(each)) for each in functions)
+    return max((next((n for n in both if n is not None), 1.0) for both in found), default=0.0)

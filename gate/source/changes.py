@@ -1,6 +1,8 @@
 """What a head changes of a base: the functions of vLLM that may behave differently."""
 
 import gc
+import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,6 +24,10 @@ COMPARED_MAX = 60
 USED = "used by the accounting"
 """Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
 
+NAME = re.compile(r"[^\W\d]\w+")
+
+RAISES = re.compile(r"\s*raise\b")
+
 OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
 
 NOT_NAMED = "it is new, and nothing of head names it"
@@ -40,8 +46,8 @@ class ChangedFunction(NamedTuple):
     head; there is none where only an import changes what it means. Lines count from 1.
 
     `statements` are the keys of the changed statements: a run reaches the function where it
-    executes one. There is none where only what a name means is changed. `words` are the names in
-    these statements.
+    executes one. There is none where only what a name means is changed. `raises` are those of them
+    that only raise an exception, and `words` are the names in them all.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses."""
@@ -56,6 +62,7 @@ class ChangedFunction(NamedTuple):
     why: str = ""
     called: bool = False
     statements: tuple[str, ...] = ()
+    raises: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
 
     @property
@@ -134,11 +141,18 @@ def _with_statements(
         for known, new in zip(keys[each.file], of_both, strict=True):
             known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
         whole[each.file] += [] if any(of_both) else [each.name]
-        keyed = tuple(key for side in of_both for key in side)
-        words = (
-            m.words(lines) for m, side in zip(modules, both, strict=True) if m for lines in side
+        texts = {
+            key: module.lines[lines.start - 1 : lines.stop - 1]
+            for module, side in zip(modules, of_both, strict=True)
+            for key, lines in (side.items() if module else ())
+        }
+        found.append(
+            each._replace(
+                statements=tuple(texts),
+                raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
+                words=frozenset(NAME.findall("\n".join(itertools.chain(*texts.values())))),
+            )
         )
-        found.append(each._replace(statements=keyed, words=frozenset().union(*words)))
     made: list[Places] = []
     for side, package in enumerate((base, head)):
         modules = {file: _readable(package, file) for file in keys}

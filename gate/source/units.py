@@ -1,7 +1,6 @@
 """One Python file as its functions, the bodies of its classes, and the rest."""
 
 import ast
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -10,8 +9,6 @@ from typing import NamedTuple
 from kvproof.gate.source import form, imports, logs, names
 
 MODULE = "<module>"
-
-NAME = re.compile(r"[^\W\d]\w+")
 
 ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What Python raises for a text that is not a program."""
@@ -86,10 +83,6 @@ class Module:
     def text(self, unit: Unit) -> list[str]:
         """The lines of a unit."""
         return self.lines[unit.line - 1 : unit.end_line]
-
-    def words(self, lines: range) -> frozenset[str]:
-        """The names in some lines, counted from 1."""
-        return frozenset(NAME.findall("\n".join(self.lines[lines.start - 1 : lines.stop - 1])))
 
     def form(self, name: str) -> form.Form:
         """The normal form of a function. Raises RecursionError where it is nested too deeply."""

@@ -122,9 +122,9 @@ class GateChange(OutputPart, frozen=True, kw_only=True):
 
 class GateRan(OutputPart, frozen=True, kw_only=True):
     """What was run on each side: workloads that replay a trace, workloads of random episodes, and
-    steps of vLLM. `unseen` is the chance that the next step that executes what is changed in a
-    function shows something new, the largest of all changed functions; the search ends where it is
-    not above `unseen_max`, and each changed statement was executed."""
+    steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
+    executes what is changed in a function is expected to show that are new: the largest of all
+    changed functions. The search may end where it is not above `unseen_max`."""
 
     traces: int
     sampled: int
