@@ -129,7 +129,7 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
         live_line.clear()
         line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
         say(line, file=sys.stderr)
-        say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
+        say(live_line.SHORTER, file=sys.stderr)
 
     def note() -> None:
         if machine.met is not None and machine.policy is not None and not seen:

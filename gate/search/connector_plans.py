@@ -21,7 +21,7 @@ from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
-from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
@@ -51,15 +51,16 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def driven(workload: Play | Plays, place: int | None = None) -> Result:
+def driven(workload: Play | Plays, place: int | None = None, note: Note | None = None) -> Result:
     """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. Raises AdapterDrift where the kit does not fit this vLLM."""
+    a plan was taken. `note` is called after each action. Raises AdapterDrift where the kit does not
+    fit this vLLM."""
     chosen = subject(workload)
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
         these = _random_plans(chosen, workload)
-    played = [_Played(workload.connector, chosen, plan, place) for plan in these]
+    played = [_Played(workload.connector, chosen, plan, place, note) for plan in these]
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
         if each.key not in kept or each.order < kept[each.key].order:
@@ -91,9 +92,14 @@ class _Played:
     and again: what comes after them says nothing new."""
 
     def __init__(
-        self, name: str, chosen: TestedConnector, plan: ConnectorPlan, place: int | None
+        self,
+        name: str,
+        chosen: TestedConnector,
+        plan: ConnectorPlan,
+        place: int | None,
+        note: Note | None,
     ) -> None:
-        self.name, self.plan, self.place = name, plan, place
+        self.name, self.plan, self.place, self.note = name, plan, place, note
         self.stands: tuple[Stands, ...] = ()
         self.died: Died | None = None
         self.waits = False
@@ -119,6 +125,8 @@ class _Played:
     def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
             self.stands = tuple(Stands(*each) for each in engine.standing)
+        if self.note is not None:
+            self.note(f"{self._event(at)}: {_shape(fact)}" for fact in facts)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)
@@ -139,19 +147,22 @@ class _Played:
             judged=tuple(r.id for r in RULES.values() if self.result.judged[r.counts]),
         )
 
+    def _event(self, at: int) -> str:
+        """The kind of the action of this number, from 1 on."""
+        if at > len(self.plan.actions):
+            return "Drain"
+        return str(self.plan.actions[at - 1].__struct_config__.tag) if at else "Start"
+
     def _break(self, finding: Finding, at: int, after: tuple[Key, ...]) -> Break:
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
-        event = "Drain"
-        if at <= len(actions):
-            event = str(actions[at - 1].__struct_config__.tag) if at else "Start"
         group = finding.about.group
         layers = LayerGroups.of(self.plan)
         # A break beside one set of groups says nothing of another: connectors treat them apart.
         where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
-            signature=Signature(finding.invariant, event, " of ".join(where)),
+            signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
             by="",
             death=died.death.place if died else "",
             finding=finding,
@@ -163,6 +174,12 @@ class _Played:
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=RULES[finding.invariant].severity,
         )
+
+
+def _shape(fact: Fact) -> str:
+    """A fact without its names and numbers."""
+    true = (name for name, value in fact._asdict().items() if value is True or value is None)
+    return " ".join((type(fact).__name__, *true))
 
 
 def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
