@@ -4,7 +4,7 @@
 import ctypes
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 FAILED = -800
 """Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
