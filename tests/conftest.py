@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
+from kvproof.reports.live_line import SHORTER
 from tests import signals
 from tests.live_line import LiveLine
 from tests.outputs import decoded
@@ -141,7 +142,7 @@ def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]
 
     def call(*argv: str) -> tuple[int, dict[str, Any]]:
         code, out, err = run(*argv, "--json")
-        assert err == ""
+        assert err == "" or err.endswith(f"{SHORTER}\n")
         decoded(out)
         record = json.loads(out)
         assert record["exit_code"] == code

@@ -8,7 +8,6 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
 from kvproof.live import adapt
 from kvproof.model.state import Engine, Request
-from kvproof.model.step import Allocation
 from kvproof.watch.contents import Contents
 from kvproof.watch.flights import Flights
 from kvproof.watch.happening import Happening
@@ -46,7 +45,6 @@ class Noted:
         self.nameless = 0
         self.admitted: list[WatchedRequest] = []
         self.begun: list[Begun] = []
-        self.allocations: list[Allocation] = []
         self.current: Any = None
         self.event = Happening()
         self.flights = Flights(scheduler, shape.steps_most)
@@ -65,8 +63,13 @@ class Noted:
         self.nameless, self._touched = 0, None
         for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
-        for some in (self.inserted, self.named, self.admitted, self.begun, self.allocations):
+        for some in (self.inserted, self.named, self.admitted, self.begun):
             some.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine has nothing to do any more."""
+        return not self.scheduler.requests and not self.flights.steps
 
     def trust(self, loads: int) -> None:
         """So many more loads of the connector are taken to be right."""

@@ -7,6 +7,7 @@ and all counts. A finding is not saved: its step is taken again.
 
 import sys
 from array import array
+from collections import Counter
 from typing import Annotated, Any
 
 import msgspec
@@ -134,8 +135,8 @@ def restored(cluster: Cluster, data: SavedGraph) -> SearchGraph:
         reached.join(origin, origin, event)
     if len(reached.packed) != len(packed):
         raise Broken("a state is reached by no edge")
-    for taken in (*edges[2], *loops[1]):
-        reached.fired[type(data.events[taken]).__name__] += 1
-        reached.generated += 1
+    for place, count in Counter([*edges[2], *loops[1]]).items():
+        reached.fired[type(data.events[place]).__name__] += count
+        reached.generated += count
     reached.margins, reached.goals = dict(data.margins), dict(data.goals)
     return reached
