@@ -144,7 +144,8 @@ def _with_statements(
         texts = {
             key: module.lines[lines.start - 1 : lines.stop - 1]
             for module, side in zip(modules, of_both, strict=True)
-            for key, lines in (side.items() if module else ())
+            if module is not None
+            for key, lines in side.items()
         }
         found.append(
             each._replace(
@@ -155,9 +156,9 @@ def _with_statements(
         )
     made: list[Places] = []
     for side, package in enumerate((base, head)):
-        modules = {file: _readable(package, file) for file in keys}
+        read = {file: _readable(package, file) for file in keys}
         made.append(
-            {f: places(f, m, keys[f][side], whole[f]) for f, m in modules.items() if m is not None}
+            {f: places(f, m, keys[f][side], whole[f]) for f, m in read.items() if m is not None}
         )
     return tuple(found), (made[0], made[1])
 
