@@ -158,9 +158,9 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
     encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
     an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
-    the engine are those of all ranks, and the worker is the first of them. With `every_state`, Mamba
-    layers cache the state after each block (Mamba cache mode "all"), not after the last one of a
-    step alone."""
+    the engine are those of all ranks, and the worker is the first of them. With `every_state`,
+    Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
+    of a step alone."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]

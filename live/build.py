@@ -129,7 +129,7 @@ def kv_cache_config(
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank. `every_state` is as in `spec_of`."""
+    `ranks`, an attention block of a spec is the part of one rank. `every_state`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
     pages = [spec_of(group).page_size_bytes for group in here]
@@ -272,7 +272,7 @@ def scheduler(
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
-    attention. `ranks` is the size of decode context parallelism, and `every_state` is as in `spec_of`."""
+    attention. `ranks` is the size of decode context parallelism. `every_state`: see `spec_of`."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,

@@ -62,7 +62,7 @@ class Node:
         return view.cached(self.scheduler, self.names)
 
     def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
-        """Add a request, whole or as the first part of a session. P computes the first part alone."""
+        """Add a request, whole or as the first part of a session. P computes only that part."""
         first = bool(job.parts) and self.cfg.role != "prefill"
         keys = build.extra_keys(job.extra_key)
         request = build.request(self.cfg, known, params, job.priority, self.arrived, first, keys)
