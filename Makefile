@@ -13,22 +13,18 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
-REPORT := build/junit.xml
-PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
-SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
+PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
 
 .NOTPARALLEL:
 .PHONY: stateful test findings live lint types clean
 
 stateful: .venv/base-installed
-	@rm -f $(REPORT)
-	@$(PYTEST) -m stateful; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+	@$(PYTEST) --live-line -m stateful
 
 # Live tests that do not run are an error here.
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
-	@rm -f $(REPORT)
-	@$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+	@$(PYTEST) --live-line -m "not slow" -n $(WORKERS) --dist worksteal
 
 findings: .venv/live-installed
 	@$(PYTEST) -m slow

@@ -108,8 +108,8 @@ class Plan:
 
 def varied(corpus: Sequence[Entry]) -> list[Entry]:
     """The entries in an order in which other clusters come early: one of each cluster, then a
-    second of each, and so on. Those of one cluster that showed the most new behaviours for their
-    length come first."""
+    second of each, and so on. Those of one cluster that showed the most new behaviours for
+    their length come first."""
     of_cluster: dict[Cluster, list[Entry]] = {}
     for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
         of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)

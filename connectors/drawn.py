@@ -30,11 +30,13 @@ from kvproof.model.config import EngineConfig, Group
 
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism."""
+    the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
+    each block."""
 
     groups: tuple[Group, ...]
     local: bool = False
     ranks: int = 1
+    every_state: bool = False
 
     @property
     def drafts(self) -> int:
@@ -44,14 +46,14 @@ class LayerGroups(NamedTuple):
     @classmethod
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
-        return cls(plan.engine.groups, plan.local, plan.ranks)
+        return cls(plan.engine.groups, plan.local, plan.ranks, plan.every_state)
 
     @property
     def kinds(self) -> str:
         """The kinds of the groups, whatever their order and sizes: "full+window"."""
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
-        kinds |= {"drafter"} if self.drafts else set()
-        return "+".join(sorted(kinds | ({"ranks"} if self.ranks > 1 else set())))
+        more = {"drafter": self.drafts, "ranks": self.ranks > 1, "every state": self.every_state}
+        return "+".join(sorted(kinds | {word for word, is_so in more.items() if is_so}))
 
     @property
     def words(self) -> str:
@@ -61,7 +63,7 @@ class LayerGroups(NamedTuple):
             + ", drafter)" * g.eagle
             + ")" * (not g.eagle)
             for g in self.groups
-        ) + f" on {self.ranks} ranks" * (self.ranks > 1)
+        ) + (f" on {self.ranks} ranks" * (self.ranks > 1) + ", each state" * self.every_state)
 
 
 ALONE: tuple[LayerGroups, ...] = (
@@ -82,11 +84,15 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("mamba", 4))),
     LayerGroups((Group("mamba", 4), Group("full", 4))),
     LayerGroups((Group("full", 8), Group("mamba", 8))),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), every_state=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
 
-SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
+SPREAD: tuple[LayerGroups, ...] = (
+    LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2),
+)
 """Cache groups whose attention blocks lie on several ranks."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
@@ -163,6 +169,7 @@ def plans(
         accepted=draw(st.integers(0, 2)) if drafts else 0,
         encoder_tokens=room,
         ranks=layers.ranks,
+        every_state=layers.every_state,
     )
 
 

@@ -77,6 +77,7 @@ class DrivenEngine:
             layers=LAYERS,
             local=plan.local,
             ranks=plan.ranks,
+            every_state=plan.every_state,
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)

@@ -87,8 +87,8 @@ def accepted(
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
-        if subject.pair and not all(group.attention for group in each.groups):
-            continue  # NIXL splits a convolution's state, which the kit's Mamba layers have not
+        if not subject.takes(each.groups, each.local):
+            continue
         try:
             play(subject, bare(each))
         except Exception as error:
@@ -118,7 +118,9 @@ def is_refusal(error: Exception) -> bool:
 def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
     engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
-    return ConnectorPlan(engine, (), local=layers.local, ranks=layers.ranks)
+    return ConnectorPlan(
+        engine, (), local=layers.local, ranks=layers.ranks, every_state=layers.every_state
+    )
 
 
 def search(

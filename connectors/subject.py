@@ -12,6 +12,7 @@ from typing import Any
 
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
+from kvproof.model.config import Group
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
@@ -81,6 +82,11 @@ class TestedConnector:
                 f"{self.name} is no KVConnectorBase_V1. Use a class that extends vLLM's base class."
             )
         return found
+
+    def takes(self, groups: Sequence[Group], local: bool) -> bool:
+        """Whether it is driven with these cache groups. NIXL splits the state of a convolution,
+        which the kit's Mamba layers have not, and knows sliding windows alone as windows."""
+        return not self.pair or (all(group.attention for group in groups) and not local)
 
     @property
     def supports_groups(self) -> bool:

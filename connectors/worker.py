@@ -174,6 +174,11 @@ class ConnectorWorker:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
                     self._read_state(layer, part)
+                if self.plan.every_state:
+                    size = group.block_size
+                    for whole in range(part.start // size + 1, (part.end - 1) // size + 1):
+                        state = self.text(part.request, whole * size)
+                        self.caches.write(layer, table[whole - 1], 0, state)
                 self.caches.write(layer, block, 0, text)
 
     def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:

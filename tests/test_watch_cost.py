@@ -100,7 +100,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
 
 
 def test_each_block_is_judged_in_turn() -> None:
-    from kvproof.watch.audit import SLICE_BLOCKS, Rounds
+    from kvproof.watch.observer import SLICE_BLOCKS, Rounds
 
     rounds = Rounds(100)
     seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))

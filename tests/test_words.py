@@ -40,7 +40,7 @@ REPLACED = {
 """The left column of the glossary as patterns, and what to use instead."""
 
 NAMES = {
-    "notice": "live_summary",
+    "notice": "live_line",
     "goal.py": "termination",
     "proof": "eagle_drop_tokens",
     "peek": "eagle_drop_blocks",

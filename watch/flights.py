@@ -3,7 +3,6 @@
 from collections import deque
 from typing import Any
 
-from kvproof.live import adapt
 from kvproof.live.batch import Batch
 from kvproof.live.observer import view
 from kvproof.model.state import COUNTS, Flight
@@ -59,8 +58,3 @@ class Flights:
             else:
                 found.append((share, Batch.starts(step)[name]))
         return found
-
-
-def counts_stale_outputs(live: Any) -> bool:
-    """Whether this vLLM counts the outputs in flight that a preemption made stale."""
-    return adapt.stale_output(live) is not None

@@ -3,13 +3,13 @@
 Nothing of vLLM is changed: its methods are called as they are, and their results are returned.
 """
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from kvproof.live.observer import view
 from kvproof.live.observer.calls import Noting
 from kvproof.live.observer.hooks import Hook, Hooks
-from kvproof.watch.audit import IDLE_BLOCKS, Rounds
-from kvproof.watch.between import Between
 from kvproof.watch.calls import Calls
 from kvproof.watch.happening import Happening
 from kvproof.watch.judge import Judge
@@ -21,6 +21,14 @@ from kvproof.watch.worker import WatchedWorker
 
 STEPS = ("schedule", "update_from_output")
 """The methods in which an exception ends the engine."""
+
+SLICE_BLOCKS = 16
+"""The number of blocks in a step."""
+
+IDLE_BLOCKS = 4096
+"""The number of blocks when the engine has nothing to run, at most every `IDLE_SECONDS`."""
+
+IDLE_SECONDS = 1.0
 
 
 class Observer:
@@ -203,3 +211,64 @@ class Observer:
             if any(watched.tables):
                 note_writes(self.noted, (watched,))
                 self.worker.write_up(watched)
+
+
+class Between:
+    """What only events change; else a state is built by hand. It is as seen at the end of the last
+    event: which objects it consists of, and
+    in a test suite (`tested`) its requests and the number of its free blocks. A connector may be
+    replaced by another one: what connectors answer is taken to be right."""
+
+    def __init__(self, scheduler: Any, *, tested: bool) -> None:
+        self.scheduler = scheduler
+        self.tested = tested
+        self.note()
+
+    def note(self) -> None:
+        """An event is over."""
+        self.seen = dict(self._now())
+
+    def changed(self) -> str:
+        """What has changed since the last event, empty if nothing."""
+        now = dict(self._now())
+        for what in self.seen:
+            if self.seen[what] != now[what]:
+                return f"{what} changed between two events"
+        return ""
+
+    def _now(self) -> Iterator[tuple[str, Any]]:
+        scheduler = self.scheduler
+        manager = scheduler.kv_cache_manager
+        pool = manager.block_pool
+        yield "the scheduler's kv_cache_manager", id(manager)
+        yield "the manager's block_pool", id(pool)
+        yield "whether the scheduler has a connector", scheduler.connector is not None
+        if not self.tested:
+            return
+        known = scheduler.requests.values()
+        yield "the known requests", tuple(each.request_id for each in known)
+        yield "the running requests", tuple(each.request_id for each in scheduler.running)
+        yield "the number of free blocks", pool.get_num_free_blocks()
+        for name in ("status", "num_computed_tokens", "num_tokens"):
+            yield f"the {name} of a request", tuple(getattr(each, name) for each in known)
+
+
+class Rounds:
+    """Goes round the pool: blocks are judged although no event has touched them, some in each step.
+    So every block is judged again and again, and what a step costs does not depend on the pool."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+        self.at = 0
+        self.idle_at = -IDLE_SECONDS
+
+    def next(self, *, idle: bool) -> list[int]:
+        """The blocks that are judged after this event."""
+        now = time.monotonic() if idle else 0.0
+        if idle and now - self.idle_at < IDLE_SECONDS:
+            return []
+        if idle:
+            self.idle_at = now
+        count = min(IDLE_BLOCKS if idle else SLICE_BLOCKS, self.blocks)
+        begin, self.at = self.at, (self.at + count) % self.blocks
+        return [number % self.blocks for number in range(begin, begin + count)]

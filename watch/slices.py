@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from vllm.v1.core.kv_cache_utils import get_group_id
 
 from kvproof.live import adapt
-from kvproof.live.observer import view
+from kvproof.live.observer import queues, view
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
@@ -91,10 +91,12 @@ class Slices:
         cached: dict[Key, list[int]] = {}
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
-            known[number] = view.block(pool_blocks[number], further, _key)
+            block = pool_blocks[number]
+            seen = known[number] = view.block(block, further, _key)
             for each in mapped.of(number):
                 if number in view.blocks_of(entries.get(each)):
-                    cached.setdefault(_key(each), []).append(number)
+                    name = seen.key if each is block.block_hash and seen.key else _key(each)
+                    cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]
@@ -204,6 +206,10 @@ class Slices:
             watched.queued = found
             found = view.status(self.scheduler, watched.live)
         return found
+
+    def queues(self) -> list[Any]:
+        """The queues of waiting requests."""
+        return queues.queues(self.scheduler)
 
     def status(self, live: Any) -> str:
         """The status of a request, whatever the queues have."""

@@ -49,7 +49,6 @@ DIVIDES = ("ceil_div", "div", "round_down", "blocks_for_tokens", "full_blocks")
 GIVEN: dict[str, Callable[..., Truth]] = {
     "settled_tokens": lambda computed, in_flight: in_flight <= computed,
     "serves_a_hit": lambda block_size, hit_unit, **_: _multiple(hit_unit, block_size),
-    "needed_at": lambda block_size, boundary, **_: _multiple(boundary, block_size),
     "is_retained": lambda block_size, hit_unit, interval, **_: all_of(
         _multiple(hit_unit, block_size), _multiple(interval, hit_unit)
     ),

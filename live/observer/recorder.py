@@ -32,19 +32,10 @@ EVENTS = (
 """The methods of a scheduler that the driver calls. All that is recorded happens in them."""
 
 
-class AdmissionResult:
-    """The result of an admission, for `model.step.Admission` and the request's state."""
-
-    def __init__(self, choice: Admit, cached: Any) -> None:
-        self.request = choice.request
-        self.hit = choice.local_hit
-        self.external = choice.external
-        self.cached = cached
-
-
 class Recorder(ServingCalls):
     """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
-    preempted since the node last looked. `refused` are the requests that got no blocks in the
+    preempted since the node last looked. `admitted` are the admissions of the step, each with the
+    cache before it. `refused` are the requests that got no blocks in the
     step. `look` reads the cache, as an admission finds it."""
 
     def __init__(self, cfg: config.EngineConfig, scheduler: Any, look: Callable[[], Any]) -> None:
@@ -67,7 +58,7 @@ class Recorder(ServingCalls):
     def start(self) -> None:
         """Forget the last step."""
         self.notes = CallNotes()
-        self.admitted: list[AdmissionResult] = []
+        self.admitted: list[tuple[Admit, Any]] = []
         self.refused: dict[str, BlockRefusal] = {}
 
     @property
@@ -144,7 +135,7 @@ class Recorder(ServingCalls):
         chosen = self.chosen(args, kwargs)
         loads = not any(isinstance(each, Compute) for each in chosen)
         event.choices = [*self._before, *(self._with_blocks(each, loads) for each in chosen)]
-        self.admitted += [AdmissionResult(c, self._cached) for c in chosen if isinstance(c, Admit)]
+        self.admitted += [(c, self._cached) for c in chosen if isinstance(c, Admit)]
         self.note_allocation(predicted, self.free - self.queue.num_free_blocks)
 
     def _with_blocks(self, choice: Admit | Compute, loads: bool) -> Choice:

@@ -111,13 +111,12 @@ def test_what_both_break_is_still_there() -> None:
 
 
 class WrongBesideAWindow(Storeless):
-    """It matches fewer than no tokens where there are several cache groups."""
+    """It keeps the blocks of an ended request for ever where there are several cache groups."""
 
     groups_min = 2
 
-    def get_num_new_matched_tokens(self, *_: object) -> Any:
-        wrong = len(self._kv_cache_config.kv_cache_groups) >= self.groups_min
-        return (-1 if wrong else 0), False
+    def request_finished_all_groups(self, *_: object) -> Any:
+        return len(self._kv_cache_config.kv_cache_groups) >= self.groups_min, None
 
 
 class WrongAlways(WrongBesideAWindow):

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.model.config import Group
 from kvproof.model.events import Complete
 from kvproof.model.memory import first_seen
 from kvproof.model.needs import Need
 from kvproof.model.state import COUNTS, Engine, Flight, Request
-from kvproof.watch.flights import counts_stale_outputs
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 from kvproof.watch.slices import WatchedRequest
@@ -25,7 +25,7 @@ class Flying(Part):
         for watched in self.seen.touched_requests():
             if not self.seen.flights.known:
                 self.seen.unjudged[UNKNOWN] += 1
-            elif not counts_stale_outputs(watched.live):
+            elif adapt.stale_output(watched.live) is None:
                 self.seen.unjudged[OLDER] += 1
             else:
                 yield watched
@@ -115,7 +115,7 @@ class Settled(Flying):
         for watched in (*held, *ended):
             if not self.seen.flights.known:
                 self.seen.unjudged[UNKNOWN] += 1
-            elif counts_stale_outputs(watched.live):
+            elif adapt.stale_output(watched.live) is not None:
                 yield watched
 
     def _engine(self, watched: WatchedRequest, steps: tuple[tuple[Flight], ...]) -> Engine:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.live import adapt
-from kvproof.live.observer.queues import queues
 from kvproof.model.events import FinishLoad, Preempt, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
@@ -62,7 +61,7 @@ class Priority(Part):
         Those that it preempted did not wait before."""
         preempted = {c.request for c in self.seen.event.choices if isinstance(c, Preempt)}
         skipped = adapt.passed_over(self.scheduler) or ()
-        for queue in queues(self.scheduler):
+        for queue in self.slices.queues():
             for live in queue:
                 if live not in skipped and live.request_id not in preempted:
                     yield live

@@ -34,7 +34,7 @@ FEATURE = Feature(
     off="embeds false",
     exclusions=(
         Exclusion(of=Cluster, beside=("kv_events",), because="which could not name their tokens"),
-        Exclusion(of=Cluster, beside=("follow_up_turns",)),
+        Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
         Exclusion(
             of=Cluster,
             beside=("sessions",),

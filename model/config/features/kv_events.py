@@ -37,6 +37,7 @@ FEATURE = Feature(
             of=EngineConfig,
             beside=("partial_block_hits", "async_scheduling"),
             instead="steps_in_flight 1, or kv_events false",
+            live=True,
         ),
     ),
     limits=(

@@ -9,9 +9,10 @@ import inspect
 import queue
 from typing import Any
 
-from kvproof.live import adapt, build, nixl_wire
+from kvproof.live import adapt, build
 from kvproof.live.adapt import first
 from kvproof.live.contract.table_transfers import WORKERS
+from kvproof.live.driver import nixl_wire
 from kvproof.live.fake import FakeSpace, unstarted
 from kvproof.model import config
 from kvproof.model.state import Lists

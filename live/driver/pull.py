@@ -8,8 +8,8 @@ the schedulers, and returns the state with the changed transfer.
 from collections.abc import Mapping
 from typing import Any
 
-from kvproof.live import nixl
-from kvproof.live.node import Node
+from kvproof.live.driver import nixl
+from kvproof.live.driver.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.environment import turns

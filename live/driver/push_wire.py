@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from kvproof.live.driver.nixl import as_lists, fitted
 from kvproof.live.fake import Fake, FakeSpace, unstarted
-from kvproof.live.nixl import as_lists, fitted
 from kvproof.model import config
 from kvproof.model.state import Lists
 

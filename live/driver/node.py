@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from kvproof.live import adapt, build, step_output
-from kvproof.live.nixl import worker as nixl_worker
+from kvproof.live.driver.nixl import worker as nixl_worker
+from kvproof.live.driver.worker import Worker
 from kvproof.live.observer import view
 from kvproof.live.observer.kept import Leftovers
 from kvproof.live.observer.recorder import Recorder
-from kvproof.live.worker import Worker
 from kvproof.model import config, state
 from kvproof.model.environment import acceptance, failing_loads, sessions, stores
+from kvproof.model.events import Admit
 from kvproof.model.kv_events import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
 
@@ -61,8 +62,8 @@ class Node:
         return view.cached(self.scheduler, self.names)
 
     def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
-        """Add a request, whole or as the first part of a session."""
-        first = bool(job.parts)
+        """Add a request, whole or as the first part of a session. P computes only that part."""
+        first = bool(job.parts) and self.cfg.role != "prefill"
         keys = build.extra_keys(job.extra_key)
         request = build.request(self.cfg, known, params, job.priority, self.arrived, first, keys)
         self.arrived += 1
@@ -90,7 +91,7 @@ class Node:
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
-        admissions = tuple(map(self._admission, self.recorder.admitted))
+        admissions = tuple(self._admission(*each) for each in self.recorder.admitted)
         self.refresh()
         requests = {r.id: r for r in self.engine.requests}
         if self.store is not None:
@@ -125,21 +126,23 @@ class Node:
             if acceptance.awaits(self.cfg, before, name)
         }
 
-    def _admission(self, admitted: Any) -> Admission:
+    def _admission(self, admitted: Admit, cached: state.Cached) -> Admission:
         """An admission, from the recorder's note."""
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
         tokens += state.SAMPLED * len(live.output_token_ids)
-        self.known[admitted.request] = known._replace(hit=admitted.hit, external=admitted.external)
+        self.known[admitted.request] = known._replace(
+            hit=admitted.local_hit, external=admitted.external
+        )
         return Admission(
             self.cfg.name,
             admitted.request,
             tokens,
             known.route,
-            admitted.hit,
+            admitted.local_hit,
             admitted.external,
-            admitted.cached,
+            cached,
             dropped="" if live.output_token_ids else known.prompt[live.num_prompt_tokens :],
         )
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from kvproof.live import nixl, push_wire
+from kvproof.live.driver import nixl, push_wire
+from kvproof.live.driver.node import Node
 from kvproof.live.fake import FakeParams
-from kvproof.live.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.phases import Phase
