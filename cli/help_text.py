@@ -14,11 +14,11 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
-        *("budget", "symmetry", "lines"),
+        *("budget", "symmetry", "lines", "units", "workers", "ray"),
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
-        *("replay", "witness", "picture", "cache", "sarif", "summary", "html"),
+        *("replay", "witness", "cache", "sarif", "summary", "html", "out", "given"),
     ),
     "output": (
         "help",
@@ -43,7 +43,7 @@ START = (
 """Where to start: commands, and what each shows."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "search for violations": ("explore", "sample", "connector", "prove", "gate"),
+    "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
     "list what there is": ("explain", "configs", "invariants", "faults"),
@@ -59,6 +59,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "sample": (
         "kvproof sample --config pd --examples 1000 --seed 1",
         "kvproof sample --machine live --config random:7",
+    ),
+    "campaign": (
+        "kvproof campaign --units 4 --out campaign",
+        "kvproof campaign --units 8 --out campaign --resume",
     ),
     "prove": (
         "kvproof prove --obligation trim_equal_counts",

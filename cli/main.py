@@ -20,6 +20,7 @@ from kvproof.reports.screen import say
 COMMANDS: Mapping[str, str] = {
     "explore": "visit every reachable state of a cluster, and check all invariants in each state",
     "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
+    "campaign": "search for hours, on many processes or machines, and learn from what was seen",
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
     "replay": "repeat the events of a trace or a record, and report whether its finding appears "
     "again",
@@ -29,7 +30,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "say what an invariant, a guard, a fault, a finding or a preset is, and how to see "
     "it",
     "matrix": "run each fault, and list which engines find it",
-    "report": "print a trace or a record: what each event changed, and what is wrong",
+    "report": "print a trace or a record: what each event changed, and what is wrong; or campaigns",
     "join": "put the records of a prefill and a decode engine together, and judge both",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",

@@ -8,8 +8,9 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
 OUTPUTS = (
-    *("traces", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
+    *("traces", "checkpoint", "graph", "junit", "sarif", "summary", "table"),
     "certificates",
+    "out",
 )
 """The options that name a file or a folder to be written."""
 

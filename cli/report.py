@@ -1,4 +1,4 @@
-"""`kvproof report`: show a trace or a record in the terminal, or as a page."""
+"""`kvproof report`: show a trace, a record or campaigns in the terminal, or as a page."""
 
 import argparse
 import sys
@@ -7,29 +7,45 @@ from pathlib import Path
 
 from msgspec import to_builtins
 
+from kvproof.campaign.figures import figures
+from kvproof.campaign.folder import CampaignFolder
+from kvproof.campaign.page import lines
+from kvproof.campaign.page import page as of_campaigns
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, page_file
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
 from kvproof.live.recognised import recognised
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.reading import shown
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
 from kvproof.reports import record as in_terminal
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
+from kvproof.reports.output.campaign import CampaignsReported
 from kvproof.reports.output.lists import Report
 from kvproof.reports.output.search import ShownPointOfNoReturn
+from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="a trace or a record")
+    parser.add_argument(
+        "trace", type=Path, metavar="TRACE", help="a trace, a record, or the folder of a campaign"
+    )
+    parser.add_argument(
+        "beside",
+        type=Path,
+        nargs="?",
+        metavar="FOLDER",
+        help="the folder of another campaign, for example of another release, to be shown beside",
+    )
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
     )
@@ -38,12 +54,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=options.new_file,
         metavar="FILE",
-        help="write the block ledger, a page for a browser, to a new file",
+        help="write the block ledger, or the report of campaigns, as a page for a browser to a new "
+        "file",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the file. The exit code is 0, because nothing is checked."""
+    if args.trace.is_dir() or args.beside is not None:
+        return _campaigns(args)
     trace = read_either(args.trace)
     if isinstance(trace, Record):
         return _record(args, trace)
@@ -63,6 +82,33 @@ def run(args: argparse.Namespace) -> int:
             trace,
             Extra(args.trace, point=point, whole=args.all, explain=args.explain, known=known),
         ),
+        files,
+    )
+
+
+def _campaigns(args: argparse.Namespace) -> int:
+    """Print one campaign, or two side by side."""
+    folders = [args.trace, *([args.beside] if args.beside is not None else [])]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(
+                f"Two campaigns can be shown side by side, and {shown(folder)} is none. "
+                "Use kvproof report --help."
+            )
+    campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
+    files = []
+    if args.html is not None:
+        files.append(page_file(args.html, of_campaigns(campaigns)))
+
+    def text() -> None:
+        for line in lines(campaigns):
+            say(line)
+
+    return finish(
+        args,
+        0,
+        lambda code: CampaignsReported(exit_code=code, campaigns=tuple(campaigns)),
+        text,
         files,
     )
 

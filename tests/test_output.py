@@ -11,7 +11,7 @@ from kvproof.cli.release_surveys import Surveys
 from kvproof.live.releases import Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.reports import schemas
-from kvproof.reports.output import lists, many, proof, releases, search
+from kvproof.reports.output import campaign, lists, many, proof, releases, search
 from kvproof.reports.output.base import OutputPart, Stopped, encoded
 from kvproof.reports.output.registry import OUTPUTS
 from kvproof.strategies.sampling.exercised import Exercised
@@ -29,6 +29,7 @@ COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["explore", "--fault", "front_trim"], search.Explored),
     (["sample", "--config", "full", "--examples", "3"], search.Sampled),
     (["sample", "--fault", "front_trim", "--examples", "20"], search.Sampled),
+    (["campaign", "--units", "2", "--workers", "1", "--out", "kept"], campaign.Campaigned),
     (["prove", *ONE], proof.Proved),
     (["prove", *ONE, "--certificates", "made"], proof.Proved),
     (["prove", *WITNESS], proof.Proved),

@@ -11,11 +11,11 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine
 from kvproof.strategies.explorer.collapse import Collapse
 from kvproof.strategies.explorer.exhaustive import search
-from kvproof.strategies.explorer.gates import packed_differs
 from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.cover import BROKEN, PRESETS, others_slow
 from tests.planted import under
+from tests.search_gates import packed_differs
 
 pytestmark = pytest.mark.exhaustive
 

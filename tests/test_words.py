@@ -40,7 +40,7 @@ REPLACED = {
 """The left column of the glossary as patterns, and what to use instead."""
 
 NAMES = {
-    "notice": "live_summary",
+    "notice": "live_line",
     "goal.py": "termination",
     "proof": "eagle_drop_tokens",
     "peek": "eagle_drop_blocks",
@@ -65,6 +65,7 @@ that has it."""
 DONE = (
     "README.md",
     "docs",
+    "campaign",
     "cli",
     "findings",
     "gate",
@@ -79,6 +80,7 @@ DONE = (
 """Folders whose words are right."""
 
 ROOMS = (
+    "campaign",
     "cli",
     "connectors",
     "gate",

@@ -1,6 +1,7 @@
 """All outputs of `--json`."""
 
 from kvproof.reports.output.base import OutputPart, Stopped
+from kvproof.reports.output.campaign import Campaigned, CampaignsReported
 from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
@@ -21,6 +22,7 @@ from kvproof.reports.output.search import Explored, Replayed, Sampled
 OUTPUTS: tuple[type[OutputPart], ...] = (
     Explored,
     Sampled,
+    Campaigned,
     Proved,
     Replayed,
     Joined,
@@ -31,6 +33,7 @@ OUTPUTS: tuple[type[OutputPart], ...] = (
     Explained,
     Matrix,
     Report,
+    CampaignsReported,
     Releases,
     ReleasesOfTrace,
     Remedies,

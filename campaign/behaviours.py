@@ -1,0 +1,39 @@
+"""Behaviours: what a run shows, in words without names and numbers of requests and blocks.
+
+A behaviour is an abstract step, two abstract steps one after the other, the smallest margin of an
+invariant, or a known deviation of vLLM. A trace is kept for a behaviour that was not seen before.
+Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, product
+
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.config import Cluster
+from kvproof.model.step import Step
+from kvproof.strategies.sampling.abstract_steps import abstract_steps
+
+STEP, PAIR, MARGIN, KNOWN = "step", "pair", "margin", "known"
+
+MARGINS = {each.id: each.margin for each in INVARIANTS.values() if each.margin is not None}
+
+
+def kind(behaviour: str) -> str:
+    """The kind of a behaviour: `step`, `pair`, `margin` or `known`."""
+    return behaviour.partition(" ")[0]
+
+
+def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ()) -> Iterator[str]:
+    """The behaviours of a run, some of them several times. `met` are the known deviations."""
+    kinds = "+".join(sorted({g.kind for e in cluster.engines for g in e.groups}))
+    where = f"{'P/D ' if cluster.disaggregated else ''}{kinds}"
+    each_step = [list(dict.fromkeys(abstract_steps(cluster, step))) for step in steps]
+    for step in each_step:
+        yield from (f"{STEP} {where}: {name}" for name in step)
+    for first, second in pairwise(each_step):
+        yield from (f"{PAIR} {where}: {a}, then {b}" for a, b in product(first, second))
+    for name, margin in MARGINS.items():
+        found = [m for s in steps if (m := margin(cluster, s.after)) is not None]
+        if found:
+            yield f"{MARGIN} {where}: {name} {min(found)}"
+    yield from (f"{KNOWN} {where}: {name}" for name in met)

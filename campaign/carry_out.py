@@ -1,0 +1,231 @@
+"""Carries out one unit. What it gives depends on the unit alone."""
+
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from kvproof.campaign.behaviours import behaviours
+from kvproof.campaign.mutation import mutated
+from kvproof.campaign.unit import CorpusEntry, FoundRun, KeptRun, UnitResult, WorkUnit
+from kvproof.gate.difference.shrink import shrunk
+from kvproof.gate.difference.workload import Fixed, Follow, follow
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.events import Event, Submit, stimulus
+from kvproof.model.machine import Machine
+from kvproof.model.signature import Signature, signature
+from kvproof.model.step import Step
+from kvproof.model.traces.lines import Found
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling.stateful import sample
+
+EPISODES = 5
+"""Random episodes between two looks at the budget."""
+
+CHOICES = 40
+"""Choices in a random episode."""
+
+SHRINKING_RUNS_MAX = 150
+"""The most runs that are tried to make the run of a finding shorter."""
+
+ANOTHER = 0.1
+"""How often a changed run takes another event than the next one."""
+
+EVENTUALLY = next(i.id for i in CHECKS.values() if i.kind == "eventually")
+
+Make = Callable[[Cluster], Machine]
+
+
+def carry_out(unit: WorkUnit, make: Make, met: Counter[str] | None = None) -> UnitResult:
+    """The result of a unit. `met` counts the known deviations that the machines explain."""
+    work = _Work(unit, make, Counter() if met is None else met)
+    try:
+        {"fresh": work.fresh, "follow": work.follow, "mutate": work.mutate}[unit.mode]()
+    except AdapterDrift as drift:
+        return work.result(**{"undriven" if drift.later else "error": str(drift)})
+    except Exception as error:
+        where = "".join(traceback.format_exception(error)[-1:]).strip()
+        return work.result(error=f"{where:.600}")
+    return work.result()
+
+
+class _Work:
+    """One unit while it is carried out."""
+
+    def __init__(self, unit: WorkUnit, make: Make, met: Counter[str]) -> None:
+        self.unit, self.make, self.met = unit, make, met
+        self.before = Counter(met)
+        self.at_run = Counter(met)
+        self.random = Random(unit.seed)
+        self.steps = self.runs = 0
+        self.seen: set[str] = set()
+        self.kept: list[KeptRun] = []
+        self.found: dict[Signature, FoundRun] = {}
+        self.first: dict[Signature, Violated] = {}
+
+    def result(self, *, undriven: str = "", error: str = "") -> UnitResult:
+        """What the unit gave so far."""
+        return UnitResult(
+            number=self.unit.number,
+            steps=self.steps,
+            runs=self.runs,
+            kept=tuple(self.kept),
+            found=tuple(self.found.values()),
+            met=dict(sorted((self.met - self.before).items())),
+            undriven=undriven,
+            error=error,
+        )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the budget is not used up."""
+        return self.steps < self.unit.steps
+
+    def fresh(self) -> None:
+        """Random episodes of the cluster."""
+        while self.goes_on:
+            self.first.clear()
+            sample(
+                self.unit.cluster,
+                self.make,
+                seed=self.random.getrandbits(32),
+                examples=EPISODES,
+                steps=CHOICES,
+                shrink=False,
+                ended=lambda run: self.note(run.machine.cluster, run.steps),
+                failed=self.violated,
+            )
+            self.shorten()
+
+    def follow(self) -> None:
+        """Each entry as it is."""
+        for entry in self.unit.entries:
+            self.take(entry)
+
+    def mutate(self) -> None:
+        """Changed versions of the first entry, and of what they led to."""
+        pool = [*self.unit.entries[:1]]
+        while self.goes_on:
+            child = mutated(
+                self.random.choice(pool), self.unit.entries, self.unit.cluster, self.random
+            )
+            kept = len(self.kept)
+            self.take(child, self.random)
+            pool.extend(each.entry for each in self.kept[kept:])
+
+    def take(self, entry: CorpusEntry, random: Random | None = None) -> None:
+        """Take one run to its end."""
+        self.first.clear()
+        try:
+            run = taken(self.make, entry, random)
+        except Violated as violated:
+            self.violated(violated)
+            self.shorten()
+        else:
+            self.note(run.machine.cluster, run.steps)
+
+    def violated(self, violated: Violated) -> None:
+        """Note a finding and its run."""
+        self.note(violated.cluster, violated.steps)
+        by = signature(
+            violated.cluster,
+            violated.events[-1],
+            violated.finding.invariant,
+            violated.finding.about,
+        )
+        self.first.setdefault(by, violated)
+
+    def note(self, cluster: Cluster, steps: Sequence[Step]) -> None:
+        """Count a run, and keep it if it shows what no earlier run of this unit showed."""
+        self.runs += 1
+        self.steps += len(steps)
+        met = self.met - self.at_run
+        self.at_run = Counter(self.met)
+        shown = dict.fromkeys(behaviours(cluster, steps, met))
+        new = tuple(each for each in shown if each not in self.seen)
+        if new:
+            self.seen.update(new)
+            events = tuple(stimulus(step.event) for step in steps)
+            self.kept.append(KeptRun(CorpusEntry(_arrived(cluster, events), events), new))
+
+    def shorten(self) -> None:
+        """Make the runs of new findings shorter."""
+        for by, violated in self.first.items():
+            if by in self.found or by in self.unit.known:
+                continue
+            shortest = shorter(self.make, by, violated)
+            self.found[by] = FoundRun(
+                by, Found.of(shortest.finding), CorpusEntry(shortest.cluster, shortest.events)
+            )
+        self.at_run = Counter(self.met)
+
+
+def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
+    """The cluster with those jobs alone that arrive, or that one of these follows."""
+    names = {event.request for event in events if isinstance(event, Submit)}
+    names |= {job.follows for job in cluster.jobs if job.name in names}
+    return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
+
+
+def taken(make: Make, entry: CorpusEntry, random: Random | None = None) -> Run:
+    """Take the events of an entry that are possible when their turn comes, and drive the run to its
+    end. With `random`, an impossible event gives way to a random one of its kind, and now and then
+    another event happens. Raises Violated."""
+    run = Run(make(entry.cluster.carrying()), CHECKS.values())
+    try:
+        run.add_jobs(entry.cluster.jobs)
+        for event in entry.events:
+            if run.dead or not run.stimuli:
+                break
+            if random is not None and random.random() < ANOTHER:
+                run.take_one(random.choice(run.stimuli))
+            chosen = _possible(run, event, random)
+            if chosen is not None:
+                run.take_one(chosen)
+        drain(run, EVENTUALLY)
+    finally:
+        close = getattr(run.machine, "close", None)
+        if close is not None:
+            close()
+    return run
+
+
+def _possible(run: Run, event: Event, random: Random | None) -> Event | None:
+    event = stimulus(event)
+    alike = [e for e in run.stimuli if type(e) is type(event)]
+    if event in alike:
+        return event
+    return random.choice(alike) if random is not None and alike else None
+
+
+def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
+    """The shortest run found that ends with a finding of this signature."""
+    best, tried = violated, 0
+
+    def shows(runs: Sequence[Fixed]) -> int | None:
+        nonlocal best, tried
+        for index, each in enumerate(runs):
+            tried += 1
+            again = ending(make, by, each) if isinstance(each, Follow) else None
+            if again is not None:
+                best = again if len(again.steps) <= len(best.steps) else best
+                return index
+        return None
+
+    whole = follow(violated.cluster, "", violated.events)
+    shrunk(whole, shows, lambda: tried < SHRINKING_RUNS_MAX)
+    return best
+
+
+def ending(make: Make, by: Signature, run: Follow) -> Violated | None:
+    """The run as it was taken, if it ends with a finding of this signature."""
+    try:
+        taken(make, CorpusEntry(run.cluster, run.events))
+    except Violated as violated:
+        about = violated.finding.about
+        shown = signature(violated.cluster, violated.events[-1], violated.finding.invariant, about)
+        return violated if shown == by else None
+    return None

@@ -1,0 +1,39 @@
+"""How much a campaign has not seen yet, estimated from its fresh units alone.
+
+A fresh unit is a random sample of clusters and episodes, nearly independent of the others; a unit
+that changes kept runs is none. f1 and f2 are the numbers of behaviours that exactly one and exactly
+two of m fresh units showed.
+
+- Good and Turing: the next fresh unit shows about f1 / m behaviours that no earlier one showed.
+- Chao (Chao2): at least (m - 1) / m * f1^2 / (2 f2) behaviours can be seen by fresh units and were
+  not seen.
+
+Neither says anything about what no fresh unit can show: larger pools, features that kvproof does
+not drive, or an order of events that the environment does not have.
+"""
+
+from typing import NamedTuple
+
+from kvproof.campaign.behaviours import kind
+from kvproof.campaign.progress import Progress
+
+
+class UnseenEstimate(NamedTuple):
+    """The estimate for one kind of behaviour: `seen` by fresh units and `by_changed_runs` alone,
+    `next_unit` new ones in the next fresh unit, and `unseen_at_least` that are left."""
+
+    seen: int
+    by_changed_runs: int
+    next_unit: float
+    unseen_at_least: float
+
+
+def unseen(progress: Progress, what: str) -> UnseenEstimate:
+    """The estimate for behaviours of this kind."""
+    counts = [seen.fresh for name, seen in progress.seen.items() if kind(name) == what]
+    once, twice = counts.count(1), counts.count(2)
+    units = max(progress.fresh_units, 1)
+    chao = once * once / (2 * twice) if twice else once * (once - 1) / 2
+    left = (units - 1) / units * chao
+    never = counts.count(0)
+    return UnseenEstimate(len(counts) - never, never, once / units, left)

@@ -1,0 +1,88 @@
+"""What a campaign has seen, as an output."""
+
+from collections import Counter
+
+from kvproof.campaign.behaviours import PAIR, STEP, kind
+from kvproof.campaign.estimate import unseen
+from kvproof.campaign.folder import CampaignState
+from kvproof.campaign.progress import Progress
+from kvproof.invariants.registry import CHECKS
+from kvproof.reports.output.campaign import (
+    CampaignFigures,
+    CampaignFinding,
+    CurvePoint,
+    EstimatedUnseen,
+    SeenOfFeature,
+)
+from kvproof.reports.output.verdict import FaultName, SignatureObject
+
+
+def figures(state: CampaignState) -> CampaignFigures:
+    """The figures of a campaign."""
+    settings, progress = state.settings, state.progress
+    estimates = {what: unseen(progress, what) for what in (STEP, PAIR)}
+    return CampaignFigures(
+        machine=settings.machine,
+        vllm=settings.vllm,
+        seed=settings.seed,
+        faults=tuple(FaultName(name=name) for name in settings.faults),
+        units=progress.units,
+        fresh_units=progress.fresh_units,
+        runs=progress.runs,
+        steps=progress.steps,
+        corpus=len(progress.corpus),
+        features=_of_features(progress),
+        unseen={
+            name: EstimatedUnseen(
+                seen=each.seen,
+                by_changed_runs=each.by_changed_runs,
+                in_next_unit=round(each.next_unit, 3),
+                unseen_at_least=round(each.unseen_at_least, 1),
+            )
+            for name, each in zip(("abstract_steps", "pairs"), estimates.values(), strict=True)
+        },
+        curve=tuple(
+            CurvePoint(
+                steps=at.steps,
+                abstract_steps=at.abstract_steps,
+                pairs=at.pairs,
+                findings=at.findings,
+            )
+            for at in (*progress.curve, progress.now)
+        ),
+        findings=_findings(progress),
+        known=dict(sorted(progress.met.items())),
+        undriven=progress.undriven,
+        errors=progress.errors,
+    )
+
+
+def _of_features(progress: Progress) -> dict[str, SeenOfFeature]:
+    counts = {what: Counter[str]() for what in (STEP, PAIR)}
+    for name, seen in progress.seen.items():
+        if kind(name) in counts:
+            counts[kind(name)].update(seen.features)
+    return {
+        feature: SeenOfFeature(abstract_steps=counts[STEP][feature], pairs=counts[PAIR][feature])
+        for feature in sorted(counts[STEP])
+    }
+
+
+def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:
+    made = []
+    for each, steps, trace in zip(
+        progress.found, progress.found_at_step, progress.traces, strict=True
+    ):
+        known = CHECKS.get(each.signature.check)
+        severity = known.severity if known else None
+        made.append(
+            CampaignFinding(
+                signature=SignatureObject(**each.signature._asdict()),
+                severity=severity.words if severity else None,
+                reasons=each.found.finding.sentences,
+                after_steps=steps,
+                trace_length=len(each.entry.events),
+                trace=trace,
+            )
+        )
+    return tuple(sorted(made, key=lambda each: (each.after_steps, each.signature.check)))

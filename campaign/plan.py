@@ -1,0 +1,121 @@
+"""Which unit has which number. It depends on the seed, and on what earlier rounds found.
+
+A unit of round n may use what rounds up to n-2 found: so workers go on while the last units of
+round n-1 are not finished. The first rounds are short, because there is much to learn.
+"""
+
+from collections.abc import Sequence
+from itertools import count, zip_longest
+from random import Random
+
+from kvproof.campaign.mutation import fitted
+from kvproof.campaign.progress import Progress
+from kvproof.campaign.unit import CorpusEntry, WorkUnit
+from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import modelled
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
+from kvproof.strategies.sampling.wide import SEEDS
+
+UNIT_STEPS = 100
+"""Steps of a unit: less than a second of work on one core, and as few episodes of one cluster as
+`kvproof sample` makes."""
+
+ROUND_MAX = 64
+"""Units of a round, after the first rounds."""
+
+FIRST_ROUND = 4
+
+FRESH = 0.4
+"""The share of fresh units once there is a corpus."""
+
+OTHER_CLUSTER = 0.5
+"""The share of changed runs that are taken in another cluster."""
+
+LATEST = 0.5
+"""The share of changed runs that begin with one of the latest entries."""
+
+LATEST_ENTRIES = 50
+
+MATES = 2
+"""Entries that a changed run may take parts of, beside its first."""
+
+FOLLOWED = 5
+"""Entries that one unit takes as they are."""
+
+
+def round_sizes() -> list[int]:
+    """The sizes of the first rounds; all later ones have the last size."""
+    sizes = [FIRST_ROUND]
+    while sizes[-1] < ROUND_MAX:
+        sizes.append(sizes[-1] * 2)
+    return sizes
+
+
+def round_of(number: int) -> tuple[int, int]:
+    """The round of a unit, and the number of the first unit after this round."""
+    end = 0
+    sizes = round_sizes()
+    for index, size in enumerate(sizes):
+        end += size
+        if number < end:
+            return index, end
+    more = (number - end) // ROUND_MAX
+    return len(sizes) + more, end + (more + 1) * ROUND_MAX
+
+
+class Plan:
+    """The units of one campaign. `given` are entries of an earlier campaign, which come first."""
+
+    def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
+        self.seed, self.live = seed, live
+        self.given = varied(given)
+        self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
+        Random(seed).shuffle(self.presets)
+
+    def unit(self, number: int, progress: Progress) -> WorkUnit:
+        """The unit of this number."""
+        rounds = round_of(number)[0] - 1
+        corpus = progress.corpus[: progress.corpus_at[rounds - 1]] if rounds > 0 else []
+        known = progress.known(rounds)
+        random = Random(f"{self.seed}:{number}")
+        seed = random.getrandbits(62)
+        cluster = self.cluster(number)
+        given = self.given[number * FOLLOWED : (number + 1) * FOLLOWED]
+        if given:
+            first = given[0].cluster
+            return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
+        if not corpus or random.random() < FRESH:
+            return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
+        latest = random.random() < LATEST
+        entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
+        mates = tuple(random.choice(corpus) for _ in range(MATES))
+        if random.random() >= OTHER_CLUSTER or not alike(entry.cluster, cluster):
+            cluster = entry.cluster.carrying()
+        entry = fitted(cluster, entry.cluster.jobs, entry.events)
+        return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
+
+    def cluster(self, number: int) -> Cluster:
+        """The cluster of a fresh unit: a preset or a random cluster, one after the other."""
+        if number % 2 == 0:
+            return cluster_named(self.presets[number // 2 % len(self.presets)])
+        first = self.seed * SEEDS + number // 2
+        for name in (f"random:{first + again * SEEDS // 97}" for again in count()):
+            cluster = cluster_named(name)
+            if self.live or modelled(cluster):
+                return cluster
+        raise AssertionError
+
+
+def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
+    """The entries in an order in which other clusters come early: one of each cluster, then a
+    second of each, and so on. Those of one cluster that showed the most new behaviours for
+    their length come first."""
+    of_cluster: dict[Cluster, list[CorpusEntry]] = {}
+    for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
+        of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
+    return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]
+
+
+def alike(one: Cluster, other: Cluster) -> bool:
+    """Whether events of one cluster can happen in the other."""
+    return [e.name for e in one.engines] == [e.name for e in other.engines]

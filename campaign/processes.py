@@ -1,0 +1,116 @@
+"""Workers that are processes on this machine, forked from this one: vLLM is imported once.
+
+A worker gets one unit at a time. If it ends in between, another process takes its place, and the
+unit is given out again.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections import deque
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+
+from kvproof.campaign.machine import UNITS_MAX, Losses, Work
+from kvproof.model import interruption
+
+END_S = 5.0
+"""How long a worker may take to end."""
+
+_fork = multiprocessing.get_context("fork")
+
+
+class Processes:
+    """A number of processes."""
+
+    def __init__(self, count: int, work: Work) -> None:
+        self.size, self.capacity = count, 2 * count
+        self.work = work
+        self.waiting: deque[tuple[int, bytes]] = deque()
+        self.losses = Losses()
+        self.workers = [_Worker(work) for _ in range(count)]
+
+    def give(self, number: int, unit: bytes) -> None:
+        """Give a unit to a free worker, or let it wait for one."""
+        self.waiting.append((number, unit))
+        self._give_waiting()
+
+    def _give_waiting(self) -> None:
+        for worker in self.workers:
+            if self.waiting and worker.unit is None:
+                worker.give(*self.waiting.popleft())
+
+    def next(self, wait_s: float) -> tuple[int, bytes] | None:
+        """The number of a unit that has ended, and its result; None if none ends in time."""
+        busy = {w.pipe: w for w in self.workers if w.unit is not None}
+        for pipe in wait(list(busy), wait_s):
+            worker = busy[pipe]  # type: ignore[index]
+            assert worker.unit is not None
+            number, unit = worker.unit
+            result = worker.result()
+            if result is None:
+                self.workers[self.workers.index(worker)] = _Worker(self.work)
+                result = self.losses.result(number)
+                if result is None:
+                    self.waiting.appendleft((number, unit))
+            elif worker.units >= UNITS_MAX:
+                worker.end()
+                self.workers[self.workers.index(worker)] = _Worker(self.work)
+            self._give_waiting()
+            if result is not None:
+                return number, result
+        return None
+
+    def close(self) -> None:
+        """End all workers: what they have not finished is given out by the next campaign."""
+        with interruption.held():
+            for worker in self.workers:
+                worker.end()
+
+
+class _Worker:
+    """One process, and the unit that it has."""
+
+    def __init__(self, work: Work) -> None:
+        self.pipe, other = _fork.Pipe()
+        with interruption.held():
+            self.process = _fork.Process(target=_serve, args=(other, self.pipe, work), daemon=True)
+            self.process.start()
+        other.close()
+        self.unit: tuple[int, bytes] | None = None
+        self.units = 0
+
+    def give(self, number: int, unit: bytes) -> None:
+        """Begin a unit. A process that has ended is noticed when its result is read."""
+        self.unit = number, unit
+        self.units += 1
+        with suppress(OSError):
+            self.pipe.send_bytes(unit)
+
+    def result(self) -> bytes | None:
+        """The result of the unit; None if the process has ended."""
+        self.unit = None
+        try:
+            return self.pipe.recv_bytes()
+        except (EOFError, OSError):
+            self.end()
+            return None
+
+    def end(self) -> None:
+        """End the process."""
+        self.pipe.close()
+        self.process.kill()
+        self.process.join(END_S)
+
+
+def _serve(pipe: Connection, parents: Connection, work: Work) -> None:
+    """A worker: units in, results out, until the campaign closes the pipe or has ended."""
+    signal.set_wakeup_fd(-1)
+    for number in interruption.SIGNALS:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
+    parents.close()
+    try:
+        while True:
+            pipe.send_bytes(work(pipe.recv_bytes()))
+    except (EOFError, OSError):
+        os._exit(0)

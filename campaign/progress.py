@@ -1,0 +1,134 @@
+"""What a campaign knows: the results of its units, merged in the order of their numbers.
+
+It is plain data, so that it is a file between two runs of a campaign, and two campaigns with equal
+results are equal.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from kvproof.campaign.behaviours import PAIR, STEP, kind
+from kvproof.campaign.unit import CorpusEntry, FoundRun, UnitResult, WorkUnit
+from kvproof.model.config.features.registry import used_by
+from kvproof.model.signature import Signature
+
+CURVE_POINTS_MAX = 400
+"""Points of the curve of discovery. Where there are more, every second one is left out."""
+
+Count = Annotated[int, Meta(ge=0)]
+
+
+class SeenBehaviour(Struct, forbid_unknown_fields=True):
+    """How often a behaviour was seen: in how many fresh units, in how many others, and with which
+    features of clusters."""
+
+    fresh: Count = 0
+    others: Count = 0
+    features: set[str] = set()
+
+
+class Point(Struct, frozen=True, forbid_unknown_fields=True):
+    """A point of the curve of discovery: after `steps` steps so many abstract steps and pairs of
+    them had been seen, and so many findings."""
+
+    steps: Count
+    abstract_steps: Count
+    pairs: Count
+    findings: Count
+
+
+class Progress(Struct, forbid_unknown_fields=True):
+    """What the first `units` units gave. `fresh_units` of them were random episodes.
+
+    `corpus` are the kept runs in order of discovery. `found_at_step` has the steps after which each
+    finding was found, and `traces` its file in the folder. `errors` and `undriven` say why units
+    gave nothing, with the first unit of each reason. `corpus_at` and `findings_at` are the lengths
+    of `corpus` and `found` at the end of each round.
+    """
+
+    units: Count = 0
+    fresh_units: Count = 0
+    steps: Count = 0
+    runs: Count = 0
+    seen: dict[str, SeenBehaviour] = {}
+    corpus: list[CorpusEntry] = []
+    found: list[FoundRun] = []
+    found_at_step: list[Count] = []
+    traces: list[str] = []
+    met: dict[str, Count] = {}
+    undriven: dict[str, Count] = {}
+    errors: dict[str, Count] = {}
+    curve: list[Point] = []
+    every: Annotated[int, Meta(ge=1)] = 1
+    corpus_at: list[Count] = []
+    findings_at: list[Count] = []
+
+    def merge(self, unit: WorkUnit, result: UnitResult) -> list[FoundRun]:
+        """Add the result of the next unit. Returns the findings that are new."""
+        self.units += 1
+        self.steps += result.steps
+        self.runs += result.runs
+        fresh = unit.mode == "fresh" and bool(result.runs)
+        self.fresh_units += fresh
+        self._keep(result, fresh)
+        known = {each.signature for each in self.found}
+        found = [each for each in result.found if each.signature not in known]
+        self.found += found
+        self.found_at_step += [self.steps] * len(found)
+        for name, times in result.met.items():
+            self.met[name] = self.met.get(name, 0) + times
+        if result.undriven:
+            self.undriven.setdefault(result.undriven, result.number)
+        if result.error:
+            self.errors.setdefault(result.error, result.number)
+        self._draw_curve()
+        return found
+
+    def _keep(self, result: UnitResult, fresh: bool) -> None:
+        counted = set[str]()
+        for kept in result.kept:
+            new = 0
+            features = used_by(kept.entry.cluster)
+            for behaviour in kept.behaviours:
+                seen = self.seen.get(behaviour)
+                if seen is None:
+                    new, seen = (
+                        new + 1,
+                        self.seen.setdefault(behaviour, SeenBehaviour(features=set())),
+                    )
+                seen.features |= features
+                if behaviour not in counted:
+                    counted.add(behaviour)
+                    seen.fresh += fresh
+                    seen.others += not fresh
+            if new:
+                self.corpus.append(replace(kept.entry, new=new))
+
+    def _draw_curve(self) -> None:
+        if self.units % self.every:
+            return
+        self.curve.append(self.now)
+        if len(self.curve) > CURVE_POINTS_MAX:
+            self.curve = self.curve[1::2]
+            self.every *= 2
+
+    @property
+    def now(self) -> Point:
+        """The last point of the curve."""
+        return Point(self.steps, self.count(STEP), self.count(PAIR), len(self.found))
+
+    def count(self, what: str) -> int:
+        """How many different behaviours of a kind were seen."""
+        return sum(kind(each) == what for each in self.seen)
+
+    def end_round(self) -> None:
+        """Note what later rounds may use."""
+        self.corpus_at.append(len(self.corpus))
+        self.findings_at.append(len(self.found))
+
+    def known(self, rounds: int) -> tuple[Signature, ...]:
+        """The signatures of the findings of the first rounds."""
+        end = self.findings_at[rounds - 1] if rounds > 0 else 0
+        return tuple(each.signature for each in self.found[:end])

@@ -1,0 +1,260 @@
+"""`kvproof campaign`: a long search in work units, on processes of this machine or on Ray.
+
+The same seed and number of units give the same result with any number of workers.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, redirect_stdout, suppress
+from functools import partial
+from pathlib import Path
+
+from kvproof.campaign.campaign import Campaign
+from kvproof.campaign.figures import figures
+from kvproof.campaign.folder import (
+    PAGE,
+    CampaignFolder,
+    CampaignSettings,
+    CampaignState,
+    entries_of,
+)
+from kvproof.campaign.machine import Work, WorkerPool, work
+from kvproof.campaign.page import lines, page
+from kvproof.campaign.plan import UNIT_STEPS, Plan
+from kvproof.campaign.processes import Processes
+from kvproof.campaign.progress import Progress
+from kvproof.campaign.unit import FoundRun
+from kvproof.cli import parser as options
+from kvproof.cli.finish import finish
+from kvproof.cli.machines import Maker, borrow, maker, require_core, running
+from kvproof.invariants.registry import severity_of
+from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.faults.fault import Fault, planted, replaced_by
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.reading import shown
+from kvproof.model.traces.trace import Trace
+from kvproof.reports import live_line
+from kvproof.reports.output.campaign import Campaigned
+from kvproof.reports.screen import say
+from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.sampling.warm import warm
+from kvproof.strategies.verdict import INTERRUPTED, Verdict
+
+UNITS = 1_000
+
+LINE_EVERY_S = 30.0
+"""Between two lines of progress where standard error is no terminal."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="folder of the campaign"
+    )
+    parser.add_argument("--resume", action="store_true", help="continue the campaign in the folder")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--units",
+        type=options.at_least_one,
+        metavar="N",
+        help=f"number of work units, of about {UNIT_STEPS} steps each (default: {UNITS:,})",
+    )
+    length.add_argument(
+        "--steps", type=options.at_least_one, metavar="N", help="about so many steps instead"
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--workers",
+        type=options.at_least_one,
+        default=len(os.sched_getaffinity(0)),
+        metavar="N",
+        help="number of processes on this machine (default: one for each core)",
+    )
+    where.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="work on a Ray cluster: the one at this address, or a new one on this machine",
+    )
+    parser.add_argument(
+        "--from",
+        dest="given",
+        type=Path,
+        metavar="FOLDER",
+        help="begin with the corpus of this campaign, for example of an earlier release",
+    )
+    options.add_machine(parser)
+    options.add_fault(parser)
+    options.add_vllm(parser)
+    options.add_fail_on(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the campaign, and print what it gave."""
+    begin = time.monotonic()
+    live_line.show("campaign: preparing ...")
+    faults = tuple(fault_named(name) for name in args.fault)
+    replaced_by(faults)
+    live = args.machine == "live"
+    given = entries_of(args.given) if args.given else []
+    borrow(args.vllm, args.cache, live=live)
+    machine = maker(args.machine, faults, cache=args.cache)
+    if live:
+        require_core()
+    settings = CampaignSettings(
+        machine=args.machine,
+        vllm=machine.vllm,
+        seed=args.seed,
+        faults=tuple(args.fault),
+        given=len(given),
+    )
+    folder = CampaignFolder(args.out)
+    if args.resume:
+        progress, results = folder.resume(settings)
+    else:
+        progress, results = folder.begin(settings), {}
+    last = args.units or -(-(args.steps or UNITS * UNIT_STEPS) // UNIT_STEPS)
+
+    def saved(now: Progress, refresh: bool = True) -> None:
+        folder.write_page(page([figures(CampaignState(settings, now))], refresh=refresh))
+
+    campaign = Campaign(
+        folder,
+        settings,
+        Plan(args.seed, live, given),
+        progress,
+        results,
+        lambda found: _trace(folder, settings, machine, faults, found),
+        saved,
+    )
+    pools: list[WorkerPool] = []
+    # Ray prints what nodes do on standard output, which is for the answer.
+    with (
+        redirect_stdout(sys.stderr),
+        interruption.stoppable() as stopped,
+        closing(_pool(args, machine, faults)) as pool,
+    ):
+        pools.append(pool)
+        campaign.run(pool, last, _show(last))
+    live_line.clear()
+    saved(progress, refresh=False)
+    return _answer(args, CampaignState(settings, progress), pools, last, bool(stopped), begin)
+
+
+def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -> WorkerPool:
+    if args.ray is not None:
+        from kvproof.campaign.on_ray import OnRay
+
+        return OnRay(args.ray, partial(_work, args.machine, args.fault, args.vllm, args.cache))
+    warm()
+    with suppress(AdapterDrift):  # a unit says so
+        machine.search(Plan(args.seed, False).cluster(0))  # imports what all units need
+    return Processes(args.workers, work(machine.search, faults, machine.met))
+
+
+def _work(name: str, faults: list[str], vllm: str | None, cache: Path | None) -> Work:
+    """The work of a process that was not forked from this one."""
+    borrow(vllm, cache, live=name == "live")
+    chosen = tuple(map(fault_named, faults))
+    machine = maker(name, chosen, cache=cache)
+    return work(machine.search, chosen, machine.met)
+
+
+def _trace(
+    folder: CampaignFolder,
+    settings: CampaignSettings,
+    machine: Maker,
+    faults: tuple[Fault, ...],
+    found: FoundRun,
+) -> str:
+    """Write the trace of a new finding, and say so. Returns its path in the folder."""
+    finding, entry = found.found.finding, found.entry
+    changes = None
+    with suppress(AdapterDrift), planted(*faults), running(entry.cluster, machine.make) as fresh:
+        changes = record(fresh, entry.events)
+    path = folder.write_finding(
+        Trace(
+            cluster=entry.cluster,
+            events=entry.events,
+            changes=changes,
+            finding=finding,
+            faults=settings.faults,
+            machine=settings.machine,
+            seed=settings.seed,
+            vllm=settings.vllm,
+        )
+    )
+    live_line.clear()
+    say(f"found {found.signature.words}: {finding.sentence} ({shown(path)})", file=sys.stderr)
+    return str(path.relative_to(folder.path))
+
+
+def _show(last: int) -> Callable[[Progress], None]:
+    """Progress on standard error: a live line on a terminal, else a line now and then."""
+    at = time.monotonic()
+
+    def show(now: Progress) -> None:
+        nonlocal at
+        text = (
+            f"campaign: {now.units:,} of {last:,} units, {now.steps:,} steps, "
+            f"{len(now.corpus):,} kept, {len(now.found)} findings"
+        )
+        live_line.show(text)
+        if not live_line.wanted() and time.monotonic() - at > LINE_EVERY_S:
+            say(text, file=sys.stderr)
+            at = time.monotonic()
+
+    return show
+
+
+def _answer(
+    args: argparse.Namespace,
+    state: CampaignState,
+    pools: list[WorkerPool],
+    last: int,
+    stopped: bool,
+    begin: float,
+) -> int:
+    progress, given = state.progress, figures(state)
+    reason = ""
+    if stopped or progress.units < last:
+        reason = INTERRUPTED
+    elif progress.errors:
+        reason = f"{len(progress.errors)} units did not end: {next(iter(progress.errors))}"
+    elif not progress.runs:
+        reason = next(iter(progress.undriven), "nothing was driven")
+    verdict = Verdict.VIOLATED if progress.found else Verdict.UNKNOWN if reason else Verdict.SAMPLED
+    severities = [severity_of(each.found.finding) for each in progress.found]
+    grave = any(each is None or each <= args.fail_on for each in severities)
+    code = int(grave) or (3 if reason else 0)
+    seconds = time.monotonic() - begin
+
+    def output(code: int) -> Campaigned:
+        return Campaigned(
+            exit_code=code,
+            verdict=verdict.value,
+            reason=reason,
+            seconds=round(seconds, 3),
+            folder=shown(args.out),
+            workers=sum(pool.size for pool in pools),
+            lost_workers=sum(sum(pool.losses.times.values()) for pool in pools),
+            figures=given,
+        )
+
+    def text() -> None:
+        for line in lines([given]):
+            say(line)
+        why = f": {reason.rstrip('.')}" if reason else ""
+        again = " (--resume goes on)" if reason == INTERRUPTED else ""
+        say(
+            f"{verdict.value}{why}{again} - {progress.units:,} of {last:,} units, "
+            f"{progress.steps:,} steps ({seconds:.1f} s)"
+        )
+        say(f"The report is in {shown(args.out / PAGE)}.")
+
+    return finish(args, code, output, text)

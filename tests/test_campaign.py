@@ -1,0 +1,295 @@
+"""Campaigns: the same result with any number of workers, also where workers are killed and where
+the campaign is interrupted; what is kept, and what is estimated."""
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from kvproof.campaign.behaviours import PAIR, STEP
+from kvproof.campaign.carry_out import carry_out
+from kvproof.campaign.estimate import unseen
+from kvproof.campaign.folder import STATE, CampaignFolder
+from kvproof.campaign.machine import TRIES_MAX, Losses
+from kvproof.campaign.mutation import mutated
+from kvproof.campaign.page import page
+from kvproof.campaign.plan import Plan, round_of
+from kvproof.campaign.processes import Processes
+from kvproof.campaign.progress import Progress, SeenBehaviour
+from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
+from kvproof.model.config import Job
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.traces.trace_reader import read
+from tests import signals
+
+FAULT = ("--fault", "untouched_hits")
+UNITS = ("--units", "14")
+"""Enough for units that change kept runs."""
+
+RAY = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install ray)"
+)
+
+
+def campaign(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    """Run a campaign in a process of its own: its exit code and output."""
+    done = started(folder, *more)
+    out, err = done.communicate(timeout=600)
+    assert "Traceback" not in err, err
+    return done.returncode, json.loads(out)
+
+
+def started(folder: Path, *more: str) -> "subprocess.Popen[str]":
+    """A campaign that runs."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "kvproof", "campaign", "--json", "--out", str(folder), *more],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=signals.as_in_a_terminal,
+    )
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a campaign with one worker."""
+    folder = tmp_path_factory.mktemp("campaign") / "alone"
+    code, output = campaign(folder, *FAULT, *UNITS, "--workers", "1")
+    assert (code, output["verdict"]) == (1, "VIOLATED")
+    return folder
+
+
+def same(folder: Path, other: Path) -> None:
+    """Both campaigns know the same, and have the same traces."""
+    assert (folder / STATE).read_bytes() == (other / STATE).read_bytes()
+    traces = {path.name: path.read_text() for path in (folder / "findings").iterdir()}
+    assert traces == {path.name: path.read_text() for path in (other / "findings").iterdir()}
+    assert traces
+
+
+def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    running = started(folder, *FAULT, *UNITS, "--workers", "2")
+    while len(children(running.pid)) < 2:
+        time.sleep(0.01)
+    os.kill(children(running.pid)[0], signal.SIGKILL)
+    while not (folder / "results.jsonl").exists() or not (folder / "results.jsonl").stat().st_size:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=600)
+    assert "Traceback" not in err
+    assert running.returncode == 130
+    interrupted = json.loads(out)
+    assert interrupted["lost_workers"] == 1
+    assert interrupted["figures"]["units"] < 14
+    code, output = campaign(folder, *FAULT, *UNITS, "--workers", "2", "--resume")
+    assert (code, output["lost_workers"]) == (1, 0)
+    same(alone, folder)
+
+
+def test_findings_are_one_by_signature_and_replay(alone: Path, run: Any) -> None:
+    progress = CampaignFolder(alone).state().progress
+    signatures = [each.signature for each in progress.found]
+    assert len(set(signatures)) == len(signatures) == len(progress.traces)
+    path = alone / progress.traces[0]
+    assert len(read(path).events) <= 8  # it was made shorter
+    code, out, _ = run("replay", str(path))
+    assert code == 1
+    assert "reproduced" in out
+    assert any(unit.mode == "mutate" for unit in units(progress))
+
+
+def units(progress: Progress) -> list[WorkUnit]:
+    plan = Plan(0, live=False)
+    return [plan.unit(number, progress) for number in range(progress.units)]
+
+
+def test_the_report_is_a_page(alone: Path, run: Any, tmp_path: Path) -> None:
+    html = (alone / "index.html").read_text()
+    for part in ("references_are_exact", "Curve of discovery", "Chao", "<td>pd</td>"):
+        assert part in html
+    assert "http-equiv" not in html  # it has ended
+    made = tmp_path / "both.html"
+    code, out, _ = run("report", str(alone), str(alone), "--html", str(made))
+    assert code == 0
+    assert out.count("references_are_exact") == 1
+    assert made.read_text().count("<polyline") == 4
+
+
+def test_other_settings_are_refused(alone: Path, refused: Any, tmp_path: Path) -> None:
+    out = ("campaign", "--out", str(alone))
+    assert "seed" in refused(*out, *FAULT, "--resume", "--seed", "1")
+    assert "not empty" in refused(*out, *FAULT)
+    assert "cannot be read" in refused("campaign", "--out", str(tmp_path / "none"), "--resume")
+    refused("campaign", "--out", str(tmp_path / "none"), "--from", str(tmp_path))
+
+
+def test_a_unit_of_a_dying_worker_is_given_out_again_and_then_given_up() -> None:
+    def dies(_unit: bytes) -> bytes:
+        os._exit(1)
+
+    pool = Processes(1, dies)
+    try:
+        pool.give(7, b"")
+        while (ended := pool.next(1.0)) is None:
+            pass
+    finally:
+        pool.close()
+    assert ended[0] == result_of(ended[1]).number == 7
+    assert "ended" in result_of(ended[1]).error
+    assert pool.losses.times == {7: TRIES_MAX}
+
+
+def test_an_error_of_a_unit_is_no_green(tmp_path: Path, monkeypatch: Any, as_json: Any) -> None:
+    def wrong(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("kvproof.campaign.carry_out.behaviours", wrong)
+    code, output = as_json("campaign", "--units", "1", "--workers", "1", "--out", str(tmp_path))
+    assert (code, output["verdict"]) == (3, "UNKNOWN")
+    assert "ZeroDivisionError" in output["reason"]
+
+
+def test_rounds_follow_each_other() -> None:
+    assert [round_of(n) for n in (0, 3, 4, 11, 12, 59, 60, 123, 124, 187, 188)] == [
+        *((0, 4), (0, 4), (1, 12), (1, 12), (2, 28), (3, 60), (4, 124), (4, 124)),
+        *((5, 188), (5, 188), (6, 252)),
+    ]
+
+
+def test_a_unit_depends_on_earlier_rounds_alone() -> None:
+    plan, progress = Plan(3, live=False), Progress()
+    first = carry_out(plan.unit(0, progress), ModelMachine)
+    assert packed(carry_out(plan.unit(0, progress), ModelMachine)) == packed(first)
+    before = plan.unit(5, progress)
+    progress.merge(plan.unit(0, progress), first)
+    assert progress.corpus
+    assert plan.unit(5, progress) == before
+    progress.corpus_at, progress.findings_at = [len(progress.corpus)] * 3, [0] * 3
+    modes = {plan.unit(number, progress).mode for number in range(60, 80)}
+    assert modes == {"fresh", "mutate"}
+
+
+@pytest.mark.parametrize("name", ["full", "pd-default", "pd-full", "sessions"])
+def test_changed_runs_are_possible(name: str) -> None:
+    """No changed run asks for what the cluster does not have: the model refuses that."""
+    cluster = CLUSTERS[name] if name in CLUSTERS else CLUSTERS["full"]
+    fresh = carry_out(WorkUnit(0, "fresh", cluster, 1, 100), ModelMachine)
+    entries = [kept.entry for kept in fresh.kept]
+    other = entries[0].cluster.carrying()
+    result = carry_out(WorkUnit(1, "mutate", other, 2, 400, tuple(entries[:3])), ModelMachine)
+    assert not result.error
+    assert result.runs > 5
+    assert not result.found
+    assert {mutated(entries[0], entries, other, Random(n)) for n in range(20)} != {entries[0]}
+
+
+def entry(*events: Any) -> CorpusEntry:
+    cluster = CLUSTERS["full"].carrying(Job("r0", "abc"), Job("r1", "abb"))
+    return CorpusEntry(cluster, events)
+
+
+def test_what_is_not_possible_is_left_out() -> None:
+    engine = CLUSTERS["full"].engines[0].name
+    asked = entry(Submit(engine, "r0"), Submit(engine, "r0"), Schedule(engine))
+    result = carry_out(WorkUnit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
+    events = result.kept[0].entry.events
+    assert events.count(Submit(engine, "r0")) == 1
+    assert [type(event) for event in events] == [Submit, Schedule, Complete]  # up to its end
+    assert [job.name for job in result.kept[0].entry.cluster.jobs] == ["r0"]  # r1 did not arrive
+
+
+def seen(*fresh: int) -> Progress:
+    made = {f"{STEP} {n}": SeenBehaviour(fresh=each) for n, each in enumerate(fresh)}
+    return Progress(fresh_units=10, seen=made)
+
+
+@pytest.mark.parametrize(
+    ("fresh", "left"), [((1, 1, 1, 2, 5), 0.9 * 9 / 2), ((1, 1, 0), 0.9), ((4, 5), 0)]
+)
+def test_the_estimate_by_hand(fresh: Sequence[int], left: float) -> None:
+    estimate = unseen(seen(*fresh), STEP)
+    assert estimate.unseen_at_least == pytest.approx(left)
+    assert estimate.next_unit == fresh.count(1) / 10
+    assert estimate.by_changed_runs == fresh.count(0)
+    assert unseen(seen(*fresh), PAIR).seen == 0
+
+
+def test_a_page_escapes_what_it_shows() -> None:
+    from kvproof.campaign.figures import figures
+    from kvproof.campaign.folder import CampaignSettings, CampaignState
+
+    progress = Progress(errors={"<b>": 1})
+    settings = CampaignSettings(machine="model", vllm=None, seed=0)
+    html = page([figures(CampaignState(settings, progress))])
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+
+
+def test_losses_are_counted_by_unit() -> None:
+    losses = Losses()
+    assert [losses.result(1), losses.result(2), losses.result(1)] == [None, None, None]
+    assert losses.result(1) is not None
+
+
+@RAY
+@pytest.mark.slow
+def test_a_killed_node_of_ray_loses_nothing(alone: Path, tmp_path: Path) -> None:
+    """Three nodes, one of which is killed while it works."""
+    code = (
+        "import os, signal, subprocess, sys, time\n"
+        "from ray.cluster_utils import Cluster\n"
+        "made = Cluster(initialize_head=True, head_node_args={'num_cpus': 1})\n"
+        "other = made.add_node(num_cpus=2)\n"
+        "run = subprocess.Popen([*sys.argv[1:], '--ray', made.address])\n"
+        "results = os.path.join(sys.argv[6], 'results.jsonl')\n"
+        "while not os.path.exists(results) or not os.path.getsize(results):\n"
+        "    time.sleep(0.05)\n"
+        "made.remove_node(other, allow_graceful=False)\n"
+        "sys.exit(run.wait())\n"
+    )
+    folder = tmp_path / "ray"
+    command = ("-m", "kvproof", "campaign", "--out", str(folder), "--json", *FAULT, *UNITS)
+    done = subprocess.run(
+        [sys.executable, "-c", code, sys.executable, *command],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 1, done.stderr
+    output = json.loads(done.stdout)
+    assert output["workers"] == 3
+    assert output["lost_workers"] >= 1
+    same(alone, folder)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is not None, reason="Ray is installed, so nothing is missing"
+)
+def test_ray_that_is_missing_is_a_usage_error(refused: Any, tmp_path: Path) -> None:
+    assert "pip install" in refused("campaign", "--out", str(tmp_path / "new"), "--ray")
+
+
+def test_a_folder_without_a_campaign() -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        CampaignFolder(Path("nowhere")).state()
