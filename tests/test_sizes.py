@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.sizes.mutants import RULES, Mutant, kinds, mutants, smallest
-from benchmarks.sizes.table import EQUAL, OPEN, RESULT, USED, called, noticed, rows
+from benchmarks.sizes.table import (
+    EQUAL,
+    OPEN,
+    RESULT,
+    USED,
+    Calls,
+    called,
+    noticed,
+    outside,
+    rows,
+)
 from kvproof.model.presets import CLUSTERS, cluster_named
 
 pytestmark = pytest.mark.proof
@@ -20,6 +30,7 @@ ON_VLLM = [set(re.findall(r"\w+", cells[-1])) for _, cells in ROWS]
 
 EVERY = 45
 """One of so many rows is derived again."""
+
 
 def test_every_mutant_of_every_rule_has_its_row() -> None:
     assert [name for name, _ in ROWS] == [each.name for each in MUTANTS]
