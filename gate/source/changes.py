@@ -132,8 +132,8 @@ def _with_statements(
     whole: dict[str, list[str]] = {each.file: [] for each in functions}
     found = []
     for each in functions:
-        modules = _readable(base, each.file), _readable(head, each.file)
-        both = differing(*modules, each.name)
+        of_file = _readable(base, each.file), _readable(head, each.file)
+        both = differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
             for sign, side in zip((-1, 1), both, strict=True)
@@ -143,7 +143,7 @@ def _with_statements(
         whole[each.file] += [] if any(of_both) else [each.name]
         texts = {
             key: module.lines[lines.start - 1 : lines.stop - 1]
-            for module, side in zip(modules, of_both, strict=True)
+            for module, side in zip(of_file, of_both, strict=True)
             if module is not None
             for key, lines in side.items()
         }
@@ -156,9 +156,9 @@ def _with_statements(
         )
     made: list[Places] = []
     for side, package in enumerate((base, head)):
-        read = {file: _readable(package, file) for file in keys}
+        modules = {file: _readable(package, file) for file in keys}
         made.append(
-            {f: places(f, m, keys[f][side], whole[f]) for f, m in read.items() if m is not None}
+            {f: places(f, m, keys[f][side], whole[f]) for f, m in modules.items() if m is not None}
         )
     return tuple(found), (made[0], made[1])
 
