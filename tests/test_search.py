@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Plays, Starts, Workload
+from kvproof.gate.difference.workload import Episodes, Plays, Starts, Workload
 from kvproof.gate.search import search, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -92,6 +93,8 @@ def test_all_is_watched_until_the_change_was_executed_and_then_every_other_part(
     assert rest - {*head.watched}
 
 
+FURTHER = ["further traces", "presets", "further presets"]
+
 KNOWN = {SOME: Near(1000, {"a": 1000})}
 """Steps near the change, all alike."""
 
@@ -102,14 +105,18 @@ def knowing(each: Workload, *reached: str) -> Result:
 
 
 def test_the_search_ends_where_the_change_is_known() -> None:
-    """Not before random clusters were driven, though starts, which come first, know it."""
-    presets = len(workloads.of_presets(0))
+    """Not before each pair of features was driven, though starts, which come first, know it."""
     with compared(nothing, knowing) as found:
         made = searching(found, sized=True)
         assert made.reaches()
         made.run()
-    left = presets - search.SAMPLED_AT_ONCE
-    assert (made.missing, made.not_run) == ([], [f"{left} of {presets} presets"])
+    assert (made.missing, found.names[-1].split()[0]) == ([], "episodes")
+    [line] = made.not_run
+    assert line == "{0} of {0} further presets".format(line.split()[0])
+    clusters = [each.cluster for each in found.workloads.values() if isinstance(each, Episodes)]
+    driven = frozenset[str]().union(*map(pairs, clusters))
+    assert driven == frozenset[str]().union(*(pairs(e.cluster) for e in workloads.of_presets(0)))
+    assert len(clusters) < len(workloads.of_presets(0)) / 2
 
 
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
@@ -156,8 +163,7 @@ def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
         made = searching(found)
         made.run()
     assert found.names == [RUN.name]
-    presets = len(workloads.of_presets(0))
-    assert made.not_run == ["1 of 1 further traces", f"{presets} of {presets} presets"]
+    assert [line.split(" ", 3)[3] for line in made.not_run] == FURTHER
 
 
 def test_what_differs_is_confirmed_where_time_ends_the_traces(
@@ -183,12 +189,9 @@ def test_no_workload_begins_after_its_end() -> None:
         made = searching(found, until=time.monotonic() - 1)
         made.run()
     assert not found.names
-    presets = len(workloads.of_presets(0))
-    assert made.not_run == [
-        "1 of 1 traces",
-        "1 of 1 further traces",
-        f"{presets} of {presets} presets",
-    ]
+    assert [line.split(" ", 3)[3] for line in made.not_run] == ["traces", *FURTHER]
+    numbers = [int(line.split()[0]) for line in made.not_run]
+    assert sum(numbers[2:]) == len(workloads.of_presets(0))
 
 
 def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from kvproof.live.observer.calls import Noting, ServingCalls
+from kvproof.live.observer.calls import RUNNING, Noting, ServingCalls
 from kvproof.live.observer.hooks import Hook, Hooks
 from kvproof.model.events import Admit
 from kvproof.model.state import Lists
@@ -17,7 +17,7 @@ class Calls(ServingCalls):
     """Hooks around the methods that events of one engine call. `map` is the hash map."""
 
     def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
-        super().__init__(noted.cfg.name, noted.scheduler)
+        super().__init__(noted.scheduler, noted.cfg.name)
         self.noted = noted
         self.worker = worker
         self.cfg = noted.cfg
@@ -49,7 +49,7 @@ class Calls(ServingCalls):
                 hooks.add(owner, name, hook)
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
-        self.noted.current = request
+        self.request = request
         self.noted.touched[request.request_id] = None
         yield None
 
@@ -60,18 +60,23 @@ class Calls(ServingCalls):
         if watched is not None:
             watched.know()
             self.worker.write_up(watched)
-        self.noted.current = request
+        self.request = request
         self.noted.touched[request.request_id] = None
         yield from super().preempts(request, *args, **kwargs)
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        super().will_allocate(args, kwargs)
-        self.noted.current = self.request
+        # the same as `super()` does, whose call would cost each request of each step
+        request = self.request = args[0] if args else kwargs["request"]
+        self.runs, self.fresh = request.status is RUNNING, False
+        if not self.runs:
+            self.may_admit(request)
         if self._taken:
             self._taken = []
         self._before = self._changes
-        if not self.runs:
-            self._since = len(self.event.keys)
+
+    def may_admit(self, request: Any) -> None:
+        super().may_admit(request)
+        self._since = len(self.noted.event.keys)
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         predicted, taken = self.predicted, self.free - self.queue.num_free_blocks
@@ -79,7 +84,7 @@ class Calls(ServingCalls):
         unchanged = self._changes == self._changes_seen and not self.fresh
         if unchanged and predicted == 0 == taken and allocated is not None and self.runs:
             return  # most running requests need no block in a step
-        event, name = self.event, self.request.request_id
+        event, name = self.noted.event, self.request.request_id
         self._changes_seen = self._changes
         if not unchanged:
             self.noted.touched[name] = None
@@ -109,14 +114,14 @@ class Calls(ServingCalls):
             watched.external = external
             watched.loads = self._taken_for_connector(name, watched.hit + external)
             self.noted.admitted.append(watched)
-            self.event.looked.append(Looked(watched, watched.hit, external, self._since))
+            self.noted.event.looked.append(Looked(watched, watched.hit, external, self._since))
 
     def _was(self, request: Any) -> None:
         """Note a request before the step that admits it, or finishes its load, sets its status."""
         flights = self.noted.flights
         parts = tuple(part for part, _ in flights.of(request)) if flights.steps else ()
         name = request.request_id
-        self.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
+        self.noted.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
 
     def _taken_for_connector(self, name: str, end: int) -> Lists:
         """The blocks that an admission took for tokens before `end`: the connector fills them."""
@@ -128,11 +133,11 @@ class Calls(ServingCalls):
         )
 
     def will_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.noted.current = args[0] if args else kwargs["request"]
+        self.request = args[0] if args else kwargs["request"]
 
     def has_cached(self, *_: Any) -> None:
         """Where steps overlap, each step asks this for each request, and most have nothing new."""
-        noted, request = self.noted, self.noted.current
+        noted, request = self.noted, self.request
         name = request.request_id
         watched = noted.requests.get(name)
         if watched is None:
@@ -148,7 +153,7 @@ class Calls(ServingCalls):
 
     def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         name = request.request_id
-        self.noted.current, self.noted.touched[name] = request, None
+        self.request, self.noted.touched[name] = request, None
         self._was(request)
         if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
             watched = self.noted.requests[name]
@@ -164,31 +169,31 @@ class Calls(ServingCalls):
         self.noted.touched[name] = None
         _, params = yield None
         if params:
-            self.event.offers.append((name, computed, params))
+            self.noted.event.offers.append((name, computed, params))
 
     def reports(self, *_: Any, **__: Any) -> Noting:
         """Somebody takes the KV events."""
         found = yield None
-        event = self.event
+        event = self.noted.event
         event.reports = [*(event.reports or ()), *(found or ())]
 
     def invalid(self, invalid: Iterable[int], scheduled: Any = (), *_: Any, **__: Any) -> Noting:
         """A load has not filled these blocks."""
         blocks = set(invalid)
-        self.event.invalid = True
+        self.noted.event.invalid = True
         for number in blocks:
             self.contents.undo(number, 0)
         for name in scheduled:
             watched = self.noted.requests.get(name)
             if watched is not None and any(map(blocks.intersection, watched.loads)):
                 length = watched.live.num_output_tokens
-                self.event.spoiled.append((watched, length))
+                self.noted.event.spoiled.append((watched, length))
         yield None
 
     def takes(self, *_: Any, **__: Any) -> Noting:
         blocks = yield None
         self._changed(blocks)
-        event = self.event
+        event = self.noted.event
         for block in blocks:
             self.contents.take(block.block_id)
             self._taken.append(block.block_id)
@@ -212,7 +217,7 @@ class Calls(ServingCalls):
 
     def _counts(self, blocks: Iterable[Any]) -> None:
         """Note reference counts before they change, if not by a step."""
-        event = self.event
+        event = self.noted.event
         if not event.in_step:
             for block in blocks:
                 event.references.setdefault(block.block_id, block.ref_cnt)
@@ -226,7 +231,7 @@ class Calls(ServingCalls):
         """Note which block a key has that is to change."""
         key = args[0]
         block = self.map.get_one_block(key)
-        self.event.keys.append((key, None if block is None else block.block_id))
+        self.noted.event.keys.append((key, None if block is None else block.block_id))
 
     def has_mapped(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         key, block = args
@@ -234,14 +239,14 @@ class Calls(ServingCalls):
         self.slices.mapped.put(number, key)
         noted.blocks.add(number)
         noted.mapped_now.add(number)
-        noted.inserted[key, number] = noted.current
-        if noted.current is not None:
-            noted.touched[noted.current.request_id] = None
+        noted.inserted[key, number] = self.request
+        if self.request is not None:
+            noted.touched[self.request.request_id] = None
 
     def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
         key, number = args
         if removed is not None:
-            event, noted = self.event, self.noted
+            event, noted = self.noted.event, self.noted
             event.lost = len(event.keys) - 1 if event.lost is None else event.lost
             event.unmapped.append((key, number))
             self.slices.mapped.remove((number,), key)

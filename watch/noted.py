@@ -23,9 +23,8 @@ class Noted:
     the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
     `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
     `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
-    requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
-    on. `unjudged` counts what was not judged because it is not known, and `trusted` what is taken
-    to be right."""
+    requests that it ends; `event` what else it does. `unjudged` counts what was not judged because
+    it is not known, and `trusted` what is taken to be right."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
@@ -45,7 +44,6 @@ class Noted:
         self.nameless = 0
         self.admitted: list[WatchedRequest] = []
         self.begun: list[Begun] = []
-        self.current: Any = None
         self.event = Happening()
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()

@@ -91,10 +91,12 @@ class Slices:
         cached: dict[Key, list[int]] = {}
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
-            known[number] = view.block(pool_blocks[number], further, _key)
+            block = pool_blocks[number]
+            seen = known[number] = view.block(block, further, _key)
             for each in mapped.of(number):
                 if number in view.blocks_of(entries.get(each)):
-                    cached.setdefault(_key(each), []).append(number)
+                    name = seen.key if each is block.block_hash and seen.key else _key(each)
+                    cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
             known,  # type: ignore[arg-type]

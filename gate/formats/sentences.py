@@ -322,7 +322,7 @@ def ran(gate: Gate) -> str:
 
 def _unseen(ran: GateRan) -> str:
     """How well the runs know what is near the change."""
-    if not ran.unseen_max:
+    if ran.unseen is UNSET or ran.unseen_max is UNSET:
         return ""
     return (
         f"; a further step near the change is expected to show {ran.unseen:.2g} abstract steps "

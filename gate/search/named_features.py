@@ -1,7 +1,7 @@
 """Which features of kvproof the changed lines of a pull request name, by the contract with vLLM."""
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import combinations, islice
 
 from kvproof.gate.difference.workload import Episodes
 from kvproof.gate.source.changes import ChangedFunction
@@ -30,6 +30,12 @@ def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:
 def shared(cluster: Cluster, features: frozenset[str]) -> int:
     """How many of these features a cluster has."""
     return len(features & used_by(cluster)) if features else 0
+
+
+def pairs(cluster: Cluster) -> frozenset[str]:
+    """Each feature of a cluster, and each two of them."""
+    used = sorted(used_by(cluster))
+    return frozenset((*used, *map(" and ".join, combinations(used, 2))))
 
 
 def preferred(clusters: Iterator[Episodes], features: frozenset[str]) -> Iterator[Episodes]:

@@ -251,16 +251,15 @@ def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
 
 
 def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
-    driven = [] if comparison is None else comparison.names
-    traces = sum(isinstance(comparison.workloads[n], Follow) for n in driven) if comparison else 0
-    steps = sum(result.steps for result in comparison.on_head.values()) if comparison else 0
+    if comparison is None or not comparison.names:
+        return GateRan(traces=0, sampled=0, steps=0)
+    traces = sum(isinstance(comparison.workloads[n], Follow) for n in comparison.names)
+    unseen = comparison.unseen(each.key for each in changes.accounting)
     return GateRan(
         traces=traces,
-        sampled=len(driven) - traces,
-        steps=steps,
-        unseen=round(comparison.unseen(each.key for each in changes.accounting), 4)
-        if comparison
-        else 1.0,
+        sampled=len(comparison.names) - traces,
+        steps=sum(result.steps for result in comparison.on_head.values()),
+        unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,
     )
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from math import ceil
 
-from kvproof.gate.difference.plan import ordered, touched
+from kvproof.gate.difference.plan import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
@@ -219,11 +219,13 @@ class Search:
             if not (self.sized or self._over()):
                 self._look_at_engines()
         self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
-        self._due = False
+        self._due = followed
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE)
-            names, touching = self._presets()
+            names, others, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
+            self._due = False
+            self._all(self._episodes(others), "further presets", SAMPLED_AT_ONCE)
             random = workloads.of_random_clusters(self.comparison.seed)
             clusters = named_features.preferred(random, self.named)
             parts = count(1) if touching else ()
@@ -317,14 +319,26 @@ class Search:
         so_far = reached(self.comparison)
         return turn % 2 == 0 or not all(each.ran(so_far) for each in self.changes.accounting)
 
-    def _presets(self) -> tuple[list[str], list[str]]:
-        """The names of the presets, those that reach what was changed first, and of these alone."""
+    def _presets(self) -> tuple[list[str], list[str], list[str]]:
+        """The names of presets that together have every pair of features in which the change is
+        reached, those of the other presets, and of all that reach it. A preset without a trace may
+        reach it. A few that together reach all that the traces reach come first, then those with
+        the most features that the change names."""
         found = workloads.of_presets(self.comparison.seed)
         found.sort(key=lambda each: -named_features.shared(each.cluster, self.named))
         presets = [each.cluster.name for each in found]
         reaches = {name: self._reached(name) for name in presets}
         names = ordered(presets, reaches, [*self.changed, *self.statements])
-        return names, [name for name in names if touched(reaches[name], self.changed)]
+        touching = [name for name in names if touched(reaches[name], self.changed)]
+        idle = {each.cluster.name for each in self.traces}.difference(touching)
+        pairs = {each.cluster.name: named_features.pairs(each.cluster) for each in found}
+        wanted = [*self.changed, *self.statements]
+        first = covering(names, {name: touched(reaches[name], wanted) for name in names})
+        shares = {e.cluster.name: named_features.shared(e.cluster, self.named) for e in found}
+        for share in sorted({*shares.values()}, reverse=True):
+            some = [n for n in names if shares[n] == share and n not in idle and n not in first]
+            first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
+        return first, [name for name in names if name not in first], touching
 
     def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
         """Random episodes of these presets. Each `part` has others."""

@@ -132,8 +132,8 @@ def _with_statements(
     whole: dict[str, list[str]] = {each.file: [] for each in functions}
     found = []
     for each in functions:
-        modules = _readable(base, each.file), _readable(head, each.file)
-        both = differing(*modules, each.name)
+        of_file = _readable(base, each.file), _readable(head, each.file)
+        both = differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
             for sign, side in zip((-1, 1), both, strict=True)
@@ -143,8 +143,9 @@ def _with_statements(
         whole[each.file] += [] if any(of_both) else [each.name]
         texts = {
             key: module.lines[lines.start - 1 : lines.stop - 1]
-            for module, side in zip(modules, of_both, strict=True)
-            for key, lines in (side.items() if module else ())
+            for module, side in zip(of_file, of_both, strict=True)
+            if module is not None
+            for key, lines in side.items()
         }
         found.append(
             each._replace(

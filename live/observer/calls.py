@@ -27,10 +27,10 @@ class CallNotes:
 
 
 class ServingCalls:
-    """Hooks around the methods with which one engine serves requests. vLLM allocates for `request`:
-    it `runs`, or it is `fresh` and has no blocks yet."""
+    """Hooks around the methods with which one engine serves requests. vLLM is at work on
+    `request`: when it gets blocks, it `runs`, or it is `fresh` and has none yet."""
 
-    def __init__(self, name: str, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, name: str) -> None:
         self.name = name
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager
@@ -73,8 +73,12 @@ class ServingCalls:
         request = self.request = args[0] if args else kwargs["request"]
         self.runs, self.fresh = request.status is RUNNING, False
         if not self.runs:
-            name = request.request_id
-            self.fresh = not any(each.req_to_blocks.get(name) for each in self.managers)
+            self.may_admit(request)
+
+    def may_admit(self, request: Any) -> None:
+        """A request that does not run is about to get blocks."""
+        name = request.request_id
+        self.fresh = not any(each.req_to_blocks.get(name) for each in self.managers)
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A request got blocks, or None."""

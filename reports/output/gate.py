@@ -124,13 +124,14 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
     """What was run on each side: workloads that replay a trace, workloads of random episodes, and
     steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
     executes what is changed in a function is expected to show that are new: the largest of all
-    changed functions. The search may end where it is not above `unseen_max`."""
+    changed functions. The search may end where it is not above `unseen_max`. Both are absent where
+    nothing was run."""
 
     traces: int
     sampled: int
     steps: int
-    unseen: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    unseen_max: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    unseen: Maybe[float] = UNSET
+    unseen_max: Maybe[float] = UNSET
 
 
 class Gate(Output, frozen=True, kw_only=True, tag="gate"):
