@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from kvproof.campaign.folder import CampaignFolder, Settings
-from kvproof.campaign.machine import Pool
+from kvproof.campaign.folder import CampaignFolder, CampaignSettings
+from kvproof.campaign.machine import WorkerPool
 from kvproof.campaign.plan import Plan, round_of
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import FoundRun, Result, Unit, packed, result_of
+from kvproof.campaign.unit import FoundRun, UnitResult, WorkUnit, packed, result_of
 from kvproof.model import interruption
 
 SAVED_EVERY_S = 20.0
@@ -23,10 +23,10 @@ class Campaign:
     def __init__(
         self,
         folder: CampaignFolder,
-        settings: Settings,
+        settings: CampaignSettings,
         plan: Plan,
         progress: Progress,
-        results: dict[int, Result],
+        results: dict[int, UnitResult],
         found: Callable[[FoundRun], str] = lambda _found: "",
         saved: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
@@ -34,9 +34,9 @@ class Campaign:
         self.progress, self.results = progress, results
         self.found, self.saved = found, saved
         self.saved_at = time.monotonic()
-        self.units: dict[int, Unit] = {}
+        self.units: dict[int, WorkUnit] = {}
 
-    def run(self, pool: Pool, last: int, show: Callable[[Progress], None]) -> None:
+    def run(self, pool: WorkerPool, last: int, show: Callable[[Progress], None]) -> None:
         """Carry out all units before `last`. What is known is saved also where this is
         interrupted."""
         number, given = self.progress.units, 0
@@ -62,7 +62,7 @@ class Campaign:
         """Whether the rounds are merged that this unit may use."""
         return round_of(number)[0] - 2 < len(self.progress.corpus_at)
 
-    def _unit(self, number: int) -> Unit:
+    def _unit(self, number: int) -> WorkUnit:
         return self.units.setdefault(number, self.plan.unit(number, self.progress))
 
     def _merge(self) -> None:

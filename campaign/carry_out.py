@@ -7,7 +7,7 @@ from random import Random
 
 from kvproof.campaign.behaviours import behaviours
 from kvproof.campaign.mutation import mutated
-from kvproof.campaign.unit import Entry, FoundRun, Kept, Result, Unit
+from kvproof.campaign.unit import CorpusEntry, FoundRun, KeptRun, UnitResult, WorkUnit
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, follow
 from kvproof.invariants.registry import CHECKS
@@ -39,7 +39,7 @@ EVENTUALLY = next(i.id for i in CHECKS.values() if i.kind == "eventually")
 Make = Callable[[Cluster], Machine]
 
 
-def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> Result:
+def carry_out(unit: WorkUnit, make: Make, met: Counter[str] | None = None) -> UnitResult:
     """The result of a unit. `met` counts the known deviations that the machines explain."""
     work = _Work(unit, make, Counter() if met is None else met)
     try:
@@ -55,20 +55,20 @@ def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> Result
 class _Work:
     """One unit while it is carried out."""
 
-    def __init__(self, unit: Unit, make: Make, met: Counter[str]) -> None:
+    def __init__(self, unit: WorkUnit, make: Make, met: Counter[str]) -> None:
         self.unit, self.make, self.met = unit, make, met
         self.before = Counter(met)
         self.at_run = Counter(met)
         self.random = Random(unit.seed)
         self.steps = self.runs = 0
         self.seen: set[str] = set()
-        self.kept: list[Kept] = []
+        self.kept: list[KeptRun] = []
         self.found: dict[Signature, FoundRun] = {}
         self.first: dict[Signature, Violated] = {}
 
-    def result(self, *, undriven: str = "", error: str = "") -> Result:
+    def result(self, *, undriven: str = "", error: str = "") -> UnitResult:
         """What the unit gave so far."""
-        return Result(
+        return UnitResult(
             number=self.unit.number,
             steps=self.steps,
             runs=self.runs,
@@ -116,7 +116,7 @@ class _Work:
             self.take(child, self.random)
             pool.extend(each.entry for each in self.kept[kept:])
 
-    def take(self, entry: Entry, random: Random | None = None) -> None:
+    def take(self, entry: CorpusEntry, random: Random | None = None) -> None:
         """Take one run to its end."""
         self.first.clear()
         try:
@@ -149,7 +149,7 @@ class _Work:
         if new:
             self.seen.update(new)
             events = tuple(stimulus(step.event) for step in steps)
-            self.kept.append(Kept(Entry(_arrived(cluster, events), events), new))
+            self.kept.append(KeptRun(CorpusEntry(_arrived(cluster, events), events), new))
 
     def shorten(self) -> None:
         """Make the runs of new findings shorter."""
@@ -158,7 +158,7 @@ class _Work:
                 continue
             shortest = shorter(self.make, by, violated)
             self.found[by] = FoundRun(
-                by, Found.of(shortest.finding), Entry(shortest.cluster, shortest.events)
+                by, Found.of(shortest.finding), CorpusEntry(shortest.cluster, shortest.events)
             )
         self.at_run = Counter(self.met)
 
@@ -170,7 +170,7 @@ def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
     return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
 
 
-def taken(make: Make, entry: Entry, random: Random | None = None) -> Run:
+def taken(make: Make, entry: CorpusEntry, random: Random | None = None) -> Run:
     """Take the events of an entry that are possible when their turn comes, and drive the run to its
     end. With `random`, an impossible event gives way to a random one of its kind, and now and then
     another event happens. Raises Violated."""
@@ -223,7 +223,7 @@ def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
 def ending(make: Make, by: Signature, run: Follow) -> Violated | None:
     """The run as it was taken, if it ends with a finding of this signature."""
     try:
-        taken(make, Entry(run.cluster, run.events))
+        taken(make, CorpusEntry(run.cluster, run.events))
     except Violated as violated:
         about = violated.finding.about
         shown = signature(violated.cluster, violated.events[-1], violated.finding.invariant, about)

@@ -18,7 +18,7 @@ from kvproof.campaign.behaviours import kind
 from kvproof.campaign.progress import Progress
 
 
-class Unseen(NamedTuple):
+class UnseenEstimate(NamedTuple):
     """The estimate for one kind of behaviour: `seen` by fresh units and `by_changed_runs` alone,
     `next_unit` new ones in the next fresh unit, and `unseen_at_least` that are left."""
 
@@ -28,7 +28,7 @@ class Unseen(NamedTuple):
     unseen_at_least: float
 
 
-def unseen(progress: Progress, what: str) -> Unseen:
+def unseen(progress: Progress, what: str) -> UnseenEstimate:
     """The estimate for behaviours of this kind."""
     counts = [seen.fresh for name, seen in progress.seen.items() if kind(name) == what]
     once, twice = counts.count(1), counts.count(2)
@@ -36,4 +36,4 @@ def unseen(progress: Progress, what: str) -> Unseen:
     chao = once * once / (2 * twice) if twice else once * (once - 1) / 2
     left = (units - 1) / units * chao
     never = counts.count(0)
-    return Unseen(len(counts) - never, never, once / units, left)
+    return UnseenEstimate(len(counts) - never, never, once / units, left)

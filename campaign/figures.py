@@ -4,7 +4,7 @@ from collections import Counter
 
 from kvproof.campaign.behaviours import PAIR, STEP, kind
 from kvproof.campaign.estimate import unseen
-from kvproof.campaign.folder import State
+from kvproof.campaign.folder import CampaignState
 from kvproof.campaign.progress import Progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.reports.output.campaign import (
@@ -17,7 +17,7 @@ from kvproof.reports.output.campaign import (
 from kvproof.reports.output.verdict import FaultName, SignatureObject
 
 
-def figures(state: State) -> CampaignFigures:
+def figures(state: CampaignState) -> CampaignFigures:
     """The figures of a campaign."""
     settings, progress = state.settings, state.progress
     estimates = {what: unseen(progress, what) for what in (STEP, PAIR)}

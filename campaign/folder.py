@@ -15,7 +15,7 @@ from msgspec import Struct
 
 import kvproof
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import Entry, Result, packed, result_of
+from kvproof.campaign.unit import CorpusEntry, UnitResult, packed, result_of
 from kvproof.model.errors import UsageError
 from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.folders import check_empty, made_folder
@@ -30,7 +30,7 @@ FINDINGS = "findings"
 SIZE_MAX_MIB = 2048
 
 
-class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class CampaignSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a campaign is of. Only a campaign with the same settings can be continued. `vllm` is the
     release; `given` says how many entries an earlier campaign gave."""
 
@@ -42,10 +42,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     given: int = 0
 
 
-class State(Struct, frozen=True, forbid_unknown_fields=True):
+class CampaignState(Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `campaign.json`."""
 
-    settings: Settings
+    settings: CampaignSettings
     progress: Progress
 
 
@@ -55,7 +55,7 @@ class CampaignFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def begin(self, settings: Settings) -> Progress:
+    def begin(self, settings: CampaignSettings) -> Progress:
         """A new campaign. Raises UsageError where the folder has files."""
         check_empty(self.path)
         made_folder(self.path / FINDINGS)
@@ -63,14 +63,14 @@ class CampaignFolder:
         self.save(settings, progress, {})
         return progress
 
-    def resume(self, settings: Settings) -> tuple[Progress, dict[int, Result]]:
+    def resume(self, settings: CampaignSettings) -> tuple[Progress, dict[int, UnitResult]]:
         """What an earlier run knew, and its results that are not merged. Raises UsageError where
         the folder has no campaign, or one with other settings."""
         state = self.state()
         if state.settings != settings:
             other = [
                 name
-                for name in Settings.__struct_fields__
+                for name in CampaignSettings.__struct_fields__
                 if getattr(state.settings, name) != getattr(settings, name)
             ]
             raise UsageError(
@@ -79,17 +79,17 @@ class CampaignFolder:
             )
         return state.progress, self._results(state.progress.units)
 
-    def state(self) -> State:
+    def state(self) -> CampaignState:
         """The settings and the progress. Raises UsageError where they cannot be read."""
         path = self.path / STATE
         text = read_bytes(path, "campaign", SIZE_MAX_MIB)
         use = "the folder of a campaign"
-        return decoded_json(text, State, f"The file {shown(path)}", use)
+        return decoded_json(text, CampaignState, f"The file {shown(path)}", use)
 
-    def _results(self, merged: int) -> dict[int, Result]:
+    def _results(self, merged: int) -> dict[int, UnitResult]:
         """The results after those that are merged. A line that was cut off is no result."""
         path = self.path / RESULTS
-        found: dict[int, Result] = {}
+        found: dict[int, UnitResult] = {}
         if path.exists():
             for line in read_bytes(path, "results", SIZE_MAX_MIB).splitlines():
                 with contextlib.suppress(msgspec.MsgspecError):
@@ -102,9 +102,11 @@ class CampaignFolder:
         """Keep the result of a unit at once."""
         append(self.path / RESULTS, f"\n{result.decode()}\n")
 
-    def save(self, settings: Settings, progress: Progress, waiting: dict[int, Result]) -> None:
+    def save(
+        self, settings: CampaignSettings, progress: Progress, waiting: dict[int, UnitResult]
+    ) -> None:
         """Write what is known, and leave in the list of results those that are not merged."""
-        state = msgspec.json.encode(State(settings, progress), order="sorted")
+        state = msgspec.json.encode(CampaignState(settings, progress), order="sorted")
         replace(self.path / STATE, state)
         replace(self.path / RESULTS, *(packed(each) + b"\n" for each in waiting.values()))
 
@@ -118,6 +120,6 @@ class CampaignFolder:
         replace(self.path / PAGE, html.encode())
 
 
-def entries_of(folder: Path) -> list[Entry]:
+def entries_of(folder: Path) -> list[CorpusEntry]:
     """The corpus of a campaign. Raises UsageError where there is none."""
     return CampaignFolder(folder).state().progress.corpus

@@ -5,14 +5,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kvproof.campaign.carry_out import Make, carry_out
-from kvproof.campaign.unit import Result, packed, unit_of
+from kvproof.campaign.unit import UnitResult, packed, unit_of
 from kvproof.model.faults.fault import Fault, planted
+
+UNITS_MAX = 1_000
+"""Units of one process. Another takes its place then, so that what vLLM never frees does not add
+up."""
 
 TRIES_MAX = 3
 """How many workers may end with the same unit."""
 
 
-class Pool(Protocol):
+class WorkerPool(Protocol):
     """`size` workers. `capacity` is the number of units that they can have at once."""
 
     size: int
@@ -54,4 +58,4 @@ class Losses:
         self.times[number] = times = self.times.get(number, 0) + 1
         if times < TRIES_MAX:
             return None
-        return packed(Result(number=number, error=f"{times} workers ended while they had it"))
+        return packed(UnitResult(number=number, error=f"{times} workers ended while they had it"))

@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from kvproof.campaign.unit import Entry
+from kvproof.campaign.unit import CorpusEntry
 from kvproof.model.config import Cluster, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.errors import UsageError
@@ -34,7 +34,9 @@ CHANGES = (1, 1, 2, 3)
 """How many changes are made, each as often as it is here."""
 
 
-def mutated(entry: Entry, others: Sequence[Entry], cluster: Cluster, random: Random) -> Entry:
+def mutated(
+    entry: CorpusEntry, others: Sequence[CorpusEntry], cluster: Cluster, random: Random
+) -> CorpusEntry:
     """A changed version of an entry, in this cluster. It may take parts of the others."""
     jobs, events = list(entry.cluster.jobs), list(entry.events)
     for _ in range(random.choice(CHANGES)):
@@ -45,10 +47,10 @@ def mutated(entry: Entry, others: Sequence[Entry], cluster: Cluster, random: Ran
 
 
 Changed = tuple[list[Job], list[Event]]
-Change = Callable[[list[Job], list[Event], Sequence[Entry], Cluster, Random], Changed]
+Change = Callable[[list[Job], list[Event], Sequence[CorpusEntry], Cluster, Random], Changed]
 
 
-def fitted(cluster: Cluster, jobs: Sequence[Job], events: Sequence[Event]) -> Entry:
+def fitted(cluster: Cluster, jobs: Sequence[Job], events: Sequence[Event]) -> CorpusEntry:
     """An entry with those of these jobs that the cluster can serve, each without what the cluster
     does not have."""
     made: list[Job] = []
@@ -67,7 +69,7 @@ def fitted(cluster: Cluster, jobs: Sequence[Job], events: Sequence[Event]) -> En
         for e in events
         if getattr(e, "engine", None) in {*engines, None} and _request(e) in {*names, ""}
     )
-    return Entry(carrying, tuple(kept))
+    return CorpusEntry(carrying, tuple(kept))
 
 
 def _request(event: Event) -> str:
@@ -133,7 +135,7 @@ def _repeat(
 
 
 def _splice(
-    jobs: list[Job], events: list[Event], others: Sequence[Entry], _c: object, random: Random
+    jobs: list[Job], events: list[Event], others: Sequence[CorpusEntry], _c: object, random: Random
 ) -> Changed:
     """The run begins as it did, and ends as another one."""
     other = random.choice(others)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from kvproof.campaign.machine import Losses, Work
+from kvproof.campaign.machine import UNITS_MAX, Losses, Work
 from kvproof.model.errors import UsageError
 
 CPU = "CPU"
@@ -48,7 +48,7 @@ class OnRay:
         self.losses = Losses()
         self.make = ray.put(make)
         self.key = self.make.binary()
-        self.task = ray.remote(num_cpus=1, max_retries=0)(_carry_out)
+        self.task = ray.remote(num_cpus=1, max_retries=0, max_calls=UNITS_MAX)(_carry_out)
         self.running: dict[Any, tuple[int, bytes]] = {}
 
     def give(self, number: int, unit: bytes) -> None:

@@ -107,7 +107,7 @@ def page(campaigns: Sequence[CampaignFigures], *, refresh: bool = False) -> str:
         f" by steps taken.</p>{_curve(campaigns)}",
         _table("What is unseen", ["", *names], _unseen(campaigns)),
         f"<p>{escape(ASSUMPTIONS)}</p>",
-        _table("Seen by feature", ["feature of the cluster", *both], _features(campaigns)),
+        _table("SeenBehaviour by feature", ["feature of the cluster", *both], _features(campaigns)),
         _table("Known findings of this vLLM", ["name", "times"], known),
         _table("Not driven, or without an end", ["reason", "first unit"], errors),
     )
@@ -138,7 +138,7 @@ def _curve(campaigns: Sequence[CampaignFigures]) -> str:
         field: max(getattr(each.curve[-1], field) for each in campaigns) or 1
         for field in ("abstract_steps", "pairs")
     }
-    drawn = []
+    shapes = []
     for colour, each in zip(COLOURS, campaigns, strict=False):
         for field, dash in ("pairs", ""), ("abstract_steps", ' stroke-dasharray="6 4"'):
             points = " ".join(
@@ -146,12 +146,12 @@ def _curve(campaigns: Sequence[CampaignFigures]) -> str:
                 f"{HEIGHT - HEIGHT * getattr(at, field) / highest[field]:.1f}"
                 for at in each.curve
             )
-            drawn.append(f'<polyline points="0,{HEIGHT} {points}" stroke="{colour}"{dash}/>')
+            shapes.append(f'<polyline points="0,{HEIGHT} {points}" stroke="{colour}"{dash}/>')
     label = (
         f"{steps:,} steps; the top is {highest['pairs']:,} pairs, "
         f"{highest['abstract_steps']:,} abstract steps"
     )
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
-        f'aria-label="{label}">{"".join(drawn)}</svg><p>{label}</p>'
+        f'aria-label="{label}">{"".join(shapes)}</svg><p>{label}</p>'
     )

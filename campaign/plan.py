@@ -10,7 +10,7 @@ from random import Random
 
 from kvproof.campaign.mutation import fitted
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import Entry, Unit
+from kvproof.campaign.unit import CorpusEntry, WorkUnit
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
@@ -66,13 +66,13 @@ def round_of(number: int) -> tuple[int, int]:
 class Plan:
     """The units of one campaign. `given` are entries of an earlier campaign, which come first."""
 
-    def __init__(self, seed: int, live: bool, given: Sequence[Entry] = ()) -> None:
+    def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
         self.seed, self.live = seed, live
         self.given = varied(given)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
 
-    def unit(self, number: int, progress: Progress) -> Unit:
+    def unit(self, number: int, progress: Progress) -> WorkUnit:
         """The unit of this number."""
         rounds = round_of(number)[0] - 1
         corpus = progress.corpus[: progress.corpus_at[rounds - 1]] if rounds > 0 else []
@@ -83,16 +83,16 @@ class Plan:
         given = self.given[number * FOLLOWED : (number + 1) * FOLLOWED]
         if given:
             first = given[0].cluster
-            return Unit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
+            return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
         if not corpus or random.random() < FRESH:
-            return Unit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
+            return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
         latest = random.random() < LATEST
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
         mates = tuple(random.choice(corpus) for _ in range(MATES))
         if random.random() >= OTHER_CLUSTER or not alike(entry.cluster, cluster):
             cluster = entry.cluster.carrying()
         entry = fitted(cluster, entry.cluster.jobs, entry.events)
-        return Unit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
+        return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
 
     def cluster(self, number: int) -> Cluster:
         """The cluster of a fresh unit: a preset or a random cluster, one after the other."""
@@ -106,11 +106,11 @@ class Plan:
         raise AssertionError
 
 
-def varied(corpus: Sequence[Entry]) -> list[Entry]:
+def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
     """The entries in an order in which other clusters come early: one of each cluster, then a
     second of each, and so on. Those of one cluster that showed the most new behaviours for
     their length come first."""
-    of_cluster: dict[Cluster, list[Entry]] = {}
+    of_cluster: dict[Cluster, list[CorpusEntry]] = {}
     for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
         of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
     return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]

@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 
-from kvproof.campaign.machine import Losses, Work
+from kvproof.campaign.machine import UNITS_MAX, Losses, Work
 from kvproof.model import interruption
 
 END_S = 5.0
@@ -53,6 +53,9 @@ class Processes:
                 result = self.losses.result(number)
                 if result is None:
                     self.waiting.appendleft((number, unit))
+            elif worker.units >= UNITS_MAX:
+                worker.end()
+                self.workers[self.workers.index(worker)] = _Worker(self.work)
             self._give_waiting()
             if result is not None:
                 return number, result
@@ -75,10 +78,12 @@ class _Worker:
             self.process.start()
         other.close()
         self.unit: tuple[int, bytes] | None = None
+        self.units = 0
 
     def give(self, number: int, unit: bytes) -> None:
         """Begin a unit. A process that has ended is noticed when its result is read."""
         self.unit = number, unit
+        self.units += 1
         with suppress(OSError):
             self.pipe.send_bytes(unit)
 

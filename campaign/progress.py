@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from kvproof.campaign.behaviours import PAIR, STEP, kind
-from kvproof.campaign.unit import Entry, FoundRun, Result, Unit
+from kvproof.campaign.unit import CorpusEntry, FoundRun, UnitResult, WorkUnit
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.signature import Signature
 
@@ -20,7 +20,7 @@ CURVE_POINTS_MAX = 400
 Count = Annotated[int, Meta(ge=0)]
 
 
-class Seen(Struct, forbid_unknown_fields=True):
+class SeenBehaviour(Struct, forbid_unknown_fields=True):
     """How often a behaviour was seen: in how many fresh units, in how many others, and with which
     features of clusters."""
 
@@ -52,8 +52,8 @@ class Progress(Struct, forbid_unknown_fields=True):
     fresh_units: Count = 0
     steps: Count = 0
     runs: Count = 0
-    seen: dict[str, Seen] = {}
-    corpus: list[Entry] = []
+    seen: dict[str, SeenBehaviour] = {}
+    corpus: list[CorpusEntry] = []
     found: list[FoundRun] = []
     found_at_step: list[Count] = []
     traces: list[str] = []
@@ -65,7 +65,7 @@ class Progress(Struct, forbid_unknown_fields=True):
     corpus_at: list[Count] = []
     findings_at: list[Count] = []
 
-    def merge(self, unit: Unit, result: Result) -> list[FoundRun]:
+    def merge(self, unit: WorkUnit, result: UnitResult) -> list[FoundRun]:
         """Add the result of the next unit. Returns the findings that are new."""
         self.units += 1
         self.steps += result.steps
@@ -86,7 +86,7 @@ class Progress(Struct, forbid_unknown_fields=True):
         self._draw_curve()
         return found
 
-    def _keep(self, result: Result, fresh: bool) -> None:
+    def _keep(self, result: UnitResult, fresh: bool) -> None:
         counted = set[str]()
         for kept in result.kept:
             new = 0
@@ -94,7 +94,10 @@ class Progress(Struct, forbid_unknown_fields=True):
             for behaviour in kept.behaviours:
                 seen = self.seen.get(behaviour)
                 if seen is None:
-                    new, seen = new + 1, self.seen.setdefault(behaviour, Seen(features=set()))
+                    new, seen = (
+                        new + 1,
+                        self.seen.setdefault(behaviour, SeenBehaviour(features=set())),
+                    )
                 seen.features |= features
                 if behaviour not in counted:
                     counted.add(behaviour)

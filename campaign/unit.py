@@ -11,11 +11,11 @@ from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a unit or of a result."""
 
 
-class Entry(Part, frozen=True):
+class CorpusEntry(WorkPart, frozen=True):
     """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept, `new`
     is the number of behaviours that it was the first to show."""
 
@@ -27,7 +27,7 @@ class Entry(Part, frozen=True):
 Mode = Literal["fresh", "follow", "mutate"]
 
 
-class Unit(Part, frozen=True):
+class WorkUnit(WorkPart, frozen=True):
     """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
     are. `mutate`: take changed versions of the first entry, in the cluster of the unit.
 
@@ -40,49 +40,49 @@ class Unit(Part, frozen=True):
     cluster: Cluster
     seed: int
     steps: int
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CorpusEntry, ...] = ()
     known: tuple[Signature, ...] = ()
 
 
-class Kept(Part, frozen=True):
+class KeptRun(WorkPart, frozen=True):
     """A run that showed what no earlier run of its unit did."""
 
-    entry: Entry
+    entry: CorpusEntry
     behaviours: tuple[str, ...]
 
 
-class FoundRun(Part, frozen=True):
+class FoundRun(WorkPart, frozen=True):
     """A finding, and the run that ends with it, with all choices filled in."""
 
     signature: Signature
     found: Found
-    entry: Entry
+    entry: CorpusEntry
 
 
-class Result(Part, frozen=True, kw_only=True):
+class UnitResult(WorkPart, frozen=True, kw_only=True):
     """What a unit gave. `met` counts the known deviations of vLLM. `undriven` says why its cluster
     cannot be driven with this vLLM, and `error` why the unit did not end."""
 
     number: int
     steps: int = 0
     runs: int = 0
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptRun, ...] = ()
     found: tuple[FoundRun, ...] = ()
     met: dict[str, int] = {}
     undriven: str = ""
     error: str = ""
 
 
-def packed(part: Part) -> bytes:
+def packed(part: WorkPart) -> bytes:
     """A unit or a result as one line of JSON."""
     return msgspec.json.encode(part)
 
 
-def unit_of(data: bytes) -> Unit:
+def unit_of(data: bytes) -> WorkUnit:
     """The unit in this line."""
-    return msgspec.json.decode(data, type=Unit)
+    return msgspec.json.decode(data, type=WorkUnit)
 
 
-def result_of(data: bytes) -> Result:
+def result_of(data: bytes) -> UnitResult:
     """The result in this line."""
-    return msgspec.json.decode(data, type=Result)
+    return msgspec.json.decode(data, type=UnitResult)

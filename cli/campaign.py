@@ -14,8 +14,14 @@ from pathlib import Path
 
 from kvproof.campaign.campaign import Campaign
 from kvproof.campaign.figures import figures
-from kvproof.campaign.folder import PAGE, CampaignFolder, Settings, State, entries_of
-from kvproof.campaign.machine import Pool, Work, work
+from kvproof.campaign.folder import (
+    PAGE,
+    CampaignFolder,
+    CampaignSettings,
+    CampaignState,
+    entries_of,
+)
+from kvproof.campaign.machine import Work, WorkerPool, work
 from kvproof.campaign.page import lines, page
 from kvproof.campaign.plan import UNIT_STEPS, Plan
 from kvproof.campaign.processes import Processes
@@ -100,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     machine = maker(args.machine, faults, cache=args.cache)
     if live:
         require_core()
-    settings = Settings(
+    settings = CampaignSettings(
         machine=args.machine,
         vllm=machine.vllm,
         seed=args.seed,
@@ -115,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     last = args.units or -(-(args.steps or UNITS * UNIT_STEPS) // UNIT_STEPS)
 
     def saved(now: Progress, refresh: bool = True) -> None:
-        folder.write_page(page([figures(State(settings, now))], refresh=refresh))
+        folder.write_page(page([figures(CampaignState(settings, now))], refresh=refresh))
 
     campaign = Campaign(
         folder,
@@ -126,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
         lambda found: _trace(folder, settings, machine, faults, found),
         saved,
     )
-    pools: list[Pool] = []
+    pools: list[WorkerPool] = []
     # Ray prints what nodes do on standard output, which is for the answer.
     with (
         redirect_stdout(sys.stderr),
@@ -137,10 +143,10 @@ def run(args: argparse.Namespace) -> int:
         campaign.run(pool, last, _show(last))
     live_line.clear()
     saved(progress, refresh=False)
-    return _answer(args, State(settings, progress), pools, last, bool(stopped), begin)
+    return _answer(args, CampaignState(settings, progress), pools, last, bool(stopped), begin)
 
 
-def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -> Pool:
+def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -> WorkerPool:
     if args.ray is not None:
         from kvproof.campaign.on_ray import OnRay
 
@@ -161,7 +167,7 @@ def _work(name: str, faults: list[str], vllm: str | None, cache: Path | None) ->
 
 def _trace(
     folder: CampaignFolder,
-    settings: Settings,
+    settings: CampaignSettings,
     machine: Maker,
     faults: tuple[Fault, ...],
     found: FoundRun,
@@ -208,8 +214,8 @@ def _show(last: int) -> Callable[[Progress], None]:
 
 def _answer(
     args: argparse.Namespace,
-    state: State,
-    pools: list[Pool],
+    state: CampaignState,
+    pools: list[WorkerPool],
     last: int,
     stopped: bool,
     begin: float,

@@ -121,7 +121,8 @@ class DrivenEngine:
             self.computed.clear()
             self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)
-        self.forgot = idle and connector and self.forgets
+        # What D is offered, P computes in between.
+        self.forgot = idle and connector and self.forgets and not self.paired
 
     def _reset(self, running: bool, connector: bool) -> None:
         try:

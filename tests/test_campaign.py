@@ -24,8 +24,8 @@ from kvproof.campaign.mutation import mutated
 from kvproof.campaign.page import page
 from kvproof.campaign.plan import Plan, round_of
 from kvproof.campaign.processes import Processes
-from kvproof.campaign.progress import Progress, Seen
-from kvproof.campaign.unit import Entry, Unit, packed, result_of
+from kvproof.campaign.progress import Progress, SeenBehaviour
+from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
 from kvproof.model.config import Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
@@ -118,7 +118,7 @@ def test_findings_are_one_by_signature_and_replay(alone: Path, run: Any) -> None
     assert any(unit.mode == "mutate" for unit in units(progress))
 
 
-def units(progress: Progress) -> list[Unit]:
+def units(progress: Progress) -> list[WorkUnit]:
     plan = Plan(0, live=False)
     return [plan.unit(number, progress) for number in range(progress.units)]
 
@@ -193,25 +193,25 @@ def test_a_unit_depends_on_earlier_rounds_alone() -> None:
 def test_changed_runs_are_possible(name: str) -> None:
     """No changed run asks for what the cluster does not have: the model refuses that."""
     cluster = CLUSTERS[name] if name in CLUSTERS else CLUSTERS["full"]
-    fresh = carry_out(Unit(0, "fresh", cluster, 1, 100), ModelMachine)
+    fresh = carry_out(WorkUnit(0, "fresh", cluster, 1, 100), ModelMachine)
     entries = [kept.entry for kept in fresh.kept]
     other = entries[0].cluster.carrying()
-    result = carry_out(Unit(1, "mutate", other, 2, 400, tuple(entries[:3])), ModelMachine)
+    result = carry_out(WorkUnit(1, "mutate", other, 2, 400, tuple(entries[:3])), ModelMachine)
     assert not result.error
     assert result.runs > 5
     assert not result.found
     assert {mutated(entries[0], entries, other, Random(n)) for n in range(20)} != {entries[0]}
 
 
-def entry(*events: Any) -> Entry:
-    cluster = CLUSTERS["full"].carrying(Job("r0", "abc"), Job("r1", "abd"))
-    return Entry(cluster, events)
+def entry(*events: Any) -> CorpusEntry:
+    cluster = CLUSTERS["full"].carrying(Job("r0", "abc"), Job("r1", "abb"))
+    return CorpusEntry(cluster, events)
 
 
 def test_what_is_not_possible_is_left_out() -> None:
     engine = CLUSTERS["full"].engines[0].name
     asked = entry(Submit(engine, "r0"), Submit(engine, "r0"), Schedule(engine))
-    result = carry_out(Unit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
+    result = carry_out(WorkUnit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
     events = result.kept[0].entry.events
     assert events.count(Submit(engine, "r0")) == 1
     assert [type(event) for event in events] == [Submit, Schedule, Complete]  # up to its end
@@ -219,7 +219,7 @@ def test_what_is_not_possible_is_left_out() -> None:
 
 
 def seen(*fresh: int) -> Progress:
-    made = {f"{STEP} {n}": Seen(fresh=each) for n, each in enumerate(fresh)}
+    made = {f"{STEP} {n}": SeenBehaviour(fresh=each) for n, each in enumerate(fresh)}
     return Progress(fresh_units=10, seen=made)
 
 
@@ -236,11 +236,11 @@ def test_the_estimate_by_hand(fresh: Sequence[int], left: float) -> None:
 
 def test_a_page_escapes_what_it_shows() -> None:
     from kvproof.campaign.figures import figures
-    from kvproof.campaign.folder import Settings, State
+    from kvproof.campaign.folder import CampaignSettings, CampaignState
 
     progress = Progress(errors={"<b>": 1})
-    settings = Settings(machine="model", vllm=None, seed=0)
-    html = page([figures(State(settings, progress))])
+    settings = CampaignSettings(machine="model", vllm=None, seed=0)
+    html = page([figures(CampaignState(settings, progress))])
     assert "&lt;b&gt;" in html
     assert "<b>" not in html
 

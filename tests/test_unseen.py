@@ -5,7 +5,7 @@ from itertools import islice
 from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Plays, Workload, follow
 from kvproof.gate.search.named_features import named, preferred, shared
-from kvproof.gate.search.unseen import Unseen, unseen
+from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.workloads import of_random_clusters
 from kvproof.gate.source.changes import ChangedFunction
 from kvproof.model.config.features.registry import used_by
@@ -17,8 +17,8 @@ PLAYS, OTHER = Plays("plans", "store"), Plays("others", "store")
 FULL = CLUSTERS["full"]
 
 
-def side(*results: tuple[Workload, Near], of: str = FREE) -> Unseen:
-    made = Unseen()
+def side(*results: tuple[Workload, Near], of: str = FREE) -> ShownNear:
+    made = ShownNear()
     for workload, near in results:
         made.add(workload, Result(workload.name, near={of: near}))
     return made
@@ -45,9 +45,9 @@ def test_each_feature_of_a_cluster_is_something_else_to_show() -> None:
 
 def test_the_function_that_is_known_least_counts() -> None:
     known = side((PLAYS, MANY))
-    assert unseen([FREE], known, Unseen()) == 2 / 98
-    assert unseen([FREE, GONE], known, Unseen()) == 1.0
-    assert unseen([], known, Unseen()) == 0.0
+    assert unseen([FREE], known, ShownNear()) == 2 / 98
+    assert unseen([FREE, GONE], known, ShownNear()) == 1.0
+    assert unseen([], known, ShownNear()) == 0.0
 
 
 def test_what_head_has_no_more_counts_on_base() -> None:

@@ -65,6 +65,7 @@ that has it."""
 DONE = (
     "README.md",
     "docs",
+    "campaign",
     "cli",
     "findings",
     "gate",
@@ -79,6 +80,7 @@ DONE = (
 """Folders whose words are right."""
 
 ROOMS = (
+    "campaign",
     "cli",
     "connectors",
     "gate",

@@ -17,7 +17,7 @@ class Calls(ServingCalls):
     """Hooks around the methods that events of one engine call. `map` is the hash map."""
 
     def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
-        super().__init__(noted.cfg.name, noted.scheduler)
+        super().__init__(noted.scheduler, noted.cfg.name)
         self.noted = noted
         self.worker = worker
         self.cfg = noted.cfg

@@ -31,7 +31,7 @@ from kvproof.campaign.carry_out import CHOICES, Make, carry_out
 from kvproof.campaign.folder import CampaignFolder
 from kvproof.campaign.plan import UNIT_STEPS, Plan, round_of
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import Entry, Unit
+from kvproof.campaign.unit import CorpusEntry, WorkUnit
 from kvproof.cli.machines import maker
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
@@ -77,11 +77,11 @@ def fresh(make: Make, seed: int) -> Iterator[None]:
     """The fresh units of a campaign."""
     plan = Plan(seed, True)
     for number in count():
-        carry_out(Unit(number, "fresh", plan.cluster(number), seed + number, UNIT_STEPS), make)
+        carry_out(WorkUnit(number, "fresh", plan.cluster(number), seed + number, UNIT_STEPS), make)
         yield
 
 
-def campaign(make: Make, seed: int, given: Sequence[Entry] = ()) -> Iterator[Progress]:
+def campaign(make: Make, seed: int, given: Sequence[CorpusEntry] = ()) -> Iterator[Progress]:
     """A campaign with one worker."""
     plan, progress = Plan(seed, True, given), Progress()
     for number in count():

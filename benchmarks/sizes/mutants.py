@@ -61,9 +61,6 @@ GIVEN: dict[str, Callable[..., Truth]] = {
     "tail_chunk": lambda start, tokens, boundary, tail: any_of(
         tail == 0, start >= boundary, start + tokens <= boundary
     ),
-    "state_blocks_predicted": lambda end, block_size, held_blocks, scratch, **_: (
-        held_blocks <= counts.blocks_for_tokens(end, block_size) + scratch
-    ),
     "trim": lambda local_first, remote_first, **_: remote_first <= local_first,
 }
 """What holds of the numbers of a rule besides their lowest values."""

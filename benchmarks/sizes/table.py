@@ -1,4 +1,4 @@
-"""The table of small mutants of the rules of arithmetic, and what tells each from its rule.
+"""The table of small mutants of the rules of arithmetic, and what shows each.
 
     PYTHONPATH=. python benchmarks/sizes/table.py > reports/sizes.md
 
@@ -89,7 +89,7 @@ Calls = dict[str, dict[Numbers, list[Place]]]
 
 
 class Noticed(NamedTuple):
-    """What tells a mutant from its rule: a `cluster`, and the check that is broken there; empty
+    """What shows a mutant: a `cluster`, and the check that is broken there; empty
     where only the step is another one."""
 
     cluster: str
@@ -281,7 +281,7 @@ def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
     used = sum(cell.startswith(USED) for cell in cells)
     apart = len(cells) - equal - used - opened
     total = (
-        f"{len(cells)} mutants of {len(RULES)} rules: {apart} told apart "
+        f"{len(cells)} mutants of {len(RULES)} rules: {apart} differ visibly "
         f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a case of a "
         f"function of vLLM alone), {equal} equal everywhere, {used} equal where they are used, "
         f"{opened} open."

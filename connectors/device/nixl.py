@@ -18,7 +18,7 @@ Piece = tuple[int, int, int]
 
 
 @dataclass
-class Transfer:
+class PostedTransfer:
     """A copy: pairs of target and source, and the message that follows it to an agent."""
 
     moves: list[tuple[Piece, Piece]]
@@ -28,16 +28,16 @@ class Transfer:
     done: bool = False
 
 
-class Agent:
+class CopyingAgent:
     """A NIXL agent. `agents` are those of the episode by name."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         self.clock, self.name = clock, name
-        self.agents: dict[str, Agent] = clock.shared.setdefault("agents", {})
+        self.agents: dict[str, CopyingAgent] = clock.shared.setdefault("agents", {})
         self.agents[name] = self
         self.known: list[tuple[int, int]] = []
         self.lists: dict[int, tuple[str, list[Piece]]] = {}
-        self.transfers: dict[int, Transfer] = {}
+        self.transfers: dict[int, PostedTransfer] = {}
         self.messages: defaultdict[str, list[bytes]] = defaultdict(list)
         self.numbers = 0
 
@@ -107,7 +107,7 @@ class Agent:
         if any(one[1] != other[1] for one, other in pairs):
             raise RuntimeError("two pieces are not of one size")
         moves = pairs if operation == "READ" else [(other, one) for one, other in pairs]
-        self.transfers[number := self._number()] = Transfer(moves, agent, bytes(notif_msg))
+        self.transfers[number := self._number()] = PostedTransfer(moves, agent, bytes(notif_msg))
         return number
 
     def transfer(self, number: int, *_: object) -> str:
@@ -118,7 +118,7 @@ class Agent:
             self._carry_out(begun)
         return "PROC"
 
-    def _carry_out(self, begun: Transfer) -> None:
+    def _carry_out(self, begun: PostedTransfer) -> None:
         if not begun.done:
             for target, source in begun.moves:
                 ctypes.memmove(target[0], source[0], source[1])
@@ -158,4 +158,4 @@ class Agent:
 
 def agents(clock: Clock) -> Any:
     """In place of the class of NIXL's agents."""
-    return lambda name, *_, **__: Agent(clock, name)
+    return lambda name, *_, **__: CopyingAgent(clock, name)

@@ -30,7 +30,7 @@ from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
 from kvproof.gate.search.side import Side
-from kvproof.gate.search.unseen import Unseen, unseen
+from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.source.statements import Places
 from kvproof.reports.output.gate import Class
 
@@ -89,7 +89,7 @@ class Comparison:
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
         self.looked_at = 0
-        self.unseen_on_base, self.unseen_on_head = Unseen(), Unseen()
+        self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 

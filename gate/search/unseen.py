@@ -36,7 +36,7 @@ class _Steps:
         return min((once + 1) / self.count, 1.0) if self.count else 1.0
 
 
-class Unseen:
+class ShownNear:
     """What the workloads of one side have shown so far, by changed function and kind of
     workloads."""
 
@@ -64,7 +64,7 @@ class Unseen:
         return by_kind.get(Episodes, max(by_kind.values(), key=lambda steps: steps.count)).unseen
 
 
-def unseen(functions: Iterable[str], head: Unseen, base: Unseen) -> float:
+def unseen(functions: Iterable[str], head: ShownNear, base: ShownNear) -> float:
     """The largest of these functions: 1 where one has no step, 0 where there is no function. What
     head does not execute counts on base."""
     found = ((head.of(each), base.of(each)) for each in functions)

@@ -120,6 +120,15 @@ def resumed_to_its_last_token(
     return all_of(inside, prefill_end < known, block_size <= chunk_limit)
 
 
+def passes_two_boundaries(
+    start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, **_: Num
+) -> Truth:
+    """A chunk begins inside the second block or later, and ends the prefill two blocks on."""
+    whole = counts.round_down(start, block_size)
+    begins = all_of(start > block_size, start > whole, prefill_end == known)
+    return all_of(begins, start + tokens == known, known > whole + 2 * block_size)
+
+
 def truncated(
     prompt: Num,
     backoff: Num,

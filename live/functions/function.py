@@ -22,7 +22,7 @@ class Function:
     the vLLM function. `differs` has the known deviations that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
     with it. `dead` is the number of branches of the rule that these numbers never
-    take. `also` is a condition that a case meets too.
+    take. `also` are conditions, each of which a case meets too.
     """
 
     id: str
@@ -35,7 +35,7 @@ class Function:
     differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     dead: int = 0
-    also: Callable[..., Truth] | None = None
+    also: tuple[Callable[..., Truth], ...] = ()
 
     def cases(self) -> Cases:
         """Numbers for each branch and boundary of the rule and of the conditions of its known
@@ -54,8 +54,7 @@ class Function:
         return tuple(shows(**numbers) for shows in self.differs.values())
 
     def _covered(self, **numbers: Num) -> tuple[Truth, ...]:
-        also = (self.also(**numbers),) if self.also else ()
-        return (*self._deviating(**numbers), *also)
+        return (*self._deviating(**numbers), *(meets(**numbers) for meets in self.also))
 
     def _undisturbed(self, **numbers: Num) -> Truth:
         return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))

@@ -30,7 +30,7 @@ class ServingCalls:
     """Hooks around the methods with which one engine serves requests. vLLM is at work on
     `request`: when it gets blocks, it `runs`, or it is `fresh` and has none yet."""
 
-    def __init__(self, name: str, scheduler: Any) -> None:
+    def __init__(self, scheduler: Any, name: str) -> None:
         self.name = name
         self.scheduler = scheduler
         self.manager = scheduler.kv_cache_manager

@@ -4,6 +4,7 @@ It takes all events: first those that the scheduler publishes, then those that
 `KVCacheManager.take_events` still has.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
@@ -11,6 +12,7 @@ from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
 
 from kvproof.live import adapt
 from kvproof.live.observer.view import Names
+from kvproof.model.config.extra_keys import plain
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
 
 
@@ -53,10 +55,19 @@ class Listener:
             return Removed(event.group_idx, prefix(value))
         assert isinstance(event, BlockStored)
         parent = event.parent_block_hash
+        stored = tuple(map(prefix, event.block_hashes))
         return Stored(
             event.group_idx,
             "" if parent is None else prefix(parent),
-            "".join(map(chr, event.token_ids)),
-            tuple(map(prefix, event.block_hashes)),
+            _letters(event.token_ids, stored[-1] if stored else ""),
+            stored,
             tuple("".join(map(chr, ids)) for ids in adapt.lookahead(event)),
         )
+
+
+def _letters(ids: Sequence[int], prefix: str) -> str:
+    """Token ids in the letters of a prefix that ends with them: an event names neither extra keys
+    nor embedded tokens, whose id is 0."""
+    text = prefix[len(prefix) - len(ids) :] if len(prefix) >= len(ids) else ""
+    wanted = (0 if token.isupper() else ord(token) for token in plain(text))
+    return text if list(wanted) == list(ids) else "".join(map(chr, ids))

@@ -39,7 +39,7 @@ class Recorder(ServingCalls):
     step. `look` reads the cache, as an admission finds it."""
 
     def __init__(self, cfg: config.EngineConfig, scheduler: Any, look: Callable[[], Any]) -> None:
-        super().__init__(cfg.name, scheduler)
+        super().__init__(scheduler, cfg.name)
         self.look = look
         self.partial = cfg.partial_block_hits
         self.preempted: set[str] = set()

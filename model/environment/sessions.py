@@ -30,7 +30,8 @@ def _typed(prompt: str) -> str:
 def with_part(request: Request, part: str) -> Request:
     """A paused session after its next part arrived: the computed tokens are now part of its
     prompt."""
-    prompt = request.tokens[: request.computed] + part
+    kept = max(request.computed, len(request.tokens) - 1)  # none is computed after a preemption
+    prompt = request.tokens[:kept] + part
     return request._replace(
         status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
     )

@@ -44,7 +44,11 @@ FEATURE = Feature(
             because="where P keeps fewer tokens than a block of D may need",
             instead="a physical_per_logical of P that is a multiple of D's, or no window group",
         ),
-        Exclusion(of=Cluster, beside=("push",), live=True),
+        Exclusion(
+            of=Cluster,
+            beside=("push",),
+            because="and D's worker dies in vLLM when the first transfer ends",
+        ),
         Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
     ),
     idle_without=("pd",),

@@ -37,7 +37,6 @@ FEATURE = Feature(
             of=EngineConfig,
             beside=("partial_block_hits", "async_scheduling"),
             instead="steps_in_flight 1, or kv_events false",
-            live=True,
         ),
     ),
     limits=(
