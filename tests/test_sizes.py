@@ -21,6 +21,7 @@ ON_VLLM = [set(re.findall(r"\w+", cells[-1])) for _, cells in ROWS]
 EVERY = 45
 """One of so many rows is derived again."""
 
+
 def test_every_mutant_of_every_rule_has_its_row() -> None:
     assert [name for name, _ in ROWS] == [each.name for each in MUTANTS]
 
