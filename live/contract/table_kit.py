@@ -32,6 +32,11 @@ ENTRIES = entries(
             *("wait_for_layer_load", "save_kv_layer"),
         )
     ),
+    (
+        f"{BASE}:KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware | "
+        f"{BASE}:KVConnectorBase_V1.set_xfer_handshake_metadata",
+        "what P and D know of each other's workers",
+    ),
     (f"{BASE}:KVConnectorRole.WORKER", "the side of the worker"),
     (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a class that is not registered"),
     (f"{TRANSFER}.kv_transfer_state:_KV_CONNECTOR_AGENT", "where vLLM finds the worker's side"),
