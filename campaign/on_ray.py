@@ -33,7 +33,7 @@ class OnRay:
         self.ray: Any = ray
         try:
             ray.init(
-                address or None,
+                address or "local",
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 logging_level="ERROR",

@@ -42,10 +42,10 @@ class Point(Struct, frozen=True, forbid_unknown_fields=True):
 class Progress(Struct, forbid_unknown_fields=True):
     """What the first `units` units gave. `fresh_units` of them were random episodes.
 
-    `corpus` are the kept runs in order of discovery. `found_at_step` has the steps after which each
-    finding was found, and `traces` its file in the folder. `errors` and `undriven` say why units
-    gave nothing, with the first unit of each reason. `corpus_at` and `findings_at` are the lengths
-    of `corpus` and `found` at the end of each round.
+    `different` counts the behaviours by kind. `corpus` are the kept runs in order of discovery.
+    `found_at_step` has the steps after which each finding was found, and `traces` its file in the
+    folder. `errors` and `undriven` say why units gave nothing, with the first unit of each reason.
+    `corpus_at` and `findings_at` are the lengths of `corpus` and `found` at the end of each round.
     """
 
     units: Count = 0
@@ -53,6 +53,7 @@ class Progress(Struct, forbid_unknown_fields=True):
     steps: Count = 0
     runs: Count = 0
     seen: dict[str, SeenBehaviour] = {}
+    different: dict[str, Count] = {}
     corpus: list[CorpusEntry] = []
     found: list[FoundRun] = []
     found_at_step: list[Count] = []
@@ -87,24 +88,19 @@ class Progress(Struct, forbid_unknown_fields=True):
         return found
 
     def _keep(self, result: UnitResult, fresh: bool) -> None:
-        counted = set[str]()
+        """Count the behaviours of a unit; each stands with the first run that shows it."""
         for kept in result.kept:
-            new = 0
             features = used_by(kept.entry.cluster)
-            for behaviour in kept.behaviours:
-                seen = self.seen.get(behaviour)
-                if seen is None:
-                    new, seen = (
-                        new + 1,
-                        self.seen.setdefault(behaviour, SeenBehaviour(features=set())),
-                    )
+            new = [each for each in kept.behaviours if each not in self.seen]
+            for behaviour in new:
+                self.seen[behaviour] = SeenBehaviour(features=set())
+                self.different[kind(behaviour)] = self.different.get(kind(behaviour), 0) + 1
+            for seen in map(self.seen.__getitem__, kept.behaviours):
                 seen.features |= features
-                if behaviour not in counted:
-                    counted.add(behaviour)
-                    seen.fresh += fresh
-                    seen.others += not fresh
+                seen.fresh += fresh
+                seen.others += not fresh
             if new:
-                self.corpus.append(replace(kept.entry, new=new))
+                self.corpus.append(replace(kept.entry, new=len(new)))
 
     def _draw_curve(self) -> None:
         if self.units % self.every:
@@ -117,11 +113,8 @@ class Progress(Struct, forbid_unknown_fields=True):
     @property
     def now(self) -> Point:
         """The last point of the curve."""
-        return Point(self.steps, self.count(STEP), self.count(PAIR), len(self.found))
-
-    def count(self, what: str) -> int:
-        """How many different behaviours of a kind were seen."""
-        return sum(kind(each) == what for each in self.seen)
+        steps, pairs = (self.different.get(what, 0) for what in (STEP, PAIR))
+        return Point(self.steps, steps, pairs, len(self.found))
 
     def end_round(self) -> None:
         """Note what later rounds may use."""

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.config import Cluster
+from kvproof.model.state import State
+from kvproof.strategies.explorer import symmetry
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits, UnsoundSymmetry
 from kvproof.strategies.explorer.fairness import lasso
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.symmetry import Orbit, orbit
+from kvproof.strategies.explorer.symmetry import Renaming
+
+Orbit = frozenset[State]
+"""All states that are equal up to renaming."""
 
 ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "events")
 
@@ -77,3 +82,27 @@ def symmetry_differs(
     if (lasso(cluster, plain) is None) != (lasso(cluster, whole) is None):
         return "only one of the two searches finds a fair run without end"
     return None
+
+
+def renamed(state: State, by: Renaming) -> State:
+    """A state with jobs and tokens renamed."""
+    engines = tuple(symmetry.renamed_engine(e, by) for e in state.engines)
+    return State(engines, *symmetry.renamed_between(state[1:], by))
+
+
+def without_ids(cluster: Cluster, state: State) -> State:
+    """The state with the block ids of `first_ids`. States that differ only in block ids give equal
+    results."""
+    ids = {e.name: symmetry.first_ids(e) for e in state.engines}
+    return state._replace(
+        engines=tuple(symmetry.with_ids(e, ids[e.name]) for e in state.engines),
+        transfers=symmetry.transfers_with_ids(
+            cluster, state.transfers, ids[cluster.prefill.name], ids[cluster.decode.name]
+        ),
+    )
+
+
+def orbit(cluster: Cluster, state: State) -> Orbit:
+    """All states that are equal to this one up to renaming, each with the block ids of
+    `first_ids`."""
+    return frozenset(without_ids(cluster, renamed(state, by)) for by in symmetry.renamings(cluster))

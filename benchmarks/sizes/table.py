@@ -1,4 +1,4 @@
-"""The table of small mutants of the rules of arithmetic, and what shows each.
+"""The table of small mutants of the rules of arithmetic, and what distinguishes each from its rule.
 
     PYTHONPATH=. python benchmarks/sizes/table.py > reports/sizes.md
 
@@ -89,8 +89,8 @@ Calls = dict[str, dict[Numbers, list[Place]]]
 
 
 class Noticed(NamedTuple):
-    """What shows a mutant: a `cluster`, and the check that is broken there; empty
-    where only the step is another one."""
+    """What distinguishes a mutant from its rule: a `cluster`, and the check that is broken there;
+    empty where only the step is another one."""
 
     cluster: str
     check: str
@@ -239,7 +239,7 @@ def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, vllm: list[str]) -> st
         result = FUNCTION if vllm else USED + argued if argued else OPEN
     else:
         result = f"`{by.check}`" if by.check else STEP
-    where = f"`{by.cluster}`" if by else ""
+    where = by.cluster if by else ""
     cells = (
         f"`{mutant.place}`",
         f"`{mutant.was}`",
@@ -281,7 +281,7 @@ def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
     used = sum(cell.startswith(USED) for cell in cells)
     apart = len(cells) - equal - used - opened
     total = (
-        f"{len(cells)} mutants of {len(RULES)} rules: {apart} differ visibly "
+        f"{len(cells)} mutants of {len(RULES)} rules: {apart} distinguished "
         f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a case of a "
         f"function of vLLM alone), {equal} equal everywhere, {used} equal where they are used, "
         f"{opened} open."
