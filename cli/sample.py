@@ -7,6 +7,7 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 
 import argparse
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,9 @@ from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome
+
+SOON_S = 3.0
+"""The time of shrinking after which a violation is shown where no terminal is, in seconds."""
 
 NAMES_SHOWN = 4
 """Names of clusters in the text of an answer."""
@@ -116,20 +120,29 @@ def _times(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
+def _show_first(violated: Violated) -> None:
+    """Show a violation whose run is being shrunk."""
+    finding, steps = violated.finding, _times(len(violated.events), "event")
+    live_line.clear()
+    line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
+    say(line, file=sys.stderr)
+    say(live_line.SHORTER, file=sys.stderr)
+
+
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
     """The outcome of the episodes."""
     from kvproof.strategies.sampling.stateful import sample
     from kvproof.strategies.sampling.wide import random_clusters, sample_many
 
     seen: dict[str, dict[str, int]] = {}
+    timers: list[threading.Timer] = []
 
     def found(violated: Violated) -> None:
         note()
-        finding, steps = violated.finding, _times(len(violated.events), "event")
-        live_line.clear()
-        line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
-        say(line, file=sys.stderr)
-        say(live_line.SHORTER, file=sys.stderr)
+        waits_s = 0.0 if live_line.wanted() else SOON_S
+        timers.append(threading.Timer(waits_s, _show_first, [violated]))
+        timers[-1].daemon = True
+        timers[-1].start()
 
     def note() -> None:
         if machine.met is not None and machine.policy is not None and not seen:
@@ -154,5 +167,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             )
         except AdapterDrift as drift:
             return undriven(drift)
+        finally:
+            for timer in timers:
+                timer.cancel()
     note()
     return replace(outcome, coverage={**outcome.coverage, **seen})
