@@ -130,8 +130,9 @@ PLAIN: dict[str, Plain] = {
         (TOKENS, SIZE),
     ),
     "settled_tokens": Plain(
-        lambda c, f: [len(set(range(c)) - set(range(c - f, c)))],
+        lambda settled, f: [len(set(range(settled + f)) - set(range(settled, settled + f)))],
         (TOKENS, TOKENS),
+        lambda settled, f: (settled + f, f),
     ),
     "tokens_skipped_by_window": Plain(lambda c, w: [c - len(seen(c, w))], (TOKENS, SIZE)),
     "tokens_skipped_by_state": Plain(lambda c: [len(range(c)[:-1])], (TOKENS,)),

@@ -68,6 +68,8 @@ GIVEN: dict[str, Callable[..., Truth]] = {
 ARGUED = {
     "align_chunk:21:56: start -> start + 1": "a boundary one token after the start is the next "
     "boundary, at which the chunk then ends anyhow",
+    "align_chunk:24:31: start -> start - 1": "a start inside a block has the same block as the "
+    "token before it, and no other start uses the next boundary",
     "held_tokens_loaded:5:67: 0 -> -1": "a load of fewer tokens than one is no load",
 }
 """Why a mutant is equal wherever it is used, where Z3 does not decide or asks about more."""

@@ -196,12 +196,14 @@ def align_chunk(
     boundary = round_down(end, block_size)
     on_grid = both(end < prefill_end, either(boundary > start, block_size <= chunk_limit))
     end = if_(on_grid, boundary, end)
-    for stop in (
-        ceil_div(start, block_size) * block_size,
-        longest_hit_tokens(known, block_size, eagle_drop_tokens),
-        shared_prefix_boundary,
+    inside_block = start - round_down(start, block_size) > 0
+    next_boundary = round_down(start, block_size) + block_size
+    for applies, stop in (
+        (inside_block, next_boundary),
+        (True, longest_hit_tokens(known, block_size, eagle_drop_tokens)),
+        (True, shared_prefix_boundary),
     ):
-        end = if_(both(start < stop, stop < end), stop, end)
+        end = if_(both(applies, both(start < stop, stop < end)), stop, end)
     return if_(start < prefill_end, max_(end - start, 0), tokens)
 
 
