@@ -5,7 +5,6 @@
 #   make findings   what make test leaves out because it takes long: findings on real engines, the
 #                   diffs of their pages, and engines compared on every preset and every fault
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
-#   make fuzz       2,000 odd inputs for the program (tests/fuzz)
 #   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
 
@@ -14,22 +13,18 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
-REPORT := build/junit.xml
-PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces --junitxml=$(REPORT)
-SUMMARY := $(BIN)/python -m kvproof.cli.live_summary $(REPORT)
+PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
 
 .NOTPARALLEL:
-.PHONY: stateful test findings live lint types fuzz clean
+.PHONY: stateful test findings live lint types clean
 
 stateful: .venv/base-installed
-	@rm -f $(REPORT)
-	@$(PYTEST) -m stateful; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+	@$(PYTEST) --live-line -m stateful
 
 # Live tests that do not run are an error here.
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
-	@rm -f $(REPORT)
-	@$(PYTEST) -m "not slow" -n $(WORKERS) --dist worksteal; tests=$$?; $(SUMMARY); exit $$((tests ? tests : $$?))
+	@$(PYTEST) --live-line -m "not slow" -n $(WORKERS) --dist worksteal
 
 findings: .venv/live-installed
 	@$(PYTEST) -m slow
@@ -43,9 +38,6 @@ lint: .venv/dev-installed
 	$(BIN)/codespell
 	$(BIN)/lint-imports --no-logo
 	$(MAKE) types
-
-fuzz: .venv/dev-installed
-	$(BIN)/python -m tests.fuzz --cases 2000
 
 types: .venv/dev-installed
 	$(BIN)/mypy -p kvproof

@@ -29,6 +29,8 @@ DRAWN = 12
 """Clusters that are made for a combination."""
 TRIED = 3
 """Clusters of a combination that are built; those that kvproof does not refuse come first."""
+SWITCHES = ("Scheduler.num_hash_lookahead_tokens", "KVCacheCoordinator.enable_partial_hash_hits")
+"""What vLLM switches off by itself, where a cluster has it beside what it does not go with."""
 STEPS = 12
 """Events of one cluster at most."""
 SEED = 28
@@ -38,8 +40,8 @@ ALWAYS = {"chunked_prefill"}
 IDS = [f for f in FEATURES if f not in ALWAYS]
 
 DRIVEN, GAP, UNFIT = "driven", "gap", "unfit"
-REFUSED, ABSENT, NONE = "refused", "absent", "none"
-MARKS = {DRIVEN: "+", GAP: "G", UNFIT: "U", REFUSED: "-", ABSENT: "a", NONE: "."}
+REFUSED, OFF, ABSENT, NONE = "refused", "off", "absent", "none"
+MARKS = {DRIVEN: "+", GAP: "G", UNFIT: "U", REFUSED: "-", OFF: "o", ABSENT: "a", NONE: "."}
 
 
 @contextmanager
@@ -77,6 +79,8 @@ def verdict(cluster: Cluster) -> tuple[str, str]:
             dead = first_steps(cluster)
         except (AdapterDrift, NotAllowed, UsageError) as error:
             cause = error.__cause__
+            if isinstance(error, AdapterDrift) and error.entry in SWITCHES:
+                return OFF, error.why
             if isinstance(error, AdapterDrift) and raised_by_vllm(cause):
                 return REFUSED, line(cause)
             return UNFIT, line(cause or error)
@@ -135,7 +139,7 @@ def combination(features: tuple[str, ...]) -> tuple[str, str]:
         found.append(verdict(cluster))
         if found[-1][0] == DRIVEN:
             break
-    for wanted in (DRIVEN, GAP, UNFIT, REFUSED):
+    for wanted in (DRIVEN, GAP, UNFIT, OFF, REFUSED):
         why = next((why for kind, why in found if kind == wanted), None)
         if why is not None:
             return wanted, why
@@ -169,7 +173,7 @@ def page(runs: list[dict[str, Any]]) -> str:
         cells, version = run["cells"], run["version"]
         lines += ["", f"## Pairs on {version}", ""]
         lines += table(["", *map(str, range(1, len(IDS) + 1))], rows(cells))
-        for kinds, title in ((GAPS, "Gaps"), ({REFUSED}, "Refused by vLLM")):
+        for kinds, title in ((GAPS, "Gaps"), ({REFUSED, OFF}, "Refused or switched off by vLLM")):
             named = [(", ".join(f.split()), w) for f, (k, w) in cells.items() if k in kinds]
             lines += ["", f"### {title} on {version}", "", *table(["features", "why"], named)]
     return "\n".join(lines)
@@ -205,6 +209,7 @@ WORDS = {
     GAP: "accepted, and refused by kvproof: a gap (`G`)",
     UNFIT: "kvproof cannot express it: a gap (`U`)",
     REFUSED: "refused by vLLM (`-`)",
+    OFF: "vLLM accepts the settings and switches one of the features off (`o`)",
     ABSENT: "a feature that this vLLM has not (`a`)",
     NONE: "no cluster has them together (`.`)",
 }
@@ -213,9 +218,8 @@ Each pair of features, and triples by sampling, in random clusters that have few
 in presets. The clusters are built without the refusals of kvproof. vLLM accepts a cluster if the
 configs and the schedulers can be built and the first requests are scheduled. kvproof drives it if
 [features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
-some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Where the
-reason is that hits do not end inside a block, or that hashes do not look ahead, vLLM accepts the
-settings and switches a feature off. Made by `benchmarks/combinations.py`.
+some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Made by
+`benchmarks/combinations.py`.
 """
 
 

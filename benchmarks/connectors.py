@@ -23,7 +23,7 @@ beside *holds* is what was compared or asked. Made by `benchmarks/connectors.py`
 NOT_DRIVEN = {
     "DecodeBenchConnector": "it fills blocks with values that are wrong on purpose",
     "ExampleHiddenStatesConnector": "it saves the drafter's hidden states, which the kit has not",
-    "NixlConnector, NixlPushConnector": "a pair of engines: `kvproof sample --machine live`",
+    "NixlPushConnector": "a pair of engines: `kvproof sample --machine live`",
     "MooncakeConnector": "a pair of engines over Mooncake's transfer engine",
     "LMCacheConnectorV1, LMCacheMPConnector": "the package lmcache is not installed",
     "MoRIIOConnector": "it needs ROCm and the package mori",
@@ -65,8 +65,27 @@ LOOKED_AT = {
     "the connector's cache under load, the look-up of one block answers HIT_PENDING for ever, and "
     "the request waits. 0.32.0 ends the same plan. Whether vLLM or the kit's stand-in for threads "
     "loses the end of the promotion is not known.",
-    "SimpleCPUOffload with much room, `stored_prefix_is_offered`": "Not looked at. It loses "
-    "performance at most.",
+    "Connectors with much room, beside a window with a drafter, `stored_prefix_is_offered`": "A "
+    "mistake of vLLM, read for OffloadingConnector. With sparse retention a prompt of 13 tokens "
+    "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "
+    "12. The look-up asks for one block more, which it drops for the drafter: blocks 0 to 2, and "
+    "finds nothing. Prompts that fill a further block are found. So performance is lost "
+    "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
+    "OffloadingConnector beside Mamba layers, `promised_tokens_are_loaded`": "Two causes. With "
+    "Mamba cache mode `all`, the hit of a whole prompt is not rounded to the end of a state, so "
+    "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it, and 0.32.0 "
+    "and 0.33.0 have the code before it. And Model Runner V2 zeroes the new blocks of a step "
+    "before it calls `handle_preemptions`, which waits for the stores that still read these "
+    "blocks: zeros are stored under the key of the old content. The V1 runner calls it first; with "
+    "that order the plan ends without a finding.",
+    "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
+    "`window_of_loaded_tokens`.",
+    "NixlConnector with a drafter, `every_request_ends`": "The finding "
+    "`load_keeps_room_for_drafts`.",
+    "MultiConnector of NIXL and OffloadingConnector, `promised_tokens_are_loaded`": "With n-gram "
+    "drafts. P loads a whole prompt from its own tier, so its next step is no first prefill and "
+    "reserves slots for drafts. The list that P offers has one block more than the prompt, and D "
+    "pairs from the end. Without a tier P's list has the blocks of the prompt alone (vllm#43733).",
     "MultiConnector, `reset_forgets`": "`reset_cache` answers True also if a child has not "
     "implemented it (None), so ExampleConnector keeps its files.",
 }

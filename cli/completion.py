@@ -47,7 +47,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     names = _names()
     files = {
         "files": (
-            *("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table", "picture"),
+            *("trace", "checkpoint", "graph", "junit", "sarif", "summary", "table"),
             *("prefill", "decode"),
         ),
         "folders": ("traces", "cache", "certificates", "vllm", "repo"),

@@ -18,7 +18,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "files": (
         *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
-        *("replay", "witness", "picture", "cache", "sarif", "summary", "html", "out", "given"),
+        *("replay", "witness", "cache", "sarif", "summary", "html", "out", "given"),
     ),
     "output": (
         "help",

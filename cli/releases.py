@@ -14,14 +14,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish, fixed
+from kvproof.cli.finish import finish
 from kvproof.cli.release_surveys import SURVEYED, Surveys
 from kvproof.live.releases import cache_folder
 from kvproof.model import interruption
-from kvproof.model.errors import UsageError, unknown
+from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import shown
-from kvproof.model.files.writing import write_new
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import heat_blocks, heat_table
@@ -74,20 +73,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="only replay this trace, and list the releases that show its finding",
     )
-    parser.add_argument(
-        "--picture",
-        type=options.new_file,
-        metavar="FILE",
-        help="write the heat map as a picture, .svg or .png",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Survey the releases, and print the heat map."""
-    if args.trace is not None and args.picture is not None:
-        raise UsageError("--trace draws no heat map. Use --picture without --trace.")
     versions = _known(args.releases)
-    draw = _drawer(args.picture)
     surveys = Surveys(cache_folder(args.cache))
     if args.trace is not None:
         return _trace(args, surveys, versions)
@@ -118,12 +108,7 @@ def run(args: argparse.Namespace) -> int:
             kept = shown(surveys.folder)
             say(f"UNKNOWN: interrupted. Surveys that ended are in {kept}; use the same command.")
 
-    def picture() -> None:
-        assert draw is not None
-        write_new(args.picture, draw(releases, args.picture.suffix))
-
-    files = [fixed(args.picture, picture)] if draw is not None else []
-    return finish(args, verdict.exit_code, output, text, files)
+    return finish(args, verdict.exit_code, output, text)
 
 
 def _map(releases: Sequence[SurveyedRelease]) -> list[str]:
@@ -142,22 +127,6 @@ def _known(names: Sequence[str]) -> list[str]:
                 f"{SURVEYED[-1]}, or others like it."
             )
     return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
-
-
-def _drawer(path: Path | None) -> Callable[[Sequence[SurveyedRelease], str], bytes] | None:
-    """The function that draws, found before the long search, so that the picture is not lost after
-    it."""
-    if path is None:
-        return None
-    if path.suffix not in (".svg", ".png"):
-        raise unknown("format of a picture", path.suffix, (".svg", ".png"))
-    try:
-        from kvproof.reports.heat_picture import picture
-    except ImportError as error:
-        raise UsageError(
-            "A picture needs matplotlib. Use pip install 'kvproof[picture]' to install it."
-        ) from error
-    return picture
 
 
 def _each(

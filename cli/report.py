@@ -16,9 +16,10 @@ from kvproof.cli.finish import finish, page_file
 from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
 from kvproof.live.recognised import recognised
-from kvproof.model.errors import NotAllowed
+from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.reading import shown
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import Trace, records
 from kvproof.reports import record as in_terminal
@@ -88,6 +89,12 @@ def run(args: argparse.Namespace) -> int:
 def _campaigns(args: argparse.Namespace) -> int:
     """Print one campaign, or two side by side."""
     folders = [args.trace, *([args.beside] if args.beside is not None else [])]
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(
+                f"Two campaigns can be shown side by side, and {shown(folder)} is none. "
+                "Use kvproof report --help."
+            )
     campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
     files = []
     if args.html is not None:

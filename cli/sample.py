@@ -125,13 +125,11 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
 
     def found(violated: Violated) -> None:
         note()
-        if not live_line.wanted():
-            return
         finding, steps = violated.finding, _times(len(violated.events), "event")
         live_line.clear()
         line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
         say(line, file=sys.stderr)
-        say("Looking for a shorter run; Ctrl-C takes the shortest so far.", file=sys.stderr)
+        say(live_line.SHORTER, file=sys.stderr)
 
     def note() -> None:
         if machine.met is not None and machine.policy is not None and not seen:

@@ -30,16 +30,30 @@ from kvproof.model.config import EngineConfig, Group
 
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism."""
+    the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
+    each block."""
 
     groups: tuple[Group, ...]
     local: bool = False
     ranks: int = 1
+    every_state: bool = False
 
     @property
     def drafts(self) -> int:
         """The drafts that a drafter with layers in these groups makes; 0 without one."""
         return 2 * any(group.eagle for group in self.groups)
+
+    @classmethod
+    def of(cls, plan: ConnectorPlan) -> "LayerGroups":
+        """The cache groups of a plan."""
+        return cls(plan.engine.groups, plan.local, plan.ranks, plan.every_state)
+
+    @property
+    def kinds(self) -> str:
+        """The kinds of the groups, whatever their order and sizes: "full+window"."""
+        kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
+        more = {"drafter": self.drafts, "ranks": self.ranks > 1, "every state": self.every_state}
+        return "+".join(sorted(kinds | {word for word, is_so in more.items() if is_so}))
 
     @property
     def words(self) -> str:
@@ -49,7 +63,7 @@ class LayerGroups(NamedTuple):
             + ", drafter)" * g.eagle
             + ")" * (not g.eagle)
             for g in self.groups
-        ) + f" on {self.ranks} ranks" * (self.ranks > 1)
+        ) + (f" on {self.ranks} ranks" * (self.ranks > 1) + ", each state" * self.every_state)
 
 
 ALONE: tuple[LayerGroups, ...] = (
@@ -69,11 +83,16 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), local=True),
     LayerGroups((Group("full", 4), Group("mamba", 4))),
     LayerGroups((Group("mamba", 4), Group("full", 4))),
+    LayerGroups((Group("full", 8), Group("mamba", 8))),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), every_state=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
 
-SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
+SPREAD: tuple[LayerGroups, ...] = (
+    LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2),
+)
 """Cache groups whose attention blocks lie on several ranks."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
@@ -115,7 +134,7 @@ def plans(
         chosen,
         num_blocks=blocks + draw(st.integers(0, 4)),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
-        steps_in_flight=2 if overlaps and not drafts and draw(st.booleans()) else 1,
+        steps_in_flight=2 if overlaps and not ngrams and draw(st.booleans()) else 1,
         drafts=drafts,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
@@ -128,8 +147,8 @@ def plans(
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
-    room = draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX)) if images else 0
     pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
+    room = draw(encoder_room(pictures[0])) if images else 0
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: SubmitRequest(*prompt, *more),
         st.sampled_from(prompts),
@@ -150,6 +169,7 @@ def plans(
         accepted=draw(st.integers(0, 2)) if drafts else 0,
         encoder_tokens=room,
         ranks=layers.ranks,
+        every_state=layers.every_state,
     )
 
 
@@ -163,6 +183,16 @@ def albums(draw: st.DrawFn) -> tuple[Image, ...]:
         images.append(Image(draw(st.integers(0, len(IMAGES) - 1)), at, size))
         at += size + draw(st.integers(0, 3))
     return tuple(images)
+
+
+@st.composite
+def encoder_room(draw: st.DrawFn, album: tuple[Image, ...]) -> int:
+    """Tokens in the encoder cache: room for any image, and often just enough for the first images
+    of a prompt, or one too few."""
+    if draw(st.booleans()):
+        return draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX))
+    together = sum(image.tokens for image in album[: draw(st.integers(2, 3))])
+    return max(IMAGE_TOKENS_MAX, together - draw(st.integers(0, 1)))
 
 
 @st.composite

@@ -6,7 +6,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
@@ -57,7 +57,9 @@ class DrivenEngine:
         connector: Mapping[str, Any],
         clock: Clock,
         keeps_prompts: bool = False,
+        numbers: Numbers | None = None,
     ) -> None:
+        self.paired = numbers is not None
         self.cfg, self.keeps_prompts = (cfg := plan.engine), keeps_prompts
         self.facts: list[Fact] = []
         self.dead = False
@@ -75,24 +77,31 @@ class DrivenEngine:
             layers=LAYERS,
             local=plan.local,
             ranks=plan.ranks,
+            every_state=plan.every_state,
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
         self.worker = ConnectorWorker(
-            plan, self.scheduler, Numbers(), self.owners, self.facts, clock
+            plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
         )
+        self.returned: dict[str, dict[str, Any]] = {}
+        introduce(self.worker.connector, self.scheduler.connector)
 
     # What the environment may do.
 
-    def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives."""
+    def submit(
+        self, name: str, arrives: SubmitRequest, transfer: dict[str, Any] | None = None
+    ) -> None:
+        """A request arrives, with these `kv_transfer_params`."""
         tokens = arrives.tokens_of_prompt
         known = state.Request(
             name, state.WAITING, tokens, len(tokens), arrives.max_tokens, route="local"
         )
         self.owners.prompts[name] = arrives.prompt
         self.owners.beside[name] = f"{arrives.beside}:" if arrives.beside else ""
-        request = build.request(self.cfg, known, None, 0, self.arrived, more=_arguments(arrives))
+        request = build.request(
+            self.cfg, known, transfer, 0, self.arrived, more=_arguments(arrives)
+        )
         request.skip_reading_prefix_cache = arrives.computes_all
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrived += 1
@@ -112,7 +121,8 @@ class DrivenEngine:
             self.computed.clear()
             self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)
-        self.forgot = idle and connector and self.forgets
+        # What D is offered, P computes in between.
+        self.forgot = idle and connector and self.forgets and not self.paired
 
     def _reset(self, running: bool, connector: bool) -> None:
         try:
@@ -139,7 +149,7 @@ class DrivenEngine:
     def step(self) -> None:
         """The engine's loop goes round once, if the engine says that it has work: a step is
         scheduled and executed, and where steps do not overlap its output arrives at once."""
-        if not self.dead and self.scheduler.has_requests():
+        if self.has_work:
             self._call(self._step)
         else:
             self._settle()
@@ -153,16 +163,22 @@ class DrivenEngine:
         """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
         nothing changes any more. What it still owes then is a fact."""
         self.resume()
-        idle, before = 0, None
-        while not self.dead and (self.scheduler.has_requests() or self.queue):
-            self.step()
-            self.deliver()
-            now = self._progress()
-            idle, before = (idle + 1, before) if now == before else (0, now)
-            if idle > IDLE_STEPS_MAX:
-                for name, request in self.scheduler.requests.items():
-                    self.facts.append(Waits(name, request.status.name, idle))
-                return
+        drained(self, (self,))
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the engine's loop goes on. One of a pair is taken to serve others too, so that it
+        steps while it keeps blocks of an ended request."""
+        keeps = self.paired and bool(self.scheduler.requests)
+        return not self.dead and (self.scheduler.has_requests() or keeps)
+
+    def note_waiting(self, steps: int) -> None:
+        """Note the requests that are there after so many steps without any change."""
+        for name, request in self.scheduler.requests.items():
+            self.facts.append(Waits(name, request.status.name, steps))
+
+    def note_owed(self) -> None:
+        """Note what an engine that has nothing to do still owes."""
         if self.dead:
             return
         self._settle()
@@ -193,6 +209,19 @@ class DrivenEngine:
                 part.shutdown()
 
     @property
+    def judged(self) -> Counter[str]:
+        """What was compared."""
+        return self.owners.judged
+
+    @property
+    def standing(self) -> list[tuple[str, str, str, bool]]:
+        """The engine, name and status of each request, and whether it has blocks."""
+        return [
+            (self.cfg.name, name, request.status.name, any(self.owners.tables(name)))
+            for name, request in self.scheduler.requests.items()
+        ]
+
+    @property
     def running(self) -> list[str]:
         """The requests that have not ended, in the order of their arrival."""
         return [n for n, r in self.scheduler.requests.items() if not r.is_finished()]
@@ -211,6 +240,9 @@ class DrivenEngine:
     def _update(self) -> None:
         """The output of the oldest step in flight arrives at the scheduler."""
         for outputs in self.scheduler.update_from_output(*self.queue.popleft()).values():
+            for each in outputs.outputs:
+                if each.kv_transfer_params:
+                    self.returned[each.request_id] = each.kv_transfer_params
             stats = outputs.scheduler_stats
             if stats is None:
                 continue
@@ -258,7 +290,8 @@ class DrivenEngine:
             if name in loads and not loads[name].later:
                 del loads[name]
 
-    def _progress(self) -> object:
+    def progress(self) -> object:
+        """What changes while the engine makes progress."""
         requests = self.scheduler.requests.values()
         return (
             [(r.request_id, r.status, r.num_computed_tokens, r.num_tokens) for r in requests],
@@ -387,6 +420,44 @@ class DrivenEngine:
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
                 setattr(connector, name, ended(getattr(connector, name)))
+
+
+class Steps(Protocol):
+    """What goes round: an engine, or a pair of them."""
+
+    def step(self) -> None: ...
+    def deliver(self) -> None: ...
+
+
+def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
+    """Let engines run until none has anything to do or one is dead, or until nothing changes any
+    more. What they still owe then is a fact."""
+    idle, before = 0, None
+    while any(each.has_work or each.queue for each in engines):
+        if any(each.dead for each in engines):
+            return
+        loop.step()
+        loop.deliver()
+        now = [each.progress() for each in engines]
+        idle, before = (idle + 1, before) if now == before else (0, now)
+        if idle > IDLE_STEPS_MAX:
+            for each in engines:
+                each.note_waiting(idle)
+            return
+    for each in engines:
+        each.note_owed()
+
+
+def introduce(worker: Any, scheduler: Any) -> None:
+    """Give the scheduler's side of a connector what other engines need to know of its worker, as
+    the core of an engine does at its start."""
+    known = worker.get_handshake_metadata()
+    if known is None:
+        return
+    if hasattr(scheduler, "set_xfer_handshake_metadata_pp_aware"):
+        scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): known})
+    else:
+        scheduler.set_xfer_handshake_metadata({0: known})
 
 
 def is_ours(error: Exception) -> bool:

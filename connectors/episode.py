@@ -22,6 +22,7 @@ from kvproof.connectors.facts import (
     SendEnded,
 )
 from kvproof.connectors.memory import Memory
+from kvproof.connectors.pair import EnginePair
 from kvproof.connectors.plan import (
     AbortRequest,
     Action,
@@ -39,6 +40,7 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
 
 COUNTED: dict[type, str] = {
@@ -51,7 +53,10 @@ COUNTED: dict[type, str] = {
 }
 """What a fact is counted as (`Rule.counts`)."""
 
-Note = Callable[[DrivenEngine, int, list[Fact]], bool]
+Played = DrivenEngine | EnginePair
+"""What a plan is played on."""
+
+Note = Callable[[Played, int, list[Fact]], bool]
 """Is told the engine after an action, the number of the action, and the facts of it. Returns
 whether the episode goes on although a rule is broken."""
 
@@ -76,26 +81,33 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
         clock, memory = Clock(plan.copies), Memory(Path(folder))
+        made = EnginePair if subject.pair else DrivenEngine
+        judged: Counter[str] = Counter()
         with (
             device(clock),
-            closing(DrivenEngine(plan, settings, clock, subject.keeps_prompts)) as engine,
+            closing(made(plan, settings, clock, subject.keeps_prompts)) as engine,
         ):
-            judged = engine.owners.judged
             for at, action in enumerate((*plan.actions, Drain()), 1):
-                _act(engine, memory, action)
-                if at > len(plan.actions):
-                    engine.end()
+                drift: AdapterDrift | None = None
+                try:
+                    _act(engine, memory, action)
+                    if at > len(plan.actions):
+                        engine.end()
+                except AdapterDrift as error:
+                    drift = error
                 facts = engine.take_facts()
                 goes_on = note is not None and note(engine, at, facts)
                 judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
                 findings = list(broken(facts, past))
+                if drift is not None and not findings:
+                    raise drift  # else the kit fails at what the connector answered before
                 if engine.dead or (findings and not goes_on):
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
-                    return EpisodeResult(tuple(findings), at, engine.steps, judged)
-            return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged)
+                    return EpisodeResult(tuple(findings), at, engine.steps, judged + engine.judged)
+            return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged + engine.judged)
 
 
-def _act(engine: DrivenEngine, memory: Memory, action: Action) -> None:
+def _act(engine: Played, memory: Memory, action: Action) -> None:
     if isinstance(action, SubmitRequest):
         name = f"r{engine.arrived}"
         engine.submit(name, action)

@@ -76,7 +76,8 @@ class Owners:
             if load is None:
                 continue
             token = index * group.block_size + slot.offset * self.ranks
-            promised = load.start <= token < load.start + load.tokens
+            # A request whose load ends later computes nothing behind it yet.
+            promised = load.start <= token and (load.later or token < load.start + load.tokens)
             if promised or not group.attention or held != self.text(request, token + 1):
                 return
             first = request

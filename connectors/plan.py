@@ -158,7 +158,9 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
     encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
     an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
-    the engine are those of all ranks, and the worker is the first of them."""
+    the engine are those of all ranks, and the worker is the first of them. With `every_state`,
+    Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
+    of a step alone."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -168,6 +170,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     accepted: Annotated[int, Meta(ge=0, le=4)] = 0
     encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
     ranks: Annotated[int, Meta(ge=1, le=8)] = 1
+    every_state: bool = False
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -175,7 +178,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     engine = plan.engine
     groups = ", ".join(
         f"{g.kind} attention" * g.attention
-        + "Mamba" * (not g.attention)
+        + ("Mamba" + " (each state)" * plan.every_state) * (not g.attention)
         + f" in blocks of {g.block_size}"
         + (f", {'chunks of' if plan.local else 'window'} {g.window}" if g.window else "")
         + " with drafter layers" * g.eagle

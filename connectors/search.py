@@ -87,6 +87,8 @@ def accepted(
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
+        if not subject.takes(each.groups, each.local):
+            continue
         try:
             play(subject, bare(each))
         except Exception as error:
@@ -116,7 +118,9 @@ def is_refusal(error: Exception) -> bool:
 def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
     engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
-    return ConnectorPlan(engine, (), local=layers.local, ranks=layers.ranks)
+    return ConnectorPlan(
+        engine, (), local=layers.local, ranks=layers.ranks, every_state=layers.every_state
+    )
 
 
 def search(

@@ -21,12 +21,19 @@ class Shipped(NamedTuple):
 def _child(subject: TestedConnector) -> dict[str, object]:
     """The settings of a connector inside a MultiConnector."""
     extra = dict(subject.extra)
-    return {"kv_connector": subject.name, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+    return {
+        "kv_connector": subject.name,
+        "kv_role": "kv_both",
+        "kv_buffer_device": "cpu",
+        "kv_connector_extra_config": extra,
+    }
 
 
 def _several(*subjects: TestedConnector) -> TestedConnector:
     """A MultiConnector of these."""
-    return TestedConnector("MultiConnector", {"connectors": [_child(each) for each in subjects]})
+    children = [_child(each) for each in subjects]
+    pair = any(each.pair for each in subjects)
+    return TestedConnector("MultiConnector", {"connectors": children}, pair=pair)
 
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
@@ -57,6 +64,7 @@ SIMPLE_ROOMY = TestedConnector(
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
+NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
@@ -82,9 +90,11 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
+    "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
+    "multi-nixl-offloading": Shipped(_several(NIXL, OFFLOADING), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
+from kvproof.model.config import Group
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
@@ -23,7 +24,8 @@ class TestedConnector:
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
     store. With `images`, requests have images too. With `ranks`, it is driven as one of several
-    ranks of context parallelism too: what it stores and loads is of its own rank alone."""
+    ranks of context parallelism too: what it stores and loads is of its own rank alone. With
+    `pair`, it is driven between two engines: one computes the prompt, the other loads it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -31,6 +33,7 @@ class TestedConnector:
     forgets: bool = False
     images: bool = False
     ranks: bool = False
+    pair: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
@@ -43,6 +46,7 @@ class TestedConnector:
             "kv_connector": kind,
             "kv_connector_extra_config": extra,
             "engine_id": name,
+            "kv_buffer_device": "cpu",
             **place,
         }
 
@@ -78,6 +82,11 @@ class TestedConnector:
                 f"{self.name} is no KVConnectorBase_V1. Use a class that extends vLLM's base class."
             )
         return found
+
+    def takes(self, groups: Sequence[Group], local: bool) -> bool:
+        """Whether it is driven with these cache groups. NIXL splits the state of a convolution,
+        which the kit's Mamba layers have not, and knows sliding windows alone as windows."""
+        return not self.pair or (all(group.attention for group in groups) and not local)
 
     @property
     def supports_groups(self) -> bool:

@@ -44,7 +44,8 @@ class ComputedPart(NamedTuple):
 
 class ConnectorWorker:
     """One worker. `facts` collects what its connector did; `owners` says which request holds a
-    block, by the scheduler; `clock` is the time of its copies."""
+    block, by the scheduler; `clock` is the time of its copies. `computed` is how many
+    tokens of each request of the batch are computed and not rejected."""
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class ConnectorWorker:
         self.vllm_config = scheduler.vllm_config
         order = layout(self.vllm_config)
         self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
-        clock.shared["caches"] = frozenset(self.caches.memory)
+        clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
         self.batch = Batch(cfg)
+        self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens)
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
@@ -86,7 +88,8 @@ class ConnectorWorker:
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
         if self.encoder.room:
-            self.facts.extend(self.encoder.step(output, self.batch.starts(output)))
+            starts = {part.request: part.start for part in parts}
+            self.facts.extend(self.encoder.step(output, starts))
             self.owners.judged["images read"] += self.encoder.read
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
@@ -109,15 +112,17 @@ class ConnectorWorker:
         return {name: min(len(ids), self.plan.accepted) for name, ids in drafts.items()}
 
     def _parts(self, output: Any) -> tuple[list[ComputedPart], list[Flight]]:
-        self.batch.update(output)
+        for name in (*self.batch.update(output), *(n.req_id for n in output.scheduled_new_reqs)):
+            self.computed.pop(name, None)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
         tokens, accepted = output.num_scheduled_tokens, self._accepted(output)
         parts = []
         for name, count in tokens.items():
+            # Where steps overlap, the scheduler does not know yet which drafts were rejected.
+            start = min(starts[name], self.computed.get(name, starts[name]))
             rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
-            parts.append(
-                ComputedPart(name, starts[name], starts[name] + count - rejected, rejected)
-            )
+            self.computed[name] = start + count - rejected
+            parts.append(ComputedPart(name, start, self.computed[name], rejected))
         return parts, [Flight(name, tokens[name], samples[name]) for name in tokens]
 
     def _forward(self, output: Any, parts: list[ComputedPart]) -> Any:
@@ -169,6 +174,11 @@ class ConnectorWorker:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
                     self._read_state(layer, part)
+                if self.plan.every_state:
+                    size = group.block_size
+                    for whole in range(part.start // size + 1, (part.end - 1) // size + 1):
+                        state = self.text(part.request, whole * size)
+                        self.caches.write(layer, table[whole - 1], 0, state)
                 self.caches.write(layer, block, 0, text)
 
     def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:

@@ -25,9 +25,7 @@ class Batch:
     def update(self, output: Any) -> set[str]:
         """Update tables and lengths for a step. Returns the requests that left their place or begin
         again with a new table."""
-        begun = {*output.finished_req_ids, *(output.preempted_req_ids or ())}
-        self.places -= begun
-        self.places.update(output.num_scheduled_tokens)
+        begun = self.update_places(output)
         for new in output.scheduled_new_reqs:
             self.tables[new.req_id] = tuple(tuple(ids) for ids in new.block_ids)
         cached = output.scheduled_cached_reqs
@@ -40,6 +38,13 @@ class Batch:
                 self.tables[name] = tuple((*t, *new) for t, new in zip(held, ids, strict=True))
         self._update_lengths(output)
         return begun
+
+    def update_places(self, output: Any) -> set[str]:
+        """Update the places for a step. Returns the requests that have left theirs."""
+        left = {*output.finished_req_ids, *(output.preempted_req_ids or ())}
+        self.places -= left
+        self.places.update(output.num_scheduled_tokens)
+        return left
 
     def _update_lengths(self, output: Any) -> None:
         """The scheduler's number is lower where it discarded a token."""

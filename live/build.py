@@ -80,12 +80,18 @@ def model_config() -> ModelConfig:
 
 
 def spec_of(
-    group: config.Group, drafts: int = 0, page_bytes: int | None = None, local: bool = False
+    group: config.Group,
+    drafts: int = 0,
+    page_bytes: int | None = None,
+    local: bool = False,
+    every_state: bool = False,
 ) -> Any:
     """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts; with `page_bytes`,
     attention has as many heads as fill such a page, and the pages of a Mamba layer are padded to
     it. A Mamba layer keeps a state after each of `drafts` draft tokens. With `local`, a window is
-    chunked local attention: a token reads from the last multiple of the window on."""
+    chunked local attention: a token reads from the last multiple of the window on. With
+    `every_state`, a Mamba layer caches the state after each block that it computes, not after the
+    last one of a step alone."""
     head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
     if group.attention and page_bytes is not None:
         head["num_kv_heads"] = page_bytes // spec_of(group, drafts).page_size_bytes
@@ -107,19 +113,23 @@ def spec_of(
         block_size=group.block_size,
         shapes=((2, 2),),
         dtypes=(torch.float32,),
-        mamba_cache_mode=group.mode,
+        mamba_cache_mode="all" if every_state else group.mode,
         num_speculative_blocks=drafts,
         page_size_padded=page_bytes,
     )
 
 
 def kv_cache_config(
-    cfg: config.EngineConfig, layers: int = 1, local: bool = False, ranks: int = 1
+    cfg: config.EngineConfig,
+    layers: int = 1,
+    local: bool = False,
+    ranks: int = 1,
+    every_state: bool = False,
 ) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank."""
+    `ranks`, an attention block of a spec is the part of one rank. `every_state`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
     pages = [spec_of(group).page_size_bytes for group in here]
@@ -128,7 +138,8 @@ def kv_cache_config(
     for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        groups.append(KVCacheGroupSpec(names, spec_of(group, cfg.drafts, padded, local), **flag))
+        spec = spec_of(group, cfg.drafts, padded, local, every_state)
+        groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
         kv_cache_tensors=[],
@@ -254,13 +265,14 @@ def scheduler(
     layers: int = 0,
     local: bool = False,
     ranks: int = 1,
+    every_state: bool = False,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
-    attention. `ranks` is the size of decode context parallelism."""
+    attention. `ranks` is the size of decode context parallelism. `every_state`: see `spec_of`."""
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -297,11 +309,11 @@ def scheduler(
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
     if mamba is not None:
-        cache.mamba_cache_mode = mamba.mode
+        cache.mamba_cache_mode = "all" if every_state else mamba.mode
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, ranks)
+    caches = kv_cache_config(cfg, layers or 1, local, ranks, every_state)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.entry import Entry, Place
 from kvproof.live.contract.features import CORE, FEATURES, used_by, with_needs
-from kvproof.live.contract.lookup import Missing, find
+from kvproof.live.contract.lookup import first_place
 from kvproof.live.contract.table import TABLE
 from kvproof.live.importing import Hidden, imported
 from kvproof.model.config import Cluster
@@ -91,15 +91,7 @@ def _look(entry: Entry, buildable: bool | None) -> EntryLookup:
         return EntryLookup(
             entry, None, "not looked up, because no engine can be built", looked=False
         )
-    why = ""
-    for place in entry.places:
-        try:
-            find(place, samples.sample)
-        except Missing as missing:
-            why = why or str(missing)
-        else:
-            return EntryLookup(entry, place)
-    return EntryLookup(entry, None, why)
+    return EntryLookup(entry, *first_place(entry.places, samples.sample))
 
 
 def require(cluster: Cluster) -> None:

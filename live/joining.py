@@ -1,6 +1,6 @@
 """How the worker of this vLLM trims the block lists of a transfer, for engines of two records."""
 
-from kvproof.live import nixl
+from kvproof.live.driver import nixl
 from kvproof.model.config import EngineConfig
 from kvproof.model.state import Lists
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from kvproof.live import blame, endless
 from kvproof.live.contract_check import require
 from kvproof.live.death import death_of
-from kvproof.live.node import Node
-from kvproof.live.pull import Pull
-from kvproof.live.push import Push
+from kvproof.live.driver.node import Node
+from kvproof.live.driver.pull import Pull
+from kvproof.live.driver.push import Push
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, Job
 from kvproof.model.environment import arrivals, stimuli, turns
@@ -108,7 +108,7 @@ class LiveMachine:
             effects = effects._replace(reports=self._refresh())
         resolved = event
         if isinstance(event, Schedule):
-            chose = tuple(self.nodes[event.engine].recorder.choices)
+            chose = tuple(self.nodes[event.engine].recorder.event.choices)
             resolved = replace(event, chose=chose)
         step = ghost.remembered(self.cluster, Step(before, resolved, effects, self.state))
         self.state = step.after

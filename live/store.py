@@ -15,8 +15,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     SupportsHMA,
 )
 
-from kvproof.live import view
 from kvproof.live.fake import Fake
+from kvproof.live.observer import view
 from kvproof.model.environment import stores
 from kvproof.model.state import Request, Table
 

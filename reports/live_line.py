@@ -7,6 +7,9 @@ from kvproof.reports.screen import columns, one_line
 
 CLEAR = "\r\x1b[K"
 
+SHORTER = "Looking for a shorter run; Ctrl-C takes the shortest so far."
+"""What follows a violation that is shown before its run is shrunk."""
+
 _shown = False
 
 

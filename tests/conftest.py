@@ -20,7 +20,9 @@ from hypothesis import HealthCheck, settings
 from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
+from kvproof.reports.live_line import SHORTER
 from tests import signals
+from tests.live_line import LiveLine
 from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
@@ -69,11 +71,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite", action="store_true", help=f"rewrite the golden transcripts: {CAREFUL}"
     )
+    parser.addoption(
+        "--live-line", action="store_true", help="end with a line: what ran on live vLLM"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[rewritten] = []
     config.pluginmanager.register(Undriven())
+    if config.getoption("--live-line") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(LiveLine())
 
 
 def pytest_terminal_summary(
@@ -135,7 +142,7 @@ def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]
 
     def call(*argv: str) -> tuple[int, dict[str, Any]]:
         code, out, err = run(*argv, "--json")
-        assert err == ""
+        assert err == "" or err.endswith(f"{SHORTER}\n")
         decoded(out)
         record = json.loads(out)
         assert record["exit_code"] == code

@@ -1,26 +1,16 @@
-"""Kills of the program: SIGINT, SIGTERM and SIGKILL at chosen moments, and what must hold after.
+"""Kills of the program: SIGINT, SIGTERM and SIGKILL at chosen moments, and what must hold after."""
 
-`python -m tests.kills --times 60` makes 60 kills, each at a moment of its own (from --seed on), and
-prints one line for each. `tests/test_interrupts.py` makes some of them.
-"""
-
-import argparse
 import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests import made_trees, signals
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 END_S = 900.0
 """A process that has not ended by then, in seconds, hangs: an idle machine needs less than one."""
@@ -54,12 +44,11 @@ TRACE = str(next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl")))
 
 
 class Kind(NamedTuple):
-    """A command, the latest moment of a kill, whether a killed one continues with the same command
+    """A command, whether a killed one continues with the same command
     and --resume, and the exit code of one that ends by itself."""
 
     name: str
     command: tuple[str, ...]
-    longest_s: float
     resumes: bool = False
     code: int = 0
 
@@ -68,15 +57,14 @@ KINDS = (
     Kind(
         "explore",
         ("explore", "--config", "pd-default", "--checkpoint", CHECKPOINT, "--states-max", "3000"),
-        4.5,
         True,
         3,
     ),
-    Kind("sample", ("sample", "--examples", "100000"), 4.0),
-    Kind("prove", ("prove",), 6.0),
-    Kind("releases", ("releases", "--releases", "0.18.0", "--cache", "cache"), 3.0),
-    Kind("trace", ("releases", "--trace", TRACE, "--releases", "0.18.0", "--cache", "cache"), 3.0),
-    Kind("gate", made_trees.DIFFERENT, 6.0, code=3),
+    Kind("sample", ("sample", "--examples", "100000")),
+    Kind("prove", ("prove",)),
+    Kind("releases", ("releases", "--releases", "0.18.0", "--cache", "cache")),
+    Kind("trace", ("releases", "--trace", TRACE, "--releases", "0.18.0", "--cache", "cache")),
+    Kind("gate", made_trees.DIFFERENT, code=3),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -193,41 +181,3 @@ def same(found: dict[str, Any], whole: dict[str, Any]) -> None:
     """The verdict and the counts are those of a run that nothing interrupted."""
     for name in COUNTS:
         assert found[name] == whole[name], name
-
-
-def moments(times: int, seed: int) -> Iterator[tuple[Kind, signal.Signals, float]]:
-    """Kills: each command with each signal in turn, at random moments from the imports on."""
-    source = random.Random(seed)
-    for number in range(times):
-        kind = KINDS[number % len(KINDS)]
-        sent = SIGNALS[number // len(KINDS) % len(SIGNALS)]
-        yield kind, sent, source.uniform(0.0, kind.longest_s)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Kill, and check. Returns the number of kills after which something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m tests.kills", description=__doc__)
-    parser.add_argument("--times", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(argv)
-    failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        whole = resumed(Path(folder), BY_NAME["explore"])
-    for index, (kind, sent, after_s) in enumerate(moments(args.times, args.seed), 1):
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                end = killed(Path(folder), kind, sent, after_s)
-                check(Path(folder), kind, sent, end)
-                if kind.resumes:
-                    same(resumed(Path(folder), kind), whole)
-                said = f"ok, exit code {end.code}, {end.took_s:.2f} s"
-            except Exception as error:
-                failed += 1
-                said = f"FAILED {type(error).__name__}: {error}"
-        print(f"{index:3} {kind.name:8} {sent.name:7} after {after_s:.2f} s: {said}", flush=True)
-    print(f"{args.times} kills, {failed} failed")
-    return failed
-
-
-if __name__ == "__main__":
-    sys.exit(min(main(), 1))

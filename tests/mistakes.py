@@ -284,7 +284,21 @@ def window_offer_one_block_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_nixl(), "__init__", made)
 
 
+def loads_take_the_last_blocks(patch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.allocate_slots
+
+    def unreserved(self: Any, *args: Any, **named: Any) -> Any:
+        if named.get("delay_cache_blocks"):  # a load that is not in this step
+            named |= {"full_sequence_must_fit": False, "reserved_blocks": 0}
+        return original(self, *args, **named)
+
+    patch.setattr(KVCacheManager, "allocate_slots", unreserved)
+
+
 MISTAKES = {
+    "loads_take_the_last_blocks": Mistake(loads_take_the_last_blocks, "every_request_can_finish"),
     "window_offer_one_block_short": Mistake(
         window_offer_one_block_short, "cached_block_holds_its_key"
     ),

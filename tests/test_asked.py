@@ -7,10 +7,9 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking, why_hidden
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.proofs.about import claims_about
 from kvproof.strategies.joined import CHECKED, JOIN_CHECKS, NECESSARY
 from kvproof.watch.shown import JUDGED, NOT_JUDGED, Views
-from tests.reference.asked import NO_CLAIM, rows
+from tests.reference.asked import NO_CLAIM, claims_about, rows
 
 BY_BOTH = {
     *("paired_lists_are_equal", "paired_offsets_are_equal", "prefill_and_decode_agree"),

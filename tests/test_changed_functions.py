@@ -201,7 +201,9 @@ def test_what_may_do_something_else_is_changed(name: str, tmp_path: Path) -> Non
 
 def bare(function: ChangedFunction) -> ChangedFunction:
     """A function without the part to which it belongs, and without its statements."""
-    return function._replace(part="", why="", called=False, statements=())
+    return function._replace(
+        part="", why="", called=False, statements=(), raises=frozenset(), words=frozenset()
+    )
 
 
 def test_lines_are_those_of_head(tmp_path: Path) -> None:

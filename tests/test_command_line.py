@@ -73,10 +73,6 @@ def test_a_count_has_plain_digits(number: str, refused: Any) -> None:
     assert "--states-max" in refused("explore", "--states-max", number)
 
 
-def test_a_picture_of_one_trace_is_refused(refused: Any) -> None:
-    assert "--picture" in refused("releases", "--trace", "t.jsonl", "--picture", "p.svg")
-
-
 def test_a_first_checkpoint_overwrites_nothing(tmp_path: Path) -> None:
     kept = Checkpoint(tmp_path / "c", every_s=0.0)
     theirs = tmp_path / "c"

@@ -9,10 +9,12 @@ import pytest
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.shrink import AT_ONCE
 from kvproof.gate.difference.workload import Episodes, Follow, Workload, follow
 from kvproof.gate.search import comparison
 from kvproof.gate.search.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
+from kvproof.model import interruption
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
@@ -184,6 +186,23 @@ def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
     assert made.also == {LEAK.key}
     assert made.reached == {SOME}
     assert shorter(found, Confirmed("finding x", CRASH, frozenset()), 0.0).found.key == CRASH.key
+
+
+def test_an_interruption_keeps_the_shortest_run_so_far(compare: Any) -> None:
+    tried: list[int] = []
+
+    def head(workload: Workload) -> Result:
+        assert isinstance(workload, Follow)
+        tried.append(len(workload.events))
+        if len(tried) > AT_ONCE:
+            raise KeyboardInterrupt
+        return result(workload.name, replaced(CRASH, workload), reached=(SOME,))
+
+    found = compare(nothing, head)
+    with interruption.handled():
+        made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 60)
+    assert len(made.found.events) == min(tried[: len(tried) - 1])
+    assert len(made.found.events) < len(CRASH.events)
 
 
 def replaced(found: Break, workload: Follow) -> Break:

@@ -294,10 +294,12 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     """Attributes of schedulers and their parts, read where no object is the adapter's own."""
     places = [place for entry in TABLE for place in entry.places]
     known = {p.mentioned or p.known_as or p.names[-1] for p in places if p.names}
-    adapter = ("view", "recorder", "listener", "node", "machine", "pull", "push")
+    adapter = ("machine", "driver/node", "driver/pull", "driver/push")
     kit = ("engine", "owners", "worker", "caches", "allocated")
     files = {LIVE / f"{name}.py": ROOTS for name in adapter}
-    files |= dict.fromkeys((LIVE / "watch").rglob("*.py"), ROOTS)
+    watcher = list((LIVE.parent / "watch").rglob("*.py"))
+    assert watcher
+    files |= dict.fromkeys((*(LIVE / "observer").rglob("*.py"), *watcher), ROOTS)
     files |= {KIT / f"{name}.py": ROOTS | OF_KIT for name in kit}
     for file, roots in files.items():
         tree = ast.parse(file.read_text(encoding="utf-8"))

@@ -119,6 +119,21 @@ def test_a_difference_is_reported_with_its_trace_and_its_place(judged: Any) -> N
     assert gate.reached == (SOME,)
 
 
+def test_a_difference_is_told_on_standard_error_before_it_is_shrunk(
+    judged: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+
+    def head(workload: Workload) -> Result:
+        told.append(capsys.readouterr().err)
+        return result(workload.name, CRASH, reached=(SOME,))
+
+    judged(nothing, head)
+    first = next(number for number, text in enumerate(told) if text)
+    assert told[first].startswith("Introduced: engine_survives: ")
+    assert first < len(told) - 1  # and then it was shrunk
+
+
 def test_what_is_below_fail_on_is_told_and_fails_nothing(judged: Any) -> None:
     gate = judged(nothing, shows(LEAK, reached=(SOME,)))
     assert (gate.verdict, gate.exit_code) == ("VIOLATED", 0)

@@ -39,7 +39,7 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 def attributes() -> Iterator[str]:
     """What the stand-in for the push worker is given."""
-    from kvproof.live import push_wire
+    from kvproof.live.driver import push_wire
 
     cluster = CLUSTERS["push-full"]
     made = push_wire.worker(cluster.prefill, cluster.decode, push_wire.Agent())
@@ -50,7 +50,7 @@ def attributes() -> Iterator[str]:
 def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kvproof.live import push_wire
+    from kvproof.live.driver import push_wire
 
     verdicts = {}
     make = push_wire.worker
@@ -128,7 +128,7 @@ def test_an_argument_that_a_stand_in_does_not_take_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """vLLM catches what NIXL raises, and would go on as if the network had failed."""
-    from kvproof.live import push_wire
+    from kvproof.live.driver import push_wire
 
     class Agent(push_wire.Agent):
         def send_notif(self, _agent: str) -> None:  # type: ignore[override]

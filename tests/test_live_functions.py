@@ -11,8 +11,8 @@ from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
-from tests.mistakes_of_counts import MISTAKES
 from tests.planted import under
+from tests.test_sizes import MUTANTS, ON_VLLM
 
 pytestmark = pytest.mark.live
 
@@ -66,11 +66,12 @@ def test_every_function_is_compared() -> None:
     assert tuple(FUNCTIONS) == NAMES
 
 
-@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=lambda n: MISTAKES[n].name)
-def test_a_mistake_of_ours_is_a_difference(number: int) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mistake_of_ours_is_a_difference(name: str) -> None:
     """The cases are those of the wrong rule, as they would be if it were ours."""
-    name, wrong, shows_in = MISTAKES[number]
-    assert under({f"arithmetic.counts:{name}": wrong}, compared, shows_in).complaints
+    mutant = next(m for m, shown in zip(MUTANTS, ON_VLLM, strict=True) if name in shown)
+    wrong = {f"arithmetic.counts:{mutant.rule}": mutant.wrong}
+    assert under(wrong, compared, name).complaints
 
 
 BESIDE_THE_MODEL = {
@@ -94,9 +95,10 @@ explorer finds these; live vLLM is held against the counts by the model beside i
 
 def test_every_count_has_a_mistake_that_shows() -> None:
     here = [f for f in vars(counts).values() if getattr(f, "__module__", "") == counts.__name__]
-    assert {f.__name__ for f in here} == {m.name for m in MISTAKES} | set(BESIDE_THE_MODEL)
+    called = {m.rule for m, shown in zip(MUTANTS, ON_VLLM, strict=True) if shown}
+    assert {f.__name__ for f in here} == called | set(BESIDE_THE_MODEL)
     assert set(BESIDE_THE_MODEL.values()) <= set(FAULTS)
-    assert {mistake.shows_in for mistake in MISTAKES} == set(NAMES)
+    assert set().union(*ON_VLLM) == set(NAMES)
 
 
 def _skips_one_less(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.Mon
     from kvproof.cli.survey_release import Surveyor
     from kvproof.gate.difference.judged import sampled
     from kvproof.live.machine import LiveMachine
-    from kvproof.live.recorder import Recorder
+    from kvproof.live.observer.recorder import Recorder
     from kvproof.model.presets import CLUSTERS
 
     monkeypatch.delattr(Recorder, "start")

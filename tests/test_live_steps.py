@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live import kept
+from kvproof.live.observer import kept
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import sample

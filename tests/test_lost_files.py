@@ -146,7 +146,6 @@ def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.Mon
         ["gate", "--junit", "/proc/j.xml"],
         ["gate", "--sarif", "/proc/s.sarif"],
         ["gate", "--traces", "/proc/none"],
-        ["releases", "--picture", "/proc/p.svg"],
     ):
         assert "/proc" in refused(*argv)
 

@@ -65,7 +65,7 @@ def share(fate: str = COUNTS, samples: bool = True) -> Flight:
 def test_without_counters_the_noted_fates_count_and_the_outputs_that_vllm_drops(
     dropped: int, shares: list[Flight], fates: list[str]
 ) -> None:
-    from kvproof.live import view
+    from kvproof.live.observer import view
 
     class Older:
         """A request of a vLLM that counts the outputs to drop, and no stale tokens."""
@@ -127,8 +127,9 @@ def test_a_scheduler_that_did_not_take_the_interval_is_drift() -> None:
 
 @pytest.fixture
 def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.live import adapt, nixl
+    from kvproof.live import adapt
     from kvproof.live.contract.table_transfers import WORKERS
+    from kvproof.live.driver import nixl
     from kvproof.live.fake import unstarted
 
     def made(cfg: EngineConfig) -> Any:
@@ -136,7 +137,7 @@ def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
         return nixl.fitted(cfg, unstarted(older))
 
     monkeypatch.setattr(adapt, "reports_failed_reads", lambda: False)
-    monkeypatch.setattr("kvproof.live.node.nixl_worker", made)
+    monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", made)
 
 
 @pytest.mark.usefixtures("_older_reports")
@@ -160,7 +161,7 @@ def test_a_failed_read_is_reported_by_its_blocks(policy: str) -> None:
 
 @pytest.mark.usefixtures("_older_reports")
 def test_the_reports_of_an_older_worker_have_no_failed_reads() -> None:
-    from kvproof.live import nixl
+    from kvproof.live.driver import nixl
 
     worker = OlderWorker()
     worker._invalid_block_ids = queue.Queue()

@@ -1,5 +1,6 @@
-"""What is added in one file, and in no other: an invariant, a fault, a guard, a deviation with its
-finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its tests.
+"""What is added in one file, and in no other: an invariant, a fault, a guard, a preset, a deviation
+with its finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its
+tests: all of them (`make findings`, because they take as long as `make test`).
 
 An attribute that vLLM has renamed is followed in one line of the contract.
 """
@@ -18,22 +19,14 @@ from tests.renamed_vllm import renamed
 NEW = Path(__file__).parent / "testdata" / "one_file"
 INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
 GUARD, DEVIATION = "whoever_is_scheduled_computes", "finished_request_is_kept_running"
+PRESET = "full-beside-window-of-five"
 FILES = {
     f"invariants/{INVARIANT}.py",
     f"model/faults/{FAULT}.py",
     f"model/spec/{GUARD}.py",
     f"live/deviations/{DEVIATION}.py",
+    f"model/presets/clusters/{PRESET}.json",
 }
-
-HOLD_THE_LISTS = (
-    *("the_named_invariants", "guards_are_checks", "the_files_are", "every_invariant_has"),
-    *("there_is_a_deviation", "listed_findings", "has_a_reproducer", "counts_of_proofs"),
-    *("shows_nothing", "stories_and", "example_is_of_a_guard", "every_guard_in_every_state"),
-)
-"""Tests that go over all invariants, faults, guards or deviations at once."""
-
-OF_ALL = ("test_reference", "test_asked", "test_killed_by", "test_severity", "test_catalogue")
-"""Files of tests that are about the lists as a whole."""
 
 WATCHED = f"""
 from tests.test_watch import CLUSTERS, Watched
@@ -63,7 +56,7 @@ def answer(tree: Path, *command: str) -> Any:
 
 
 def test_each_is_one_file_that_is_new() -> None:
-    files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.py")}
+    files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.*")}
     assert files == FILES
     assert not any((NEW.parent.parent.parent / name).exists() for name in FILES)
 
@@ -92,7 +85,9 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
     assert [row[engine]["verdict"] for engine in ("explore", "sample")] == ["VIOLATED"] * 2
 
 
-def test_the_copy_keeps_its_tests(tree: Path) -> None:
+@pytest.mark.live
+@pytest.mark.slow
+def test_the_copy_keeps_all_its_tests(tree: Path) -> None:
     """The deviation gets its finding: a folder with a trace, a reproducer and a page. The
     generated pages are made anew by the command that the how-to pages name."""
     found = answer(
@@ -108,14 +103,16 @@ def test_the_copy_keeps_its_tests(tree: Path) -> None:
     told += "\n## On a real engine\n\nNot seen on a real engine, because it is an example.\n"
     (folder / "README.md").write_text(told, encoding="utf-8")
     made = run(tree, "pytest", "-q", "tests/test_reference.py", "--rewrite")
-    rewritten = {"asked.md", "faults.md", "invariants.md"}
+    rewritten = {"asked.md", "clusters.md", "faults.md", "invariants.md"}
     assert {name for name in rewritten if name in made.stdout} == rewritten, made.stdout
-    done = run(tree, "pytest", "-q", "-m", "not live", *(f"tests/{name}.py" for name in OF_ALL))
-    assert done.returncode == 0, done.stdout
-    asked = " or ".join((INVARIANT, FAULT, GUARD, DEVIATION, *HOLD_THE_LISTS))
-    done = run(tree, "pytest", "-q", "tests", "-m", "not live", "-k", f"({asked}) and not one_file")
-    assert done.returncode == 0, done.stdout
-    assert int(done.stdout.split(" passed")[0].split()[-1]) > 30
+    others = ("--ignore", "tests/test_one_file.py", "-m", "not slow", "-n", "2")
+    done = run(tree, "pytest", "-q", "tests", *others)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+def test_the_new_preset_is_explored(tree: Path) -> None:
+    record = answer(tree, "explore", "--config", PRESET)
+    assert (record["verdict"], record["states_distinct"]) == ("EXHAUSTED", 29)
 
 
 def test_the_new_checks_are_asked_by_every_machine_that_shows_what_they_need(tree: Path) -> None:

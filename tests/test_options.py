@@ -4,6 +4,7 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
@@ -95,4 +96,4 @@ def test_a_pair_for_follow_up_turns_is_not_one_way() -> None:
         EngineConfig(n, FULL, role=r, one_way=True) for n, r in (("P", "prefill"), ("D", "decode"))
     )  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="P, which then loads from D, must be kv_both"):
-        Cluster("c", (p, d), follow_up_turns=True)
+        refuse_unmodelled(Cluster("c", (p, d), follow_up_turns=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.gate.difference.result import Near
 from kvproof.gate.source.changes import Changes, changed
 from kvproof.gate.source.reach import Reached, reached
 from kvproof.model.errors import UsageError
@@ -180,6 +181,16 @@ def test_a_function_is_reached_by_what_is_changed_in_it(tmp_path: Path, tree: Pa
         assert function.ran(found.keys) is bool(count)
 
 
+def test_what_the_changed_statements_name_and_which_only_raise(tmp_path: Path) -> None:
+    more = "total += watermark\n    if x < 0:\n        raise ValueError(x)\n"
+    head = package(tmp_path / "new", {FILE: SOURCE.replace("total += 1\n", more)})
+    [function] = changed(package(tmp_path / "base", {FILE: SOURCE}), head).accounting
+    assert len(function.raises) == 1
+    assert function.raises < {*function.statements}
+    assert {"watermark", "ValueError"} <= function.words
+    assert "sum" not in function.words
+
+
 def test_a_handler_of_exceptions_counts(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("except ValueError:", "except (ValueError, TypeError):"))
     [function] = made.accounting
@@ -247,6 +258,21 @@ def test_documentation_is_no_statement(tmp_path: Path, tree: Path) -> None:
     )
     [function] = made.accounting
     assert len(function.statements) == 1
+
+
+def test_each_step_has_the_functions_of_which_it_executes_the_change(
+    tmp_path: Path, tree: Path
+) -> None:
+    made = changes(tmp_path, tree, ("total += 1", "total += 2"))
+    [function] = made.accounting
+    module = module_of(tree)
+    with reached(tree, made.places[1]) as found:
+        for x, names in ((0, ["a"]), (2, ["b", "c", "c"]), (3, ["b"])):
+            module.rare(x)
+            found.note(names)
+        module.rare(4)  # after the last step
+    assert found.near == {function.key: Near(2, {"b": 2, "c": 1})}
+    assert function.ran(found.keys)
 
 
 def test_a_debugger_is_not_replaced(tmp_path: Path, tree: Path) -> None:

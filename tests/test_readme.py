@@ -38,10 +38,6 @@ def test_the_counterexample_is_the_one_that_is_printed(
     assert len(lines) > 9
 
 
-def test_it_is_short() -> None:
-    assert len(README.splitlines()) < 130
-
-
 def test_counts_of_pull_requests() -> None:
     """Those of the table in reports/."""
     table = page("reports/pull_requests.md")
@@ -111,9 +107,3 @@ def test_the_listed_findings_break_what_is_said() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_its_commands_are_understood(command: str) -> None:
     assert parser().parse_args(command.split()[1:]).command == command.split()[1]
-
-
-@pytest.mark.parametrize("room", ["model", "live", "invariants", "strategies", "reports", "cli"])
-def test_the_readme_of_a_room_is_short(room: str) -> None:
-    if (ROOT / room / "README.md").exists():
-        assert len(page(f"{room}/README.md").splitlines()) <= 8

@@ -205,14 +205,6 @@ def test_first_bad_and_first_good() -> None:
     assert "not good since" in row._replace(cells=row.cells[:3]).history(versions[:3])
 
 
-def test_the_picture_shows_unknown_in_its_own_colour() -> None:
-    picture = pytest.importorskip("kvproof.reports.heat_picture")
-    assert len(set(picture.COLOURS.values())) == len(picture.COLOURS)
-    unknown = picture.picture([SurveyedRelease("0.1.0", reason="no")], ".svg").decode()
-    assert picture.COLOURS[Verdict.SAMPLED] not in unknown
-    assert picture.picture([SurveyedRelease("0.1.0", tuple(good()))], ".png").startswith(b"\x89PNG")
-
-
 def test_stories_and_deaths_name_what_there_is() -> None:
     assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
     assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
@@ -223,7 +215,6 @@ def test_stories_and_deaths_name_what_there_is() -> None:
     ("arguments", "said"),
     [
         (["--releases", "newest"], "A release has three numbers, unlike 'newest'"),
-        (["--picture", "heat.pdf"], "format of a picture"),
         (["--trace", "missing.jsonl"], "cannot be read"),
     ],
 )

@@ -18,8 +18,8 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks.kv_event_queue import report_spans
 from kvproof.model.state import initial
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.gates import symmetry_differs
 from tests.planted import under
+from tests.search_gates import symmetry_differs
 
 
 def test_a_mirror_follows_the_reports() -> None:

@@ -9,11 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import KitConnector
-from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Plays, Starts, Workload
+from kvproof.gate.difference.result import Near, Result
+from kvproof.gate.difference.workload import Episodes, Plays, Starts, Workload
 from kvproof.gate.search import search, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
+from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
@@ -78,15 +80,65 @@ def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
     assert not {n for n in names(3) if "random" in n} & {n for n in names(4) if "random" in n}
 
 
-def test_calls_are_recorded_until_all_that_changed_was_called() -> None:
+def test_all_is_watched_until_the_change_was_executed_and_then_every_other_part() -> None:
     head = FakeSide(
         lambda each: result(each.name, reached=(SOME,) if "hybrid" in each.name else ())
     )
     with compared(lambda each: result(each.name), head) as found:
         searching(found, fails=some_presets()).run()
     first = next(n for n, name in enumerate(head.driven) if "hybrid" in name)
-    assert first < len(head.watched) < first + search.SAMPLED_AT_ONCE + 1
-    assert head.watched == head.driven[: len(head.watched)]
+    assert head.watched[:first] == head.driven[:first]
+    rest = {*head.driven[first + search.SAMPLED_AT_ONCE :]}
+    assert rest & {*head.watched}
+    assert rest - {*head.watched}
+
+
+FURTHER = ["further traces", "presets", "further presets"]
+
+KNOWN = {SOME: Near(1000, {"a": 1000})}
+"""Steps near the change, all alike."""
+
+
+def knowing(each: Workload, *reached: str) -> Result:
+    """A workload that knows the change."""
+    return replace(result(each.name, reached=(SOME, *reached)), near=KNOWN)
+
+
+def test_the_search_ends_where_the_change_is_known() -> None:
+    """Not before each pair of features was driven, though starts, which come first, know it."""
+    with compared(nothing, knowing) as found:
+        made = searching(found, sized=True)
+        assert made.reaches()
+        made.run()
+    assert (made.missing, found.names[-1].split()[0]) == ([], "episodes")
+    [line] = made.not_run
+    assert line == "{0} of {0} further presets".format(line.split()[0])
+    clusters = [each.cluster for each in found.workloads.values() if isinstance(each, Episodes)]
+    driven = frozenset[str]().union(*map(pairs, clusters))
+    assert driven == frozenset[str]().union(*(pairs(e.cluster) for e in workloads.of_presets(0)))
+    assert len(clusters) < len(workloads.of_presets(0)) / 2
+
+
+def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
+    """But for one that only raises an exception, which is not awaited."""
+    changes = changing(SOME, statements=(SOME, "x", "y"))
+    [one] = changes.accounting
+    changes = changes._replace(accounting=(one._replace(raises=frozenset({"y"})),))
+    with compared(nothing, lambda each: knowing(each, *("x",) * ("random" in each.name))) as found:
+        made = searching(found, changes=changes)
+        made.run()
+    assert made.not_run == []
+    assert sum("random" in name for name in found.names) == search.SAMPLED_AT_ONCE
+
+
+def test_the_search_goes_on_where_a_step_may_show_something_new() -> None:
+    few = {SOME: Near(10, {"a": 10})}
+    with compared(nothing, lambda each: replace(nothing(each), near=few)) as found:
+        made = searching(found)
+        made.run()
+    assert len(found.names) * few[SOME].steps > 1 / UNSEEN_MAX
+    assert made.not_run
+    assert not made.missing
 
 
 def test_what_a_connector_reaches_is_reached_by_presets_too(
@@ -94,7 +146,6 @@ def test_what_a_connector_reaches_is_reached_by_presets_too(
 ) -> None:
     """All that is changed was called before the first trace; yet the traces say where else it is
     called."""
-    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN, *(replace(RUN, name="again"),) * 9])
     monkeypatch.setattr(search, "TRACES_AT_ONCE", 1)
     here = (workloads.of_starts(0).name, RUN.name)
     head = FakeSide(lambda each: result(each.name, reached=(SOME,) * (each.name in here)))
@@ -103,24 +154,8 @@ def test_what_a_connector_reaches_is_reached_by_presets_too(
         made.by_traces = made.reaches()
         made.run()
     assert RUN.name in head.watched
-    assert "again" not in head.watched  # a cluster is watched once
     presets = [each for each in head.driven if each.startswith("episodes of ")]
     assert presets[0] == f"episodes of {RUN.cluster.name}"
-
-
-def test_every_other_part_is_watched_until_each_changed_statement_ran() -> None:
-    statements = ("v1/core/block_pool.py:@7", "v1/core/block_pool.py:@9")
-    changes = changing(SOME, statements=statements)
-    head = FakeSide(
-        lambda each: result(each.name, reached=(SOME, *statements[: "random" in each.name]))
-    )
-    with compared(lambda each: result(each.name), head) as found:
-        searching(found, changes=changes, fails=some_presets()).run()
-    called = next(n for n, name in enumerate(head.driven) if "random" in name)
-    assert head.watched[:called] == head.driven[:called]  # until the function is reached
-    rest = {*head.driven[called + search.SAMPLED_AT_ONCE :]}
-    assert rest & {*head.watched}
-    assert rest - {*head.watched}
 
 
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
@@ -128,8 +163,7 @@ def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
         made = searching(found)
         made.run()
     assert found.names == [RUN.name]
-    presets = len(workloads.of_presets(0))
-    assert made.not_run == ["1 of 1 further traces", f"{presets} of {presets} presets"]
+    assert [line.split(" ", 3)[3] for line in made.not_run] == FURTHER
 
 
 def test_what_differs_is_confirmed_where_time_ends_the_traces(
@@ -155,12 +189,9 @@ def test_no_workload_begins_after_its_end() -> None:
         made = searching(found, until=time.monotonic() - 1)
         made.run()
     assert not found.names
-    presets = len(workloads.of_presets(0))
-    assert made.not_run == [
-        "1 of 1 traces",
-        "1 of 1 further traces",
-        f"{presets} of {presets} presets",
-    ]
+    assert [line.split(" ", 3)[3] for line in made.not_run] == ["traces", *FURTHER]
+    numbers = [int(line.split()[0]) for line in made.not_run]
+    assert sum(numbers[2:]) == len(workloads.of_presets(0))
 
 
 def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:

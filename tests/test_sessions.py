@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
 from kvproof.model.faults.registry import FAULTS
@@ -208,13 +209,13 @@ def test_sessions_are_alike_where_their_parts_are() -> None:
 )
 def test_sessions_that_are_not_modelled_are_refused(engine: EngineConfig, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        Cluster("c", (engine,), sessions=True)
+        refuse_unmodelled(Cluster("c", (engine,), sessions=True))
 
 
 def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
     engine = EngineConfig("E", (FULL,), store=True, steps_in_flight=2)
     with pytest.raises(UsageError, match="failing loads, sessions and async scheduling"):
-        Cluster("c", (engine,), sessions=True, failures=1)
+        refuse_unmodelled(Cluster("c", (engine,), sessions=True, failures=1))
 
 
 def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None:

@@ -19,7 +19,8 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.replay import record
-from kvproof.strategies.run import Run
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling import stateful
 from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
@@ -102,6 +103,28 @@ def test_episodes_spent_on_shrinking_are_not_counted(
     assert main(command) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["examples"] == shrunk.coverage["examples"]
+
+
+def test_shrinking_ends_in_time_with_the_shortest_run_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[Cluster] = []
+    told: list[tuple[Violated, int]] = []
+
+    def make(cluster: Cluster) -> ModelMachine:
+        made.append(cluster)
+        return ModelMachine(cluster)
+
+    def failed(violated: Violated) -> None:
+        told.append((violated, len(made)))
+
+    monkeypatch.setattr(stateful, "SHRINK_S", 0.0)
+    fault = FAULTS["front_trim"]
+    outcome = under([fault], sample, CLUSTERS[fault.cluster], make, seed=2, failed=failed)
+    assert (outcome.verdict, outcome.reason) == (Verdict.VIOLATED, stateful.CUT)
+    [(first, number)] = told
+    assert len(made) == number + 1  # one more run, before which the time was over
+    assert len(outcome.events) <= len(first.events)
 
 
 def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,9 @@ from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.gates import packed_differs, symmetry_differs
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
+from tests.search_gates import packed_differs, symmetry_differs
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
 STORES = [name for name in CLUSTERS if name.startswith("store")]

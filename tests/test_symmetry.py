@@ -16,19 +16,13 @@ from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint, symmetry
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
-from kvproof.strategies.explorer.gates import symmetry_differs
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.saved_graph import saved
-from kvproof.strategies.explorer.symmetry import (
-    first_ids,
-    renamed,
-    renamings,
-    with_ids,
-    without_ids,
-)
+from kvproof.strategies.explorer.symmetry import first_ids, renamings, with_ids
 from kvproof.strategies.verdict import Verdict
 from tests.cover import BROKEN, PRESETS, others_slow
 from tests.planted import under
+from tests.search_gates import renamed, symmetry_differs, without_ids
 
 pytestmark = pytest.mark.exhaustive
 

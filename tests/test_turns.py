@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -191,7 +192,7 @@ def test_the_tie_passes_over_turns() -> None:
 )
 def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        replace(CLUSTERS["turns"], **change)  # type: ignore[arg-type]
+        refuse_unmodelled(replace(CLUSTERS["turns"], **change))  # type: ignore[arg-type]
 
 
 def test_turns_need_two_engines_alike() -> None:

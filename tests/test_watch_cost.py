@@ -77,7 +77,7 @@ def kept(watched: Watched) -> dict[str, int]:
 
 @pytest.mark.parametrize("preset", ["full", "hybrid-evicting"])
 def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
-    from kvproof.watch.parts.served import KEPT
+    from kvproof.watch.parts.admissions import SERVED_MAX
 
     watched = Watched(preset, 50)
     before = kept(watched)
@@ -91,7 +91,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
     after = kept(watched)
     assert after["requests"] == before["requests"]  # what other tests have left in the process
     assert after["holders"] == after["later"] == 0
-    assert after["tokens"] - before["tokens"] <= KEPT
+    assert after["tokens"] - before["tokens"] <= SERVED_MAX
     assert after["slots"] == before["slots"]
     assert 0 < after["keys"] <= len(watched.pool.blocks)
     assert watched.judge.times_judged["all_blocks_return"] >= 40
@@ -100,7 +100,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
 
 
 def test_each_block_is_judged_in_turn() -> None:
-    from kvproof.watch.audit import SLICE_BLOCKS, Rounds
+    from kvproof.watch.observer import SLICE_BLOCKS, Rounds
 
     rounds = Rounds(100)
     seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))

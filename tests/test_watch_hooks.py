@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.watch.hooks import Hooks
+from kvproof.live.observer.hooks import Hooks
 
 
 class Pool:

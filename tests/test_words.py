@@ -40,7 +40,7 @@ REPLACED = {
 """The left column of the glossary as patterns, and what to use instead."""
 
 NAMES = {
-    "notice": "live_summary",
+    "notice": "live_line",
     "goal.py": "termination",
     "proof": "eagle_drop_tokens",
     "peek": "eagle_drop_blocks",
@@ -58,6 +58,7 @@ tokens, Z3 finds a proof. They are wrong only as names, in backticks or before a
 ALLOWED = (
     r"stray[_ ]report\w*|StrayReport|pd-stray|`stray`|stray false",
     r"drawn (?:as|to)",
+    r"\| `turns` \|",
 )
 """Where a replaced word is right: as another term, or as the name of an event, a fault or a preset
 that has it."""

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from kvproof.gate.difference.plan import ordered, unreached
+from kvproof.gate.difference.plan import covering, ordered, unreached
 
 REACHED = {
     "idle": frozenset({"a.py:x"}),
@@ -69,3 +69,10 @@ def test_every_prefix_reaches_what_it_can(seed: int) -> None:
         seen |= reached[name]
     assert gains == sorted(gains, reverse=True)
     assert {name for name in changed if name not in seen} == set(unreached(reached, changed))
+
+
+def test_a_few_names_have_all_that_is_not_known() -> None:
+    has = {"a": {1}, "b": {1, 2}, "c": {3}, "d": {2, 3, 4}}
+    assert covering(list(has), has) == ["d", "a"]
+    assert covering(list(has), has, known={1}) == ["d"]
+    assert covering(list(has), has, known={1, 2, 3, 4}) == []

@@ -1,79 +1,91 @@
 """The calls inside the events of a watched engine: each notes what it does, and judges nothing."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
-from vllm.v1.request import RequestStatus
-
-from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
+from kvproof.live.observer.calls import RUNNING, Noting, ServingCalls
+from kvproof.live.observer.hooks import Hook, Hooks
+from kvproof.model.events import Admit
 from kvproof.model.state import Lists
-from kvproof.model.step import Allocation
-from kvproof.watch.happening import AdmittedRequest, Looked
-from kvproof.watch.hooks import Arguments
+from kvproof.watch.happening import AdmittedRequest, Happening, Looked
 from kvproof.watch.noted import Noted
 from kvproof.watch.worker import WatchedWorker
 
-RUNNING = RequestStatus.RUNNING
 
-Noting = Generator[Arguments | None, Any, None]
-
-
-class Calls:
+class Calls(ServingCalls):
     """Hooks around the methods that events of one engine call. `map` is the hash map."""
 
     def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
+        super().__init__(noted.scheduler, noted.cfg.name)
         self.noted = noted
         self.worker = worker
         self.cfg = noted.cfg
-        self.scheduler = noted.scheduler
         self.slices = noted.slices
         self.contents = noted.contents
         self.map: Any = None
-        self.free = self.slices.pool.free_block_queue
-        self._predicted: int | None = None
-        self._free = 0
         self._taken: list[int] = []
         self._changes = self._changes_seen = self._before = self._since = 0
-        self._fresh = self._runs = False
+
+    @property
+    def event(self) -> Happening:
+        return self.noted.event
+
+    def attach(self, hooks: Hooks) -> None:
+        super().attach(hooks)
+        pool = self.manager.block_pool
+        hooks.add_short(self.manager, "cache_blocks", self.will_cache, self.has_cached)
+        hooks.add(self.manager, "free", self.concerns)
+        hooks.add(pool, "get_new_blocks", self.takes)
+        hooks.add(pool, "free_blocks", self.gives_back)
+        hooks.add(pool, "touch", self.touches)
+        not_everywhere: tuple[tuple[Any, str, Hook], ...] = (  # nor is what they do
+            (self.scheduler, "_handle_invalid_blocks", self.invalid),
+            (self.scheduler, "_connector_finished", self.ends),
+            (self.manager, "pop_blocks_for_free", self.concerns),
+        )
+        for owner, name, hook in not_everywhere:
+            if hasattr(owner, name):
+                hooks.add(owner, name, hook)
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
-        self.noted.current = request
+        self.request = request
         self.noted.touched[request.request_id] = None
         yield None
 
-    def preempts(self, request: Any, *_: Any, **__: Any) -> Noting:
+    def preempts(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         """A request loses its blocks. What it has written into them since it was touched last is
         not known later."""
-        event, watched = self.noted.event, self.noted.requests.get(request.request_id)
-        event.choices.append(Preempt(request.request_id, event.needy))
+        watched = self.noted.requests.get(request.request_id)
         if watched is not None:
             watched.know()
             self.worker.write_up(watched)
-        yield from self.concerns(request)
-
-    def predicted(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
-        if not kwargs.get("apply_admission_cap"):
-            self._predicted, self._free = blocks, self.free.num_free_blocks
+        self.request = request
+        self.noted.touched[request.request_id] = None
+        yield from super().preempts(request, *args, **kwargs)
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        request = self.noted.current = args[0] if args else kwargs["request"]
+        # the same as `super()` does, whose call would cost each request of each step
+        request = self.request = args[0] if args else kwargs["request"]
+        self.runs, self.fresh = request.status is RUNNING, False
+        if not self.runs:
+            self.may_admit(request)
         if self._taken:
             self._taken = []
         self._before = self._changes
-        self._runs, self._fresh = request.status is RUNNING, False
-        if not self._runs:
-            self._since, name = len(self.noted.event.keys), request.request_id
-            self._fresh = not any(each.req_to_blocks.get(name) for each in self.noted.managers)
+
+    def may_admit(self, request: Any) -> None:
+        super().may_admit(request)
+        self._since = len(self.noted.event.keys)
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        predicted, taken = self._predicted, self._free - self.free.num_free_blocks
-        self._predicted = None
-        unchanged = self._changes == self._changes_seen and not self._fresh
-        if unchanged and predicted == 0 == taken and allocated is not None and self._runs:
+        predicted, taken = self.predicted, self.free - self.queue.num_free_blocks
+        self.predicted = None
+        unchanged = self._changes == self._changes_seen and not self.fresh
+        if unchanged and predicted == 0 == taken and allocated is not None and self.runs:
             return  # most running requests need no block in a step
-        event, request = self.noted.event, self.noted.current
-        name, self._changes_seen = request.request_id, self._changes
+        event, name = self.noted.event, self.request.request_id
+        self._changes_seen = self._changes
         if not unchanged:
             self.noted.touched[name] = None
         if allocated is None:
@@ -81,33 +93,28 @@ class Calls:
             if self._changes != self._before:
                 self.noted.history.note("released", name)
             return
-        if event.needy == name:
-            event.needy = ""
-        if self._fresh:
-            self._admitted(request, kwargs)
-        if self._taken or not self._runs:
-            new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
-            event.choices += [Compute(name, new)] if new else []
+        chosen = self.chosen(args, kwargs)
+        for choice in chosen:
+            if isinstance(choice, Admit):
+                self._admitted(choice)
+        if self._taken or not self.runs:
+            event.choices += chosen
         if self._taken:
             event.taken.setdefault(name, []).extend(self._taken)
-        if predicted is not None:
-            self.noted.allocations.append(Allocation(self.cfg.name, name, predicted, taken))
+        self.note_allocation(predicted, taken)
 
-    def _admitted(self, request: Any, kwargs: dict[str, Any]) -> None:
-        name, event = request.request_id, self.noted.event
-        hit = kwargs.get("num_new_computed_tokens", 0)
-        external = kwargs.get("num_external_computed_tokens", 0)
-        event.choices.append(Admit(name, hit, external))
-        self._was(request)
+    def _admitted(self, choice: Admit) -> None:
+        name, hit, external = choice.request, choice.local_hit, choice.external
+        self._was(self.request)
         if external:
             self.noted.trust(1)
         if name in self.noted.requests:
             watched = self.noted.requests[name]
-            watched.hit = watched.written = hit + request.num_computed_tokens
+            watched.hit = watched.written = hit + self.request.num_computed_tokens
             watched.external = external
             watched.loads = self._taken_for_connector(name, watched.hit + external)
             self.noted.admitted.append(watched)
-            event.looked.append(Looked(watched, watched.hit, external, self._since))
+            self.noted.event.looked.append(Looked(watched, watched.hit, external, self._since))
 
     def _was(self, request: Any) -> None:
         """Note a request before the step that admits it, or finishes its load, sets its status."""
@@ -119,18 +126,18 @@ class Calls:
     def _taken_for_connector(self, name: str, end: int) -> Lists:
         """The blocks that an admission took for tokens before `end`: the connector fills them."""
         taken = set(self._taken)
-        tables = (manager.req_to_blocks.get(name, ()) for manager in self.noted.managers)
+        tables = (manager.req_to_blocks.get(name, ()) for manager in self.managers)
         return tuple(
             tuple(b.block_id for b in table[: -(-end // size)] if b.block_id in taken)
             for table, size in zip(tables, self.slices.sizes, strict=True)
         )
 
     def will_cache(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.noted.current = args[0] if args else kwargs["request"]
+        self.request = args[0] if args else kwargs["request"]
 
     def has_cached(self, *_: Any) -> None:
         """Where steps overlap, each step asks this for each request, and most have nothing new."""
-        noted, request = self.noted, self.noted.current
+        noted, request = self.noted, self.request
         name = request.request_id
         watched = noted.requests.get(name)
         if watched is None:
@@ -144,11 +151,9 @@ class Calls:
             watched.placeholders = placeholders
             noted.touched[name] = None
 
-    def loaded(self, request: Any, *_: Any, **__: Any) -> Noting:
-        """A load beside the steps is over. Its blocks are cached or freed now."""
+    def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         name = request.request_id
-        self.noted.current, self.noted.touched[name] = request, None
-        self.noted.event.choices.append(FinishLoad(name))
+        self.request, self.noted.touched[name] = request, None
         self._was(request)
         if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
             watched = self.noted.requests[name]
@@ -156,7 +161,7 @@ class Calls:
             self.worker.load(
                 watched, min(request.num_computed_tokens, watched.hit + watched.external)
             )
-        yield None
+        yield from super().loaded(request, *args, **kwargs)
 
     def ends(self, request: Any, *_: Any, **__: Any) -> Noting:
         """A request ends, and its blocks may be kept for a transfer."""
@@ -234,9 +239,9 @@ class Calls:
         self.slices.mapped.put(number, key)
         noted.blocks.add(number)
         noted.mapped_now.add(number)
-        noted.inserted[key, number] = noted.current
-        if noted.current is not None:
-            noted.touched[noted.current.request_id] = None
+        noted.inserted[key, number] = self.request
+        if self.request is not None:
+            noted.touched[self.request.request_id] = None
 
     def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
         key, number = args

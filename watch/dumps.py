@@ -12,16 +12,16 @@ import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.records.lines import Why
 from kvproof.model.records.record import write_in
-from kvproof.watch import folder
 from kvproof.watch.history import History
-from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge
 from kvproof.watch.noted import Noted
 from kvproof.watch.record import record_of
+from kvproof.watch.run import records
 
 FILES_MAX = 8
 """So many files a process writes by itself. What a user asks for is not counted."""
@@ -95,7 +95,7 @@ class Dumps:
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(folder.records(), stem, record_of(noted, why, stopped))
+            path = write_in(records(), stem, record_of(noted, why, stopped))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvproof.live.contract.entry import Entry
-from kvproof.live.contract.lookup import Missing, find
+from kvproof.live.contract.lookup import Missing, first_place
 from kvproof.live.contract.table_watch import ENTRIES
 
 Objects = Mapping[str, Callable[[], Any]]
@@ -26,18 +25,15 @@ def gap(scheduler: Any) -> str:
         ),
         "KVCacheBlock": lambda: scheduler.kv_cache_manager.block_pool.blocks[0],
     }
+
+    def found(label: str) -> Any:
+        try:
+            return objects[label]()
+        except (AttributeError, LookupError):
+            raise Missing from None
+
     for entry in ENTRIES:
-        if not _has(entry, objects):
+        if first_place(entry.places, found)[0] is None:
             lacks = f"this vLLM has no {entry.name}, needed to watch it ({entry.used_for})"
             return f"{lacks}. Use kvproof doctor to see what it lacks"
     return ""
-
-
-def _has(entry: Entry, objects: Objects) -> bool:
-    for place in entry.places:
-        try:
-            find(place, lambda label: objects[label]())
-        except (Missing, AttributeError, LookupError):
-            continue
-        return True
-    return False

@@ -3,7 +3,8 @@
 from collections import deque
 from typing import Any
 
-from kvproof.live import adapt, view
+from kvproof.live.batch import Batch
+from kvproof.live.observer import view
 from kvproof.model.state import COUNTS, Flight
 
 
@@ -55,19 +56,5 @@ class Flights:
                 known += (1 + ahead) if samples else 0
                 found.append((share._replace(samples=samples, ahead=ahead), start))
             else:
-                found.append((share, _start(step, name)))
+                found.append((share, Batch.starts(step)[name]))
         return found
-
-
-def _start(step: Any, name: str) -> int:
-    """The number of computed tokens of a request when a step was dispatched."""
-    for new in step.scheduled_new_reqs:
-        if new.req_id == name:
-            return int(new.num_computed_tokens)
-    cached = step.scheduled_cached_reqs
-    return int(cached.num_computed_tokens[cached.req_ids.index(name)])
-
-
-def counts_stale_outputs(live: Any) -> bool:
-    """Whether this vLLM counts the outputs in flight that a preemption made stale."""
-    return adapt.stale_output(live) is not None

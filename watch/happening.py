@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from kvproof.model.events import Choice
+from kvproof.live.observer.calls import CallNotes
 from kvproof.model.state import Flight
 
 
@@ -24,14 +24,13 @@ class Looked(NamedTuple):
     since: int
 
 
-class Happening:
+class Happening(CallNotes):
     """The event that runs now.
 
     `what` is the name of its method, with `args`, `named` and `result`. `running` were the running
     requests, `free` the number of free blocks and `cached` that of cache entries before it.
-    `choices` are what a step does to requests, but not the tokens of a running request that takes
-    no block. `taken` are the blocks that a request takes. `needy` is a request that did not fit,
-    and got no blocks later. `tables` are the earlier block tables of requests that have lost a
+    `choices` leave out the tokens of a running request that takes no block. `taken` are the blocks
+    that a request takes. `tables` are the earlier block tables of requests that have lost a
     block. `keys` are the keys that change in the hash map, each with the block that it had before;
     at the change `lost` the first entry is lost. `looked` are the admissions, and `offers` are
     the transfer parameters of requests that end, with their computed tokens. `spoiled` are requests
@@ -44,6 +43,7 @@ class Happening:
     filled."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun = False
         self.what = ""
         self.args: tuple[Any, ...] = ()
@@ -52,9 +52,7 @@ class Happening:
         self.running: list[Any] = []
         self.free = 0
         self.cached = 0
-        self.choices: list[Choice] = []
         self.taken: dict[str, list[int]] = {}
-        self.needy = ""
         self.tables: dict[str, list[list[Any]]] = {}
         self.keys: list[tuple[Any, int | None]] = []
         self.lost: int | None = None

@@ -8,13 +8,13 @@ from pathlib import Path
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import why_hidden
 from kvproof.live.death import death_of
+from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.events import Complete, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Effects, Step
 from kvproof.watch.history import History
-from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.noted import Noted
 from kvproof.watch.parts.part import Part
 from kvproof.watch.parts.registry import PARTS

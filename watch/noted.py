@@ -8,7 +8,6 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
 from kvproof.live import adapt
 from kvproof.model.state import Engine, Request
-from kvproof.model.step import Allocation
 from kvproof.watch.contents import Contents
 from kvproof.watch.flights import Flights
 from kvproof.watch.happening import Happening
@@ -24,9 +23,8 @@ class Noted:
     the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
     `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
     `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
-    requests that it ends; `event` what else it does. `current` is the request that vLLM is at work
-    on. `unjudged` counts what was not judged because it is not known, and `trusted` what is taken
-    to be right."""
+    requests that it ends; `event` what else it does. `unjudged` counts what was not judged because
+    it is not known, and `trusted` what is taken to be right."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
@@ -46,8 +44,6 @@ class Noted:
         self.nameless = 0
         self.admitted: list[WatchedRequest] = []
         self.begun: list[Begun] = []
-        self.allocations: list[Allocation] = []
-        self.current: Any = None
         self.event = Happening()
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()
@@ -65,8 +61,13 @@ class Noted:
         self.nameless, self._touched = 0, None
         for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
-        for some in (self.inserted, self.named, self.admitted, self.begun, self.allocations):
+        for some in (self.inserted, self.named, self.admitted, self.begun):
             some.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the engine has nothing to do any more."""
+        return not self.scheduler.requests and not self.flights.steps
 
     def trust(self, loads: int) -> None:
         """So many more loads of the connector are taken to be right."""

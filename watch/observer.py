@@ -3,15 +3,15 @@
 Nothing of vLLM is changed: its methods are called as they are, and their results are returned.
 """
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
-from kvproof.live import adapt
-from kvproof.watch.audit import IDLE_BLOCKS, Rounds
-from kvproof.watch.between import Between
-from kvproof.watch.calls import Calls, Noting
-from kvproof.watch.groups import Unknown
+from kvproof.live.observer import view
+from kvproof.live.observer.calls import Noting
+from kvproof.live.observer.hooks import Hook, Hooks
+from kvproof.watch.calls import Calls
 from kvproof.watch.happening import Happening
-from kvproof.watch.hooks import After, Before, Hook, Hooks
 from kvproof.watch.judge import Judge
 from kvproof.watch.noted import Noted
 from kvproof.watch.parts.writes import note_writes
@@ -22,13 +22,13 @@ from kvproof.watch.worker import WatchedWorker
 STEPS = ("schedule", "update_from_output")
 """The methods in which an exception ends the engine."""
 
-NOT_EVERYWHERE = (
-    "pop_blocks_for_free",
-    "_update_request_as_session",
-    "_handle_invalid_blocks",
-    "_connector_finished",
-)
-"""Methods that older releases do not have, nor what they do."""
+SLICE_BLOCKS = 16
+"""The number of blocks in a step."""
+
+IDLE_BLOCKS = 4096
+"""The number of blocks when the engine has nothing to run, at most every `IDLE_SECONDS`."""
+
+IDLE_SECONDS = 1.0
 
 
 class Observer:
@@ -61,8 +61,7 @@ class Observer:
 
     def _attach(self) -> None:
         scheduler, manager = self.scheduler, self.scheduler.kv_cache_manager
-        pool = manager.block_pool
-        events: list[tuple[Any, str, Hook]] = [
+        events: tuple[tuple[Any, str, Hook], ...] = (
             (scheduler, "add_request", self._arrives),
             (scheduler, "schedule", self._schedules),
             (scheduler, "update_from_output", self._completes),
@@ -71,35 +70,12 @@ class Observer:
             (manager, "evict_blocks", self._anything),
             (manager, "reset_prefix_cache", self._anything),
             (manager, "take_events", self.calls.reports),
-        ]
-        parts: list[tuple[Any, str, Hook]] = [
-            (scheduler, "_preempt_request", self.calls.preempts),
-            (scheduler, "_update_request_as_session", self._goes_on),
-            (scheduler, "_update_waiting_for_remote_kv", self.calls.loaded),
-            (scheduler, "_handle_invalid_blocks", self.calls.invalid),
-            (scheduler, "_connector_finished", self.calls.ends),
-            (manager, "free", self.calls.concerns),
-            (manager, "pop_blocks_for_free", self.calls.concerns),
-            (pool, "get_new_blocks", self.calls.takes),
-            (pool, "free_blocks", self.calls.gives_back),
-            (pool, "touch", self.calls.touches),
-        ]
-        calls, coordinator = self.calls, manager.coordinator
-        short: list[tuple[Any, str, Before | None, After]] = [
-            (manager, "allocate_slots", calls.will_allocate, calls.has_allocated),
-            (manager, "cache_blocks", calls.will_cache, calls.has_cached),
-            (coordinator, "get_num_blocks_to_allocate", None, calls.predicted),
-        ]
-        needed = [(owner, name) for owner, name, _ in (*events, *parts)]
-        needed += [(owner, name) for owner, name, *_ in short]
-        for owner, name in needed:
-            if not hasattr(owner, name) and name not in NOT_EVERYWHERE:
-                raise Unknown(f"it has no {type(owner).__name__}.{name}")
-        for owner, name, hook in (*events, *parts):
-            if hasattr(owner, name):
-                self.hooks.add(owner, name, hook, event=(owner, name, hook) in events)
-        for owner, name, before, after in short:
-            self.hooks.add_short(owner, name, before, after)
+        )
+        for owner, name, hook in events:
+            self.hooks.add(owner, name, hook, event=True)
+        if hasattr(scheduler, "_update_request_as_session"):  # older releases have no sessions
+            self.hooks.add(scheduler, "_update_request_as_session", self._goes_on)
+        self.calls.attach(self.hooks)
         self._watch_map()
 
     def _watch_map(self) -> None:
@@ -135,10 +111,7 @@ class Observer:
         is_step = what == "schedule"
         self.judge.steps += is_step
         self._judge(what)
-        self.judge.judged(is_step, self._is_idle() and not self.scheduler.finished_req_ids)
-
-    def _is_idle(self) -> bool:
-        return not self.scheduler.requests and not self.noted.flights.steps
+        self.judge.judged(is_step, self.noted.is_idle and not self.scheduler.finished_req_ids)
 
     def _judge(self, what: str) -> None:
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
@@ -146,12 +119,8 @@ class Observer:
         if what != "schedule":  # then it was done before the step was carried out
             self.noted.refresh_all()
         self.history.end(self.noted.event)
-        self.slices.deferred = [
-            block.block_id
-            for _, blocks in adapt.deferred_frees(self.scheduler)[1]
-            for block in blocks
-        ]
-        idle = self._is_idle()
+        self.slices.deferred = [b for _, blocks in view.deferred(self.scheduler) for b in blocks]
+        idle = self.noted.is_idle
         if what == "schedule" or idle:
             self.noted.blocks.update(self.rounds.next(idle=idle))
         try:
@@ -242,3 +211,64 @@ class Observer:
             if any(watched.tables):
                 note_writes(self.noted, (watched,))
                 self.worker.write_up(watched)
+
+
+class Between:
+    """What only events change; else a state is built by hand. It is as seen at the end of the last
+    event: which objects it consists of, and
+    in a test suite (`tested`) its requests and the number of its free blocks. A connector may be
+    replaced by another one: what connectors answer is taken to be right."""
+
+    def __init__(self, scheduler: Any, *, tested: bool) -> None:
+        self.scheduler = scheduler
+        self.tested = tested
+        self.note()
+
+    def note(self) -> None:
+        """An event is over."""
+        self.seen = dict(self._now())
+
+    def changed(self) -> str:
+        """What has changed since the last event, empty if nothing."""
+        now = dict(self._now())
+        for what in self.seen:
+            if self.seen[what] != now[what]:
+                return f"{what} changed between two events"
+        return ""
+
+    def _now(self) -> Iterator[tuple[str, Any]]:
+        scheduler = self.scheduler
+        manager = scheduler.kv_cache_manager
+        pool = manager.block_pool
+        yield "the scheduler's kv_cache_manager", id(manager)
+        yield "the manager's block_pool", id(pool)
+        yield "whether the scheduler has a connector", scheduler.connector is not None
+        if not self.tested:
+            return
+        known = scheduler.requests.values()
+        yield "the known requests", tuple(each.request_id for each in known)
+        yield "the running requests", tuple(each.request_id for each in scheduler.running)
+        yield "the number of free blocks", pool.get_num_free_blocks()
+        for name in ("status", "num_computed_tokens", "num_tokens"):
+            yield f"the {name} of a request", tuple(getattr(each, name) for each in known)
+
+
+class Rounds:
+    """Goes round the pool: blocks are judged although no event has touched them, some in each step.
+    So every block is judged again and again, and what a step costs does not depend on the pool."""
+
+    def __init__(self, blocks: int) -> None:
+        self.blocks = blocks
+        self.at = 0
+        self.idle_at = -IDLE_SECONDS
+
+    def next(self, *, idle: bool) -> list[int]:
+        """The blocks that are judged after this event."""
+        now = time.monotonic() if idle else 0.0
+        if idle and now - self.idle_at < IDLE_SECONDS:
+            return []
+        if idle:
+            self.idle_at = now
+        count = min(IDLE_BLOCKS if idle else SLICE_BLOCKS, self.blocks)
+        begin, self.at = self.at, (self.at + count) % self.blocks
+        return [number % self.blocks for number in range(begin, begin + count)]

@@ -22,8 +22,11 @@ from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.folders import folder_errors
 from kvproof.model.files.reading import read_bytes
 from kvproof.model.files.writing import keep
-from kvproof.watch import folder
 from kvproof.watch.summary import Plain
+
+FOLDER_VARIABLE = "KVPROOF_DIR"
+FOLDER = "kvproof-records"
+"""The folder of records and of runs: in the working folder, where `KVPROOF_DIR` names no other."""
 
 VARIABLE = "KVPROOF_RUN"
 """The folder of the run, for the processes that its parent starts. Nobody has to set it."""
@@ -216,13 +219,18 @@ def parts(run: Path) -> Iterator[WatchedProcess]:
         yield WatchedProcess(saved=saved, steps=int(steps), runs=_runs(saved.pid))
 
 
+def records() -> Path:
+    """The folder of records and of runs."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)
+
+
 def runs() -> Iterator[Path]:
     """The folders of runs that are there: they still go on, or their parent was killed."""
-    yield from sorted(folder.records().glob("run-*-*"))
+    yield from sorted(records().glob("run-*-*"))
 
 
 def _new(pid: int) -> Path:
-    return (folder.records() / f"run-{pid}-{time.time_ns() // 1000}").absolute()
+    return (records() / f"run-{pid}-{time.time_ns() // 1000}").absolute()
 
 
 def _line(steps: int) -> bytes:

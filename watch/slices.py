@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
-from kvproof.live import adapt, queues, view
+from kvproof.live import adapt
+from kvproof.live.observer import queues, view
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
@@ -84,21 +85,17 @@ class Slices:
     def of_blocks(self, ids: Collection[int]) -> Engine:
         """These blocks: their counts, keys and places, without their content. A request that holds
         some of them is there with these alone."""
-        pool_blocks, null, mapped = self.pool.blocks, self.pool.null_block, self.mapped
+        pool_blocks, mapped = self.pool.blocks, self.mapped
         entries = self.pool.cached_block_hash_to_block._cache
         known: Some[Block] = Some()
         cached: dict[Key, list[int]] = {}
         further = adapt.further_hashes(self.pool, self.cfg.partial_block_hits)
         for number in sorted(ids):
             block = pool_blocks[number]
-            key, also = block.block_hash, further.get(number, ()) if further else ()
-            main = None if key is None else _key(key)
-            refs = 0 if block is null else block.ref_cnt
-            known[number] = Block(refs, main, tuple(map(_key, also)))
+            seen = known[number] = view.block(block, further, _key)
             for each in mapped.of(number):
-                found = entries.get(each)
-                if found is block or _leads(found, number):
-                    name = main if each is key and main is not None else _key(each)
+                if number in view.blocks_of(entries.get(each)):
+                    name = seen.key if each is block.block_hash and seen.key else _key(each)
                     cached.setdefault(name, []).append(number)
         return Engine(
             self.cfg.name,
@@ -112,7 +109,7 @@ class Slices:
     def read_map(self) -> None:
         """Note the keys that came into the hash map by no method of it."""
         for key, found in self.pool.cached_block_hash_to_block._cache.items():
-            for number in found if isinstance(found, dict) else (found.block_id,):
+            for number in view.blocks_of(found):
                 self.mapped.put(number, key)
 
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
@@ -210,11 +207,6 @@ class Slices:
             found = view.status(self.scheduler, watched.live)
         return found
 
-    @staticmethod
-    def group_of(key: Any) -> int:
-        """The cache group of a key."""
-        return int(get_group_id(key))
-
     def queues(self) -> list[Any]:
         """The queues of waiting requests."""
         return queues.queues(self.scheduler)
@@ -277,13 +269,6 @@ class Slices:
 def _key(key: Any) -> Key:
     """A key of the hash map in the terms of the invariants."""
     return get_group_id(key), key[:6].hex()
-
-
-def _leads(found: Any, number: int) -> bool:
-    """Whether an entry of the hash map, a block or several by their ids, leads to this block."""
-    if isinstance(found, dict):
-        return number in found
-    return found is not None and bool(found.block_id == number)
 
 
 def _is_free(block: Any) -> bool:

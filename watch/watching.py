@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
@@ -18,7 +19,6 @@ from kvproof.watch.dumps import Dumps
 from kvproof.watch.fits import gap
 from kvproof.watch.groups import Unknown
 from kvproof.watch.history import History
-from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge, Violation
 from kvproof.watch.observer import Observer
 from kvproof.watch.record import last_words

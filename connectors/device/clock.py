@@ -15,7 +15,7 @@ class Clock:
     """Steps of the worker as time. A copy in the background has a window: from its submission to
     the report of its end, `copies.steps` steps later. It is made at the first or the last moment of
     its window. A thread in the background does its work at the same moments. `shared` has what the
-    parts of an episode share."""
+    parts of an episode share; `current` is the thread that works."""
 
     def __init__(self, copies: Copies) -> None:
         self.late, self.window = copies.late, copies.steps
@@ -24,6 +24,7 @@ class Clock:
         self._threads: list[Callable[[], None]] = []
         self._due: list[int] = []
         self._inside = False
+        self.current: Callable[[], None] | None = None
 
     def tick(self) -> None:
         """A step of the worker begins."""
@@ -53,8 +54,23 @@ class Clock:
         before, self._inside = self._inside, True
         try:
             for thread in threads:
-                with contextlib.suppress(ThreadIdle):
-                    thread()
+                self._turn(thread)
+        finally:
+            self._inside = before
+
+    def _turn(self, thread: Callable[[], None]) -> None:
+        before, self.current = self.current, thread
+        try:
+            with contextlib.suppress(ThreadIdle):
+                thread()
+        finally:
+            self.current = before
+
+    def serve(self, thread: Callable[[], None]) -> None:
+        """A thread answers now, on behalf of who waits for it: it may wait for other threads."""
+        before, self._inside = self._inside, False
+        try:
+            self._turn(thread)
         finally:
             self._inside = before
 

@@ -1,11 +1,10 @@
 """A Mooncake store in memory: it keeps what is put, under its key, and gives it back
-(`mooncake.store`), and the look-up between the sides of vLLM's connector without a socket."""
+(`mooncake.store`)."""
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import Future
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 FAILED = -800
 """Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
@@ -107,45 +106,3 @@ def module() -> ModuleType:
     made = ModuleType("mooncake.store")
     made.__dict__.update(MooncakeDistributedStore=Store, ReplicateConfig=ReplicateConfig)
     return made
-
-
-class Lookups:
-    """The worker that answers look-ups (`LookupKeyServer`, `LookupKeyClient`)."""
-
-    def __init__(self) -> None:
-        self.worker: Any = None
-
-    def begin_server(self, server: Any, store_worker: Any, _config: Any) -> None:
-        """In place of `LookupKeyServer.__init__`."""
-        server.store_worker = self.worker = store_worker
-
-    def begin_client(self, client: Any, _config: Any) -> None:
-        """In place of `LookupKeyClient.__init__`."""
-        client.executor, client.futures = AtOnce(), {}
-
-    def look_up(self, _client: Any, num_tokens: int, block_hashes: Any) -> Any:
-        """In place of `LookupKeyClient._lookup`."""
-        return self.worker.lookup(num_tokens, block_hashes)
-
-    def reset(self, _client: Any) -> bool:
-        """In place of `LookupKeyClient._reset`, and of the server's part of it."""
-        if self.worker.kv_send_thread is not None:
-            self.worker.kv_send_thread.request_queue.join()
-        self.worker.store.remove_all(force=True)
-        return True
-
-
-class AtOnce:
-    """An executor that runs a task when it is submitted."""
-
-    def submit(self, task: Any, *arguments: Any) -> "Future[Any]":
-        """Run a task."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(task(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-    def shutdown(self, **_: object) -> None:
-        """End."""

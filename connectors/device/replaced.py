@@ -4,30 +4,31 @@ import contextlib
 import importlib
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from kvproof.connectors.device import copies, mooncake, streams
+from kvproof.connectors.allocated import BACKEND
+from kvproof.connectors.device import copies, mooncake, nixl, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.threads import QueueModule, Threads
+from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
-LOOK_UP = f"{STORE}:LookupKeyClient._lookup"
+NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    A name that a vLLM does not have is left alone: `older` releases have it. One of which it has
-    the newer name, `unless`, is left alone too."""
+    A name that a vLLM does not have is left alone: `older` releases have it."""
 
     place: str
     by: Callable[[Clock], Any]
     why: str
     older: bool = False
-    unless: str = ""
 
 
 def _always(what: Any) -> Callable[[Clock], Any]:
@@ -58,21 +59,50 @@ class Platform:
         """The one device is in use."""
 
 
+class BarePlatform(Platform):
+    """vLLM's platform for a CPU, without its cores."""
+
+    def discover_numa_topology(self) -> list[list[int]]:
+        """The cores from which vLLM takes one for transfers: none."""
+        return []
+
+    def is_cuda_alike(self) -> bool:
+        """Whether there is a GPU."""
+        return False
+
+    is_rocm = is_cuda_alike
+
+
+def _any_size(_clock: Clock) -> Any:
+    from vllm.v1.attention.backend import MultipleOf
+
+    return classmethod(lambda *_: [MultipleOf(1)])
+
+
+class StepTime:
+    """In place of the module `time` in a module of vLLM: a step takes a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def perf_counter(self) -> float:
+        """The time in seconds."""
+        return float(self.clock.now)
+
+
+def _bare_platform(_clock: Clock) -> Platform:
+    from vllm.platforms import current_platform
+
+    return BarePlatform(current_platform)
+
+
 def _platform(_clock: Clock) -> Platform:
     from vllm.platforms import current_platform
 
     return Platform(current_platform)
-
-
-def _lookups(method: str) -> Callable[[Clock], Any]:
-    """A method of the one `Lookups` of an episode, as a method of vLLM's class."""
-
-    def made(clock: Clock) -> Any:
-        lookups = clock.shared.setdefault("lookups", mooncake.Lookups())
-        function = getattr(lookups, method)
-        return lambda *arguments: function(*arguments)
-
-    return made
 
 
 def _is_cuda(clock: Clock) -> Any:
@@ -95,6 +125,8 @@ GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
 THREADS = "background threads work at the moment that the kit chooses"
+AT_ONCE = "an executor runs a task when it is submitted"
+NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_FILE = "no file names a server"
 ONE_RANK = "there is one rank and no process group"
 
@@ -130,23 +162,32 @@ REPLACED: tuple[Replacement, ...] = (
         for place in (SIMPLE, f"{OFFLOAD}.tiering.async_lookup", STORE)
     ),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
-    Replacement(f"{STORE}:LookupKeyServer.__init__", _lookups("begin_server"), "no socket"),
-    Replacement(f"{STORE}:LookupKeyClient.__init__", _lookups("begin_client"), "no socket"),
-    Replacement(LOOK_UP, _lookups("look_up"), "no socket"),
-    Replacement(
-        LOOK_UP.replace("_lookup", "lookup"),
-        _lookups("look_up"),
-        "no socket",
-        older=True,
-        unless=LOOK_UP,
-    ),
-    Replacement(f"{STORE}:LookupKeyClient._reset", _lookups("reset"), "no socket"),
+    Replacement(f"{STORE}:threading", Threads, THREADS),
+    Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
+    Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
     Replacement(f"{STORE}:get_dcp_group", _always(lambda: GROUP), ONE_RANK),
+    Replacement(
+        f"{BACKEND}.get_supported_kernel_block_sizes", _any_size, "no kernel runs: blocks are small"
+    ),
+    Replacement(f"{NIXL}.base_worker:NixlWrapper", nixl.agents, COPIES),
+    Replacement(f"{NIXL}.base_worker:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
+    Replacement(f"{NIXL}.base_worker:zmq_ctx", socket_context, NO_SOCKET),
+    Replacement(f"{NIXL}.base_scheduler:zmq_ctx", socket_context, NO_SOCKET),
+    Replacement(f"{NIXL}.base_scheduler:threading", Threads, THREADS),
+    Replacement(f"{NIXL}.base_worker:current_platform", _bare_platform, "no core is reserved"),
+    Replacement(f"{NIXL}.base_worker:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
+    Replacement(
+        f"{NIXL}.base_worker:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK
+    ),
+    *(
+        Replacement(f"{NIXL}.{module}:time", StepTime, "a step takes a second")
+        for module in ("base_worker", "base_scheduler", "pull_worker", "pull_scheduler")
+    ),
 )
 
 
@@ -170,8 +211,7 @@ def device(clock: Clock) -> Iterator[None]:
     streams.Stream.current = streams.Stream()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mooncake())
-        meant = (each for each in REPLACED if not (each.unless and found(each.unless)))
-        places = [(each, found(each.place)) for each in meant]
+        places = [(each, found(each.place)) for each in REPLACED]
         for each, place in places:
             if place is not None:
                 owner, name = place

@@ -9,7 +9,7 @@ and of these the shortest.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -35,8 +35,12 @@ from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.resync import believed
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
+
+Note = Callable[[Iterable[str]], None]
+"""Called after each step of a watched run with its abstract steps."""
 
 STATEMENT_MAX = 80
 """Characters of a statement that are shown."""
@@ -158,9 +162,10 @@ class JudgedMachine(Around):
         known: Iterable[Deviation] = (),
         judgement: Judgement | None = None,
         place: int | None = None,
+        note: Note | None = None,
     ) -> None:
         super().__init__(machine)
-        self.place = place
+        self.place, self.note = place, note
         self.stands: tuple[Stands, ...] = ()
         self.known = tuple(known)
         self.judgement = Judgement() if judgement is None else judgement
@@ -188,6 +193,8 @@ class JudgedMachine(Around):
         into = self.judgement
         into.steps += 1
         into.hit_tokens += sum(admission.hit for admission in step.effects.admissions)
+        if self.note is not None:
+            self.note(abstract_steps(self.cluster, step))
         held = sum(len(engine.blocks) - len(engine.free) for engine in step.after.engines)
         into.blocks_held = max(into.blocks_held, held)
         return step
@@ -273,13 +280,15 @@ def followed(
     invariants: Iterable[Invariant] = tuple(CHECKS.values()),
     known: Iterable[Deviation] = (),
     place: int | None = None,
+    note: Note | None = None,
 ) -> Judgement:
     """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
     of the machine are passed on. `place` is the index of the event before which the requests of the
     course stand."""
     judgement, checks = Judgement(), tuple(invariants)
-    with _running(JudgedMachine(make_machine(cluster), known, judgement, place), checks) as run:
+    machine = JudgedMachine(make_machine(cluster), known, judgement, place, note)
+    with _running(machine, checks) as run:
         for event in map(stimulus, events):
             if event in run.stimuli:
                 run.take(event)
@@ -303,13 +312,14 @@ def sampled(
     steps: int,
     invariants: Iterable[Invariant] = tuple(CHECKS.values()),
     known: Iterable[Deviation] = (),
+    note: Note | None = None,
 ) -> Judgement:
     """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed
     on."""
     judgement, explaining = Judgement(), tuple(known)
 
     def make(chosen: Cluster) -> Machine:
-        return JudgedMachine(make_machine(chosen), explaining, judgement)
+        return JudgedMachine(make_machine(chosen), explaining, judgement, note=note)
 
     sample(cluster, make, invariants, seed=seed, examples=episodes, steps=steps, shrink=False)
     interruption.check()  # else a part of the runs would count as all of them

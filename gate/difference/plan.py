@@ -18,19 +18,28 @@ def ordered(names: Sequence[str], reached: Reached, changed: Collection[str]) ->
     those that reach the most first, and then the rest. Where two are equal, the given order stays.
     """
     reaches = {name: touched(reached.get(name, frozenset()), changed) for name in names}
-    left = [name for name in dict.fromkeys(names) if reaches[name]]
-    first: list[str] = []
-    new = set(changed)
-    while left:
-        best = max(left, key=lambda name: len(reaches[name] & new))
-        if not reaches[best] & new:
-            break
-        first.append(best)
-        left.remove(best)
-        new -= reaches[best]
+    first = covering(names, reaches)
+    left = [name for name in dict.fromkeys(names) if reaches[name] and name not in first]
     left.sort(key=lambda name: -len(reaches[name]))
     known = {*first, *left}
     return [*first, *left, *(name for name in dict.fromkeys(names) if name not in known)]
+
+
+def covering(
+    names: Sequence[str], has: Mapping[str, Collection[str]], known: Iterable[str] = ()
+) -> list[str]:
+    """Few of these names that have all that any has, but for what is `known`: each next one has the
+    most that no earlier one has."""
+    left, seen = list(dict.fromkeys(names)), {*known}
+    found: list[str] = []
+    while left:
+        best = max(left, key=lambda name: len({*has[name]} - seen))
+        if seen.issuperset(has[best]):
+            break
+        found.append(best)
+        left.remove(best)
+        seen.update(has[best])
+    return found
 
 
 def unreached(reached: Reached, changed: Collection[str]) -> list[str]:

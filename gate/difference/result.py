@@ -8,6 +8,14 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
 
 
+class Near(Struct, frozen=True, forbid_unknown_fields=True):
+    """The steps of a workload that executed the change of one function: how many, and the number of
+    those with each abstract step."""
+
+    steps: int
+    kinds: dict[str, int]
+
+
 class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a workload did on one machine.
 
@@ -16,7 +24,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
     cache, and `blocks_held` is the largest number of blocks that were not free. `reached` has the
     changed files, functions and statements that were reached, as `Look` names them, where the run
-    was `watched`. `course` is there only where it was asked for.
+    was `watched`; then `near` has the steps that executed the change of each changed function.
+    `course` is there only where it was asked for.
     """
 
     name: str
@@ -29,6 +38,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     blocks_held: int = 0
     reached: tuple[str, ...] = ()
     watched: bool = False
+    near: dict[str, Near] = {}
     course: Course = NOT_TAKEN
 
     @property

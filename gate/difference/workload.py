@@ -71,10 +71,11 @@ class Play(_OfConnector, _Planned, frozen=True, tag="play"):
 
 
 class Plays(_OfConnector, frozen=True, tag="plays"):
-    """Random plans of the connector kit."""
+    """Random plans of the connector kit; with the plan `like`, for its cache groups alone."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
+    like: dict[str, Any] | None = None
 
 
 class _OfEngines(_Workload, frozen=True):

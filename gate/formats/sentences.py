@@ -21,6 +21,7 @@ from kvproof.reports.output.gate import (
     GateFunction,
     GateLost,
     GatePlace,
+    GateRan,
     GateReproducer,
     GateTree,
 )
@@ -315,7 +316,17 @@ def ran(gate: Gate) -> str:
     return (
         f"on each side {counted(gate.ran.traces, 'recorded run')} and "
         f"{counted(gate.ran.sampled, 'random run')} of vLLM's scheduler, "
-        f"{counted(gate.ran.steps, 'step')} in all"
+        f"{counted(gate.ran.steps, 'step')} in all{_unseen(gate.ran)}"
+    )
+
+
+def _unseen(ran: GateRan) -> str:
+    """How well the runs know what is near the change."""
+    if ran.unseen is UNSET or ran.unseen_max is UNSET:
+        return ""
+    return (
+        f"; a further step near the change is expected to show {ran.unseen:.2g} abstract steps "
+        f"that are new in a feature (the search may end at {ran.unseen_max:.2g})"
     )
 
 

@@ -4,13 +4,14 @@ its loop break."""
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
-from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.live.contract.lookup import last_line
@@ -99,8 +100,11 @@ def taken(kind: Kind, plan: Any) -> list[Any]:
         raise AdapterDrift(why, "") from error
 
 
-def driven(workload: Start | Starts | Loop | Loops, place: int | None = None) -> Result:
-    """What the plans of a workload break. With `place`, the result says how a plan was taken."""
+def driven(
+    workload: Start | Starts | Loop | Loops, place: int | None = None, note: Note | None = None
+) -> Result:
+    """What the plans of a workload break. With `place`, the result says how a plan was taken.
+    `note` is called after each plan."""
     kind = kind_of(workload)
     if isinstance(workload, Start | Loop):
         plans = [msgspec.convert(workload.plan, kind.plan)]
@@ -113,6 +117,8 @@ def driven(workload: Start | Starts | Loop | Loops, place: int | None = None) ->
     died: list[str] = []
     for plan in plans:
         seen = taken(kind, plan)
+        if note is not None:
+            note(_abstract(kind, plan, seen))
         died += [each.died.words for each in seen[:1] if each.died]
         for each in (_break(kind, plan, one, found) for one in seen for found in kind.broken(one)):
             if each.key not in kept or each.length < kept[each.key].length:
@@ -150,6 +156,14 @@ def _course(kind: Kind, seen: list[Any]) -> Course:
     shows = bool(seen) and not (seen[0].refused if kind is START else not seen[0].waits)
     rules = of_starts.RULES if kind is START else of_loops.RULES
     return Course(dead=dead, ended=not dead, judged=tuple(rules) if shows else ())
+
+
+def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
+    """The abstract steps of a plan: its layers or actions in pairs, each with how it ended."""
+    parts = plan.layers if kind is START else plan.actions
+    names = (type(each).__name__ if kind is LOOP else each.kind for each in parts)
+    end = next((word for word in ("died", "refused") if any(getattr(e, word, 0) for e in seen)), "")
+    yield from (f"{one}, {other}: {end}" for one, other in pairwise((kind.name, *names)))
 
 
 def _feature(seen: Any, finding: Finding) -> str:

@@ -8,7 +8,7 @@ lost where base served wrong tokens is no reason against a pull request. Nor whe
 ends base's run of a plan, which then says nothing of what would come.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -30,6 +30,7 @@ from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
 from kvproof.gate.search.side import Side
+from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.source.statements import Places
 from kvproof.reports.output.gate import Class
 
@@ -63,12 +64,13 @@ def as_run(name: str, found: Break) -> Fixed:
 
 
 def around(name: str, found: Break, seed: int) -> Workload:
-    """Random episodes of the cluster or the connector of a break, or random plans of its kind."""
+    """Random episodes of the cluster of a break, or random plans of its kind: of a connector, with
+    the same cache groups."""
     called = f"{name}, around"
     if isinstance(found.plan, Start | Loop):
         return found.plan.MANY(called, seed, NEIGHBOURS)
     if found.plan is not None:
-        return Plays(called, found.plan.connector, seed, NEIGHBOURS)
+        return Plays(called, found.plan.connector, seed, NEIGHBOURS, found.plan.plan)
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
 
 
@@ -87,6 +89,7 @@ class Comparison:
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
         self.looked_at = 0
+        self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self._tries: dict[Key, int] = {}
         self._pool = ThreadPoolExecutor(2)
 
@@ -116,6 +119,13 @@ class Comparison:
         self.on_head.add(head)
         self.names += [workload.name for workload in workloads]
         self.workloads.update({workload.name: workload for workload in workloads})
+        for workload, of_base, of_head in zip(workloads, base, head, strict=True):
+            self.unseen_on_base.add(workload, of_base)
+            self.unseen_on_head.add(workload, of_head)
+
+    def unseen(self, functions: Iterable[str]) -> float:
+        """What the next step near the change is expected to show that is new."""
+        return unseen(functions, self.unseen_on_head, self.unseen_on_base)
 
     def confirm(self, names: Sequence[str]) -> None:
         """Confirm what only head breaks in these workloads. Raises Ended."""

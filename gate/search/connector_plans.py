@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
-from kvproof.connectors.drawn import plans
-from kvproof.connectors.engine import DrivenEngine, is_ours
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.drawn import LayerGroups, plans
+from kvproof.connectors.engine import is_ours
+from kvproof.connectors.episode import EpisodeResult, Played, play
 from kvproof.connectors.facts import Died, Fact, Waits
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
-from kvproof.gate.difference.judged import Break, Key
+from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
@@ -51,15 +51,16 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def driven(workload: Play | Plays, place: int | None = None) -> Result:
+def driven(workload: Play | Plays, place: int | None = None, note: Note | None = None) -> Result:
     """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. Raises AdapterDrift where the kit does not fit this vLLM."""
+    a plan was taken. `note` is called after each action. Raises AdapterDrift where the kit does not
+    fit this vLLM."""
     chosen = subject(workload)
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
-        these = _random_plans(chosen, workload.seed, workload.episodes)
-    played = [_Played(workload.connector, chosen, plan, place) for plan in these]
+        these = _random_plans(chosen, workload)
+    played = [_Played(workload.connector, chosen, plan, place, note) for plan in these]
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
         if each.key not in kept or each.order < kept[each.key].order:
@@ -91,9 +92,14 @@ class _Played:
     and again: what comes after them says nothing new."""
 
     def __init__(
-        self, name: str, chosen: TestedConnector, plan: ConnectorPlan, place: int | None
+        self,
+        name: str,
+        chosen: TestedConnector,
+        plan: ConnectorPlan,
+        place: int | None,
+        note: Note | None,
     ) -> None:
-        self.name, self.plan, self.place = name, plan, place
+        self.name, self.plan, self.place, self.note = name, plan, place, note
         self.stands: tuple[Stands, ...] = ()
         self.died: Died | None = None
         self.waits = False
@@ -116,12 +122,11 @@ class _Played:
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: DrivenEngine, at: int, facts: list[Fact]) -> bool:
+    def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
         if at == self.place:
-            self.stands = tuple(
-                Stands(engine.cfg.name, name, request.status.name, any(engine.owners.tables(name)))
-                for name, request in engine.scheduler.requests.items()
-            )
+            self.stands = tuple(Stands(*each) for each in engine.standing)
+        if self.note is not None:
+            self.note(f"{self._event(at)}: {_shape(fact)}" for fact in facts)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)
@@ -142,17 +147,22 @@ class _Played:
             judged=tuple(r.id for r in RULES.values() if self.result.judged[r.counts]),
         )
 
+    def _event(self, at: int) -> str:
+        """The kind of the action of this number, from 1 on."""
+        if at > len(self.plan.actions):
+            return "Drain"
+        return str(self.plan.actions[at - 1].__struct_config__.tag) if at else "Start"
+
     def _break(self, finding: Finding, at: int, after: tuple[Key, ...]) -> Break:
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
-        event = "Drain"
-        if at <= len(actions):
-            event = str(actions[at - 1].__struct_config__.tag) if at else "Start"
         group = finding.about.group
-        feature = engine.groups[group].kind if group is not None else ""
+        layers = LayerGroups.of(self.plan)
+        # A break beside one set of groups says nothing of another: connectors treat them apart.
+        where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
-            signature=Signature(finding.invariant, event, feature),
+            signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
             by="",
             death=died.death.place if died else "",
             finding=finding,
@@ -166,17 +176,26 @@ class _Played:
         )
 
 
-def _random_plans(chosen: TestedConnector, start: int, count: int) -> list[ConnectorPlan]:
+def _shape(fact: Fact) -> str:
+    """A fact without its names and numbers."""
+    true = (name for name, value in fact._asdict().items() if value is True or value is None)
+    return " ".join((type(fact).__name__, *true))
+
+
+def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
     found = PlanSearch()
-    kinds = accepted(chosen, found)
+    if workload.like is None:
+        kinds = accepted(chosen, found)
+    else:
+        kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
     chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
 
-    @seed(start)
+    @seed(workload.seed)
     @settings(
-        max_examples=count,
+        max_examples=workload.episodes,
         database=None,
         deadline=None,
         derandomize=False,

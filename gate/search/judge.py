@@ -1,6 +1,7 @@
 """Base and head, compared in processes of their own, and what was found written down."""
 
 import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
 from kvproof.reports.output.gate import Class, GateReproducer
+from kvproof.reports.screen import say
 
 Environment = Mapping[str, str]
 
@@ -135,8 +137,9 @@ class _Judge:
         with interruption.stoppable() as stopped_later, self._noted():
             while introduced and len(written) < WRITTEN_MAX:
                 interruption.check()
-                self._show(f"shrinking a run of {introduced[0].found.signature.check} ...")
-                one = shorter(self.comparison, introduced[0], self.end)
+                self._announce(introduced[0])
+                introduced[0] = one = shorter(self.comparison, introduced[0], self.end)
+                interruption.check()
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
@@ -288,6 +291,15 @@ class _Judge:
                 if isinstance(each, Plays) and (why := results[name].reason):
                     return f"; {each.connector} cannot be driven on {side}: {why}"
         return ""
+
+    def _announce(self, one: Confirmed) -> None:
+        """Show a finding before its run is shrunk, which takes a while."""
+        live_line.clear()
+        found, steps = one.found, f"{one.found.length} steps"
+        line = f"Introduced: {found.signature.check}: {found.finding.sentence} ({steps})"
+        say(line, file=sys.stderr)
+        say(live_line.SHORTER, file=sys.stderr)
+        self._show(f"shrinking a run of {found.signature.check} ...")
 
     def _show(self, text: str) -> None:
         spent = time.monotonic() - self.begin

@@ -20,6 +20,7 @@ from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.search import reached
+from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.registry import CHECKS
@@ -96,7 +97,7 @@ def output(
         functions=tuple(_functions(changes, found.comparison, so_far)),
         watched=len(_watched(found.comparison))
         or (found.comparison.looked_at if found.comparison else 0),
-        ran=_ran(found.comparison),
+        ran=_ran(found.comparison, changes),
         findings=findings,
         allowed=tuple(_allowed(found.comparison)),
         lost=lost,
@@ -249,11 +250,18 @@ def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
     return tuple(_missing(each) for each in seen[1].missing if each.feature not in before)
 
 
-def _ran(comparison: Comparison | None) -> GateRan:
-    driven = [] if comparison is None else comparison.names
-    traces = sum(isinstance(comparison.workloads[n], Follow) for n in driven) if comparison else 0
-    steps = sum(result.steps for result in comparison.on_head.values()) if comparison else 0
-    return GateRan(traces=traces, sampled=len(driven) - traces, steps=steps)
+def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
+    if comparison is None or not comparison.names:
+        return GateRan(traces=0, sampled=0, steps=0)
+    traces = sum(isinstance(comparison.workloads[n], Follow) for n in comparison.names)
+    unseen = comparison.unseen(each.key for each in changes.accounting)
+    return GateRan(
+        traces=traces,
+        sampled=len(comparison.names) - traces,
+        steps=sum(result.steps for result in comparison.on_head.values()),
+        unseen=round(unseen, 4),
+        unseen_max=UNSEEN_MAX,
+    )
 
 
 def _allowed(comparison: Comparison | None) -> Iterable[GateChange]:

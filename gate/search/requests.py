@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvproof.gate.difference import judged
-from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.protocol import (
     Answer,
     Drive,
@@ -19,7 +19,7 @@ from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Follow, Loop, Loops, Play, Plays, Start, Starts
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.source.reach import reached
-from kvproof.gate.source.statements import Places
+from kvproof.gate.source.statements import RUNS, Places
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed
@@ -79,15 +79,16 @@ def answer(request: Drive | RecordRun, places: Places) -> Answer:
 def _with_reach(request: Drive, places: Places) -> Result:
     """The result of a workload with what it reaches."""
     with reached(importable(), places) as found:
-        result = _driven(request)
-    return replace(result, reached=tuple(sorted(found.keys)), watched=True)
+        result = _driven(request, found.note)
+    keys = tuple(sorted(key for key in found.keys if not key.endswith(RUNS)))
+    return replace(result, reached=keys, watched=True, near=found.near)
 
 
-def _driven(request: Drive) -> Result:
+def _driven(request: Drive, note: Note | None = None) -> Result:
     """The result of a workload, or the reason why it could not be run."""
     workload = request.workload
     try:
-        return _result(request)
+        return _result(request, note)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
@@ -95,17 +96,19 @@ def _driven(request: Drive) -> Result:
         return Result(workload.name, reason=f"kvproof's adapter fails here ({message})")
 
 
-def _result(request: Drive) -> Result:
+def _result(request: Drive, note: Note | None) -> Result:
     workload, place = request.workload, request.place
     if isinstance(workload, Play | Plays):
         from kvproof.gate.search import connector_plans
 
-        return connector_plans.driven(workload, place)
+        return connector_plans.driven(workload, place, note)
     if isinstance(workload, Start | Starts | Loop | Loops):
-        return around_scheduler.driven(workload, place)
+        return around_scheduler.driven(workload, place, note)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
-        found = judged.followed(workload.cluster, _make, workload.events, checks, known, place)
+        found = judged.followed(
+            workload.cluster, _make, workload.events, checks, known, place, note
+        )
     else:
         found = judged.sampled(
             workload.cluster,
@@ -115,6 +118,7 @@ def _result(request: Drive) -> Result:
             workload.steps,
             checks,
             known,
+            note,
         )
     result = result_of(workload.name, found)
     return result if place is None else replace(result, course=found.course)

@@ -2,31 +2,39 @@
 
 First comes a look: the traces of past findings, and then those of the faults, are driven without
 being judged, until one reaches a function that head changes. Where none does, random plans are
-driven for each connector that vLLM ships. Where head changes code of connectors, these come first.
+driven for each connector that vLLM ships. Where head changes code of connectors alone, these come
+first.
 So do plans with images where head changes the scheduler, since no trace has images. Where nothing
 reaches what is changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, random starts of engines come first,
 and random messages to engines whose loops run; else some come after a trace of each cluster.
 
-A search begins with more plans for the connectors that reach what is changed, and more starts and
-loops where they do. Where the traces reach something, they come next, one of each cluster first:
+A search begins with more plans for the connectors that reach what is changed, if only code of
+connectors is (else they come after a trace of each cluster), and more starts and loops where they
+do. Where the traces reach something, they come next, one of each cluster first:
 these show which functions of vLLM each cluster reaches, so the presets that reach what the pull
-request changes come next, then the other presets. Until the time is up, random clusters
+request changes come next, then the other presets. Until the end, random clusters
 and further episodes of the presets that reach it take turns, and plans for connectors. The order
-depends on the seed and the two trees only; the time decides where it ends.
+depends on the seed and the two trees only.
+
+The search ends when something is introduced. It also ends when the change is known: the first
+workloads of each kind that reaches it were driven, every changed statement was executed, and the
+next step near it is expected to show little that is new (`unseen`). Else the time ends it.
 """
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
+from math import ceil
 
-from kvproof.gate.difference.plan import ordered, touched
+from kvproof.gate.difference.plan import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
-from kvproof.gate.search import workloads
+from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
 
@@ -37,7 +45,7 @@ ENGINES_FIRST = 8
 """How many workloads of starts, and of loops, come first where they reach what is changed."""
 
 PLANS_FIRST = 5
-"""How many workloads each connector that reaches what is changed has before the traces."""
+"""How many workloads the connectors that reach what is changed have first, at least one each."""
 
 TRACES_S = 40.0
 """The time after which what differs is not confirmed after all traces only, in seconds."""
@@ -59,7 +67,8 @@ class Search:
     that head changes the loop of the engine alone, which nothing else reaches. `by_traces` says
     whether the traces reach it, None if nobody looked. `not_run` has what the end of the search
     left out, and `missing` that part of it without which head cannot be judged: the first workloads
-    of each kind that reaches the change."""
+    of each kind that reaches the change. `named` are the features that the changed statements
+    name: clusters with these come first."""
 
     def __init__(
         self,
@@ -76,6 +85,8 @@ class Search:
         self.changes = changes
         self.changed = [each.key for each in changes.accounting]
         self.statements = [key for each in changes.accounting for key in each.statements]
+        self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
+        self.named = named_features.named(changes.accounting)
         self.until = until
         self.fails = fails
         self.show = show
@@ -91,10 +102,15 @@ class Search:
         self.not_run: list[str] = []
         self.missing: list[str] = []
         self._parts = count()
+        self._due = True
+        self._known = (0, False)
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
-        self.traces = [*workloads.of_findings(), *workloads.of_faults()]
+        found = [*workloads.of_findings(), *workloads.of_faults()]
+        self.traces = sorted(
+            found, key=lambda each: -named_features.shared(each.cluster, self.named)
+        )
 
     def reaches(self) -> bool:
         """Whether a quick look reaches a function that head changes. Also where nothing could be
@@ -179,8 +195,10 @@ class Search:
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
         nearest = self._nearest()
-        first = [*islice(self._plans(nearest), PLANS_FIRST * len(nearest))]
-        self._all(first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
+        rounds = ceil(PLANS_FIRST / max(len(nearest), 1))
+        first = [*islice(self._plans(nearest), rounds * len(nearest))]
+        alone = {*self.connected} == {*self.changed}
+        self._all(first if alone else [], "plans for connectors", SAMPLED_AT_ONCE, due=True)
         engines = self._of_engines()
         if self.engines:
             number = ENGINES_FIRST * len(self.engines)
@@ -189,7 +207,8 @@ class Search:
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
         again: Iterator[Workload] = iter(())
-        if self.by_traces or not (self.reaching or self.engines):
+        followed = self.by_traces or not (self.reaching or self.engines)
+        if followed:
             if not self.traces:
                 self.prepare()
             firsts = {each.cluster.name: each for each in reversed(self.traces)}
@@ -199,13 +218,19 @@ class Search:
             self._all(one, "traces", TRACES_AT_ONCE, named, due=True)
             if not (self.sized or self._over()):
                 self._look_at_engines()
+        self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
+        self._due = followed
+        if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE)
-            names, touching = self._presets()
+            names, others, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
-            clusters = workloads.of_random_clusters(self.comparison.seed)
+            self._due = False
+            self._all(self._episodes(others), "further presets", SAMPLED_AT_ONCE)
+            random = workloads.of_random_clusters(self.comparison.seed)
+            clusters = named_features.preferred(random, self.named)
             parts = count(1) if touching else ()
             again = (each for part in parts for each in self._episodes(touching, part))
-        plans = self._plans(self.reaching or [each.name for each in self.connectors], PLANS_FIRST)
+        plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         while not self._over():
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
@@ -231,7 +256,22 @@ class Search:
         yield from (kind(self.comparison.seed, part) for part in parts for kind in self.engines)
 
     def _over(self) -> bool:
-        return self.fails() or time.monotonic() >= self.until
+        return self.fails() or time.monotonic() >= self.until or self._is_known()
+
+    def _is_known(self) -> bool:
+        """Whether the first workloads of each kind were driven, every changed statement was
+        executed that does more than raise an exception, and every function, and the next step near
+        the change hardly shows something new."""
+        both = self.comparison
+        if self._due:
+            return False
+        if self._known[0] != len(both.names):
+            so_far = reached(both)
+            known = so_far.issuperset(self.awaited)
+            known = known and all(each.ran(so_far) for each in self.changes.accounting)
+            known = known and both.unseen(self.changed) <= UNSEEN_MAX
+            self._known = len(both.names), known
+        return self._known[1]
 
     def _all(
         self,
@@ -274,19 +314,31 @@ class Search:
 
     def _watches(self) -> bool:
         """Whether the next part of the workloads is watched: while some changed function is not
-        reached yet, and every other part while some changed statement is not."""
+        reached yet, and then every other part."""
         turn = next(self._parts)
         so_far = reached(self.comparison)
-        if not all(each.ran(so_far) for each in self.changes.accounting):
-            return True
-        return turn % 2 == 0 and not so_far.issuperset(self.statements)
+        return turn % 2 == 0 or not all(each.ran(so_far) for each in self.changes.accounting)
 
-    def _presets(self) -> tuple[list[str], list[str]]:
-        """The names of the presets, those that reach what was changed first, and of these alone."""
-        presets = [each.cluster.name for each in workloads.of_presets(self.comparison.seed)]
+    def _presets(self) -> tuple[list[str], list[str], list[str]]:
+        """The names of presets that together have every pair of features in which the change is
+        reached, those of the other presets, and of all that reach it. A preset without a trace may
+        reach it. A few that together reach all that the traces reach come first, then those with
+        the most features that the change names."""
+        found = workloads.of_presets(self.comparison.seed)
+        found.sort(key=lambda each: -named_features.shared(each.cluster, self.named))
+        presets = [each.cluster.name for each in found]
         reaches = {name: self._reached(name) for name in presets}
         names = ordered(presets, reaches, [*self.changed, *self.statements])
-        return names, [name for name in names if touched(reaches[name], self.changed)]
+        touching = [name for name in names if touched(reaches[name], self.changed)]
+        idle = {each.cluster.name for each in self.traces}.difference(touching)
+        pairs = {each.cluster.name: named_features.pairs(each.cluster) for each in found}
+        wanted = [*self.changed, *self.statements]
+        first = covering(names, {name: touched(reaches[name], wanted) for name in names})
+        shares = {e.cluster.name: named_features.shared(e.cluster, self.named) for e in found}
+        for share in sorted({*shares.values()}, reverse=True):
+            some = [n for n in names if shares[n] == share and n not in idle and n not in first]
+            first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
+        return first, [name for name in names if name not in first], touching
 
     def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
         """Random episodes of these presets. Each `part` has others."""

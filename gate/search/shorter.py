@@ -7,37 +7,47 @@ from kvproof.gate.difference.compare import same, the_same
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed
 from kvproof.gate.search.comparison import Comparison, Confirmed, as_run
+from kvproof.model import interruption
 
 RUNS_MAX = 160
 """The most runs that are tried for one finding: a number and not a time, so that the same trees
-give the same trace."""
+give the same trace, unless their runs are slow."""
+
+SHRINK_S = 60.0
+"""The most time for one finding, in seconds."""
 
 
 def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed:
-    """The same difference with the shortest run that was found in time. Raises Ended."""
-    key = found.found.key
-    tried = 0
+    """The same difference with the shortest run that was found in time, or before an interruption.
+    Raises Ended."""
+    key, best = found.found.key, found
+    until, tried = min(until, time.monotonic() + SHRINK_S), 0
 
     def shows(runs: Sequence[Fixed]) -> int | None:
-        nonlocal tried
+        nonlocal tried, best
         tried += len(runs)
         base, head = comparison.at_once(
             lambda side: side.drive(runs), lambda side: side.drive(runs)
         )
         for index, (there, here) in enumerate(zip(base, head, strict=True)):
-            if not there.reason and the_same(key, here) and not the_same(key, there):
+            shown = same(key, here)
+            if not there.reason and shown and not the_same(key, there):
+                best = found._replace(found=shown)
                 return index
         return None
 
     def go_on() -> bool:
         return tried < RUNS_MAX and time.monotonic() < until
 
-    run = shrunk(as_run(found.workload, found.found), shows, go_on)
-    [base], [head] = comparison.at_once(
-        lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
-    )
-    again = same(key, head)
-    if again is None:  # it did not behave the same twice: what was confirmed stays
-        return found
-    also = frozenset(each for each in head.keys if not the_same(each, base)) - {again.key}
-    return Confirmed(found.workload, again, frozenset(head.reached), also)
+    with interruption.stoppable():
+        run = shrunk(as_run(found.workload, found.found), shows, go_on)
+        [base], [head] = comparison.at_once(
+            lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
+        )
+        again = same(key, head)
+        if again is None:
+            best = found  # it did not behave the same twice: what was confirmed stays
+        else:
+            also = frozenset(each for each in head.keys if not the_same(each, base)) - {again.key}
+            best = Confirmed(found.workload, again, frozenset(head.reached), also)
+    return best

@@ -1,6 +1,8 @@
 """What a head changes of a base: the functions of vLLM that may behave differently."""
 
 import gc
+import itertools
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -13,7 +15,7 @@ from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
 from kvproof.gate.source.parts import CONNECTED, belongs, for_people, may_belong, unused
-from kvproof.gate.source.statements import Lines, Places, differing, key_of, places
+from kvproof.gate.source.statements import RUNS, Lines, Places, differing, key_of, places
 from kvproof.gate.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -21,6 +23,10 @@ COMPARED_MAX = 60
 
 USED = "used by the accounting"
 """Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
+
+NAME = re.compile(r"[^\W\d]\w+")
+
+RAISES = re.compile(r"\s*raise\b")
 
 OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
 
@@ -40,7 +46,8 @@ class ChangedFunction(NamedTuple):
     head; there is none where only an import changes what it means. Lines count from 1.
 
     `statements` are the keys of the changed statements: a run reaches the function where it
-    executes one. There is none where only what a name means is changed.
+    executes one. There is none where only what a name means is changed. `raises` are those of them
+    that only raise an exception, and `words` are the names in them all.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses."""
@@ -55,6 +62,8 @@ class ChangedFunction(NamedTuple):
     why: str = ""
     called: bool = False
     statements: tuple[str, ...] = ()
+    raises: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -119,21 +128,38 @@ def _with_statements(
     base: Package, head: Package, functions: Sequence[ChangedFunction]
 ) -> tuple[tuple[ChangedFunction, ...], tuple[Places, Places]]:
     """Functions with their changed statements, and the places of their files on both sides."""
-    keys: dict[str, list[dict[str, Lines]]] = {each.file: [{}, {}] for each in functions}
+    keys: dict[str, list[list[tuple[str, Lines]]]] = {each.file: [[], []] for each in functions}
+    whole: dict[str, list[str]] = {each.file: [] for each in functions}
     found = []
     for each in functions:
-        both = differing(_readable(base, each.file), _readable(head, each.file), each.name)
+        of_file = _readable(base, each.file), _readable(head, each.file)
+        both = differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
             for sign, side in zip((-1, 1), both, strict=True)
         ]
         for known, new in zip(keys[each.file], of_both, strict=True):
-            known.update(new)
-        found.append(each._replace(statements=tuple(key for side in of_both for key in side)))
+            known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
+        whole[each.file] += [] if any(of_both) else [each.name]
+        texts = {
+            key: module.lines[lines.start - 1 : lines.stop - 1]
+            for module, side in zip(of_file, of_both, strict=True)
+            if module is not None
+            for key, lines in side.items()
+        }
+        found.append(
+            each._replace(
+                statements=tuple(texts),
+                raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
+                words=frozenset(NAME.findall("\n".join(itertools.chain(*texts.values())))),
+            )
+        )
     made: list[Places] = []
     for side, package in enumerate((base, head)):
         modules = {file: _readable(package, file) for file in keys}
-        made.append({f: places(f, m, keys[f][side]) for f, m in modules.items() if m is not None})
+        made.append(
+            {f: places(f, m, keys[f][side], whole[f]) for f, m in modules.items() if m is not None}
+        )
     return tuple(found), (made[0], made[1])
 
 

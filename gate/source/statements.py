@@ -7,7 +7,7 @@ what a type checker alone reads are none.
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 
 from kvproof.gate.source import logs
@@ -18,8 +18,12 @@ Lines = range
 
 Places = Mapping[str, Mapping[int, tuple[str, ...]]]
 """By file and line, the keys of what a run reaches with the line: the file (`v1/request.py:`), the
-function (`v1/request.py:Request.append`), and a changed statement (`v1/request.py:@12`; with @-12
-it is one of base)."""
+function (`v1/request.py:Request.append`), a changed statement (`v1/request.py:@12`; with @-12
+it is one of base), and a changed function of which it executes what is changed
+(`v1/request.py:Request.append@`)."""
+
+RUNS = "@"
+"""The end of the key of a function of which the change is executed."""
 
 NONE: tuple[Lines, ...] = ()
 
@@ -95,14 +99,22 @@ def _lines(node: ast.AST) -> Lines | None:
 
 
 def places(
-    file: str, module: Module, statements: Mapping[str, Lines]
+    file: str,
+    module: Module,
+    statements: Iterable[tuple[str, Lines]],
+    whole: Collection[str] = (),
 ) -> dict[int, tuple[str, ...]]:
-    """What a run reaches with each line of a file on one side. `statements` has the changed ones by
-    their keys."""
+    """What a run reaches with each line of a file on one side. `statements` has the changed ones,
+    each with its key and once more with that of its function (with `RUNS`). `whole` are changed
+    functions, and bodies of classes and modules, in which no statement is changed."""
     found: dict[int, set[str]] = {}
+    bodies = [f"{file}:{name}{RUNS}" for name in whole if name.startswith("<")]
     for line, name in _inside(module):
-        found.setdefault(line, set()).update((f"{file}:", f"{file}:{name}"))
-    for key, lines in statements.items():
+        keys = found.setdefault(line, set())
+        keys.update((f"{file}:", f"{file}:{name}", *bodies))
+        if name in whole:
+            keys.add(f"{file}:{name}{RUNS}")
+    for key, lines in statements:
         for line in lines:
             found.setdefault(line, set()).add(key)
     return {line: tuple(sorted(keys)) for line, keys in found.items()}

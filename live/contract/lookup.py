@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -16,7 +16,20 @@ class Missing(Exception):
     """The symbol does not exist. The message has a reason if one is known."""
 
 
-def find(place: Place, objects: Objects) -> None:
+def first_place(places: Iterable[Place], objects: Objects) -> tuple[Place | None, str]:
+    """The first of these places that exists, else None with a reason if one is known."""
+    why = ""
+    for place in places:
+        try:
+            _look(place, objects)
+        except Missing as missing:
+            why = why or str(missing)
+        else:
+            return place, ""
+    return None, why
+
+
+def _look(place: Place, objects: Objects) -> None:
     """Look something up. Raises Missing if it does not exist."""
     try:
         _find(place, objects)

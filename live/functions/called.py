@@ -104,6 +104,31 @@ def schedulable(
     return all_of(start < known, start + tokens <= known, tokens <= chunk_limit, ends)
 
 
+def resumed_to_its_last_token(
+    start: Num,
+    tokens: Num,
+    prefill_end: Num,
+    known: Num,
+    block_size: Num,
+    chunk_limit: Num,
+    **_: Num,
+) -> Truth:
+    """A chunk of a resumed request ends before its last token, inside the block of its start."""
+    inside = both(
+        start + tokens == prefill_end, start == counts.round_down(prefill_end, block_size)
+    )
+    return all_of(inside, prefill_end < known, block_size <= chunk_limit)
+
+
+def passes_two_boundaries(
+    start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, **_: Num
+) -> Truth:
+    """A chunk begins inside the second block or later, and ends the prefill two blocks on."""
+    whole = counts.round_down(start, block_size)
+    begins = all_of(start > block_size, start > whole, prefill_end == known)
+    return all_of(begins, start + tokens == known, known > whole + 2 * block_size)
+
+
 def truncated(
     prompt: Num,
     backoff: Num,
@@ -129,7 +154,8 @@ def window_offer(blocks: Num, window: Num, block_size: Num) -> tuple[Num, Num]:
 
 
 def state_offer(blocks: Num) -> tuple[Num, Num]:
-    return last(blocks, counts.state_slots_moved(blocks))
+    kept = counts.state_slots_moved(blocks)
+    return if_(kept > 0, blocks - kept, 0), kept
 
 
 def paired(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> tuple[Any, ...]:

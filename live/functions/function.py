@@ -22,7 +22,7 @@ class Function:
     the vLLM function. `differs` has the known deviations that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
     with it. `dead` is the number of branches of the rule that these numbers never
-    take.
+    take. `also` are conditions, each of which a case meets too.
     """
 
     id: str
@@ -35,11 +35,12 @@ class Function:
     differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     dead: int = 0
+    also: tuple[Callable[..., Truth], ...] = ()
 
     def cases(self) -> Cases:
         """Numbers for each branch and boundary of the rule and of the conditions of its known
         deviations, then numbers for the rule where none of these conditions holds."""
-        found = cases_of(self.rule, self.ranges, self.given, self.bound, self._deviating)
+        found = cases_of(self.rule, self.ranges, self.given, self.bound, self._covered)
         if not self.differs:
             return found
         outside = cases_of(self.rule, self.ranges, self._undisturbed, self.bound)
@@ -51,6 +52,9 @@ class Function:
 
     def _deviating(self, **numbers: Num) -> tuple[Truth, ...]:
         return tuple(shows(**numbers) for shows in self.differs.values())
+
+    def _covered(self, **numbers: Num) -> tuple[Truth, ...]:
+        return (*self._deviating(**numbers), *(meets(**numbers) for meets in self.also))
 
     def _undisturbed(self, **numbers: Num) -> Truth:
         return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))

@@ -151,6 +151,7 @@ FUNCTIONS: dict[str, Function] = {
             },
             scheduling.aligned_chunk,
             given=called.schedulable,
+            also=(called.resumed_to_its_last_token, called.passes_two_boundaries),
         ),
         Function(
             "longest_hit_tokens",

@@ -1,14 +1,15 @@
 """Drivers of the NIXL connector: the tokens that P leaves to D, the blocks that P offers, and how D
 pairs them.
 
-The scheduler side belongs to a real scheduler. The worker side is `live.nixl.worker`; it is not
-started, so its handshake check does not run.
+The scheduler side belongs to a real scheduler. The worker side is `live.driver.nixl.worker`; it is
+not started, so its handshake check does not run.
 """
 
 import functools
 from typing import Any
 
-from kvproof.live import build, nixl
+from kvproof.live import build
+from kvproof.live.driver import nixl
 from kvproof.live.functions.scheduling import arrived
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.engine import Role

@@ -8,7 +8,8 @@ from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
 
-from kvproof.live import adapt, nixl
+from kvproof.live import adapt
+from kvproof.live.driver import nixl
 from kvproof.live.startup.engine import Executor
 from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import sampled

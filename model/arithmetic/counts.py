@@ -32,7 +32,7 @@ def full_blocks(tokens: Num, block_size: Num) -> Num:
 def settled_tokens(computed: Num, in_flight: Num) -> Num:
     """Computed tokens whose steps have ended; `in_flight` tokens are still being computed
     (`KVCacheManager.allocate_slots`: the processed tokens, vllm#47728)."""
-    return max_(computed - in_flight, 0)
+    return computed - in_flight
 
 
 def tokens_skipped_by_window(computed: Num, window: Num) -> Num:
@@ -44,7 +44,7 @@ def tokens_skipped_by_window(computed: Num, window: Num) -> Num:
 def tokens_skipped_by_state(computed: Num) -> Num:
     """Tokens whose Mamba state is no longer needed: all except the last computed token
     (`MambaManager.get_num_skipped_tokens`)."""
-    return max_(computed - 1, 0)
+    return tokens_skipped_by_window(computed, 2)
 
 
 def window_blocks_for_hit(window: Num, block_size: Num) -> Num:
@@ -133,9 +133,9 @@ def cacheable_tokens(tokens: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> 
     """Leading tokens that can be part of a hit: full units, and with an EAGLE drafter one more
     block of `eagle_drop_tokens` tokens, which must match (`get_num_cacheable_tokens`)."""
     whole = round_down(tokens, hit_unit)
-    return (
-        if_(whole > 0, min_(tokens, whole + eagle_drop_tokens), 0) if eagle_drop_tokens else whole
-    )
+    if not eagle_drop_tokens:
+        return whole
+    return if_(whole > 0, min_(tokens, whole + eagle_drop_tokens), whole)
 
 
 def hashed_tokens(tokens: Num, known: Num, ahead: Num) -> Num:
@@ -196,14 +196,12 @@ def align_chunk(
     boundary = round_down(end, block_size)
     on_grid = both(end < prefill_end, either(boundary > start, block_size <= chunk_limit))
     end = if_(on_grid, boundary, end)
-    inside_block = start - round_down(start, block_size) > 0
-    next_boundary = round_down(start, block_size) + block_size
-    for applies, stop in (
-        (inside_block, next_boundary),
-        (True, longest_hit_tokens(known, block_size, eagle_drop_tokens)),
-        (True, shared_prefix_boundary),
+    for stop in (
+        ceil_div(start, block_size) * block_size,
+        longest_hit_tokens(known, block_size, eagle_drop_tokens),
+        shared_prefix_boundary,
     ):
-        end = if_(both(applies, both(start < stop, stop < end)), stop, end)
+        end = if_(both(start < stop, stop < end), stop, end)
     return if_(start < prefill_end, max_(end - start, 0), tokens)
 
 

@@ -22,9 +22,17 @@ def _verified(engine: Engine) -> Iterator[tuple[str, int]]:
             yield flight.request, flight.drafts
 
 
-def verdicts(engine: Engine) -> Iterator[Accepted]:
-    """All possible acceptances of the oldest step in flight; the first accepts nothing."""
+def verdicts(cluster: config.Cluster, engine: Engine) -> Iterator[Accepted]:
+    """All possible acceptances of the oldest step in flight; the first accepts nothing.
+
+    Where steps do not overlap, no draft after an answer of a session is accepted: vLLM counts its
+    KV as that of the next part (finding drafts_beyond_the_answer), and nothing after it is true.
+    """
     open_to = [(name, drafts) for name, drafts in _verified(engine) if drafts]
+    if cluster.sessions and engine.step is not None:
+        requests = {r.id: r for r in engine.requests}
+        left = {n: r.max_tokens - len(r.output) - 1 for n, r in requests.items()}
+        open_to = [(name, min(drafts, left[name])) for name, drafts in open_to]
     if not open_to:
         yield NONE_ACCEPTED
         return

@@ -2,31 +2,36 @@
 arrives.
 
 Between two parts a session waits for its user and keeps its blocks. The last token of an answer was
-sampled and never computed: it is dropped, and the next part follows the remaining tokens. After the
-last part the user ends the session.
+sampled and, unless it is a draft, never computed: it is dropped, and the next part follows the
+computed tokens. After the last part the user ends the session.
 
 Source: `Scheduler._update_request_as_session` of vLLM V1. Not modelled: a part that arrives while
 the part before is still being answered; vLLM queues it.
 """
 
 from kvproof.model import config
-from kvproof.model.state import WAITING, Request
+from kvproof.model.state import SAMPLED, WAITING, Request
 
 
 def next_part(request: Request, job: config.Job) -> str:
     """The next part of a session's prompt, empty after the last part."""
-    length = len(job.prompt)
+    sent = job.keyed_prompt
     for part in job.keyed_parts:
-        if length == request.submitted_prompt_tokens:
+        if _typed(sent) == _typed(request.prompt):
             return part
-        length += job.max_tokens - 1 + len(part)
+        sent += part
     return ""
+
+
+def _typed(prompt: str) -> str:
+    return prompt.replace(SAMPLED, "")
 
 
 def with_part(request: Request, part: str) -> Request:
     """A paused session after its next part arrived: the computed tokens are now part of its
     prompt."""
-    prompt = request.tokens[:-1] + part
+    kept = max(request.computed, len(request.tokens) - 1)  # none is computed after a preemption
+    prompt = request.tokens[:kept] + part
     return request._replace(
         status=WAITING, prompt=prompt, submitted_prompt_tokens=len(prompt), output=""
     )

@@ -50,7 +50,7 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
 
 def _outputs(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[Event]:
     """The outputs that the oldest step in flight may have."""
-    for accepted in acceptance.verdicts(engine):
+    for accepted in acceptance.verdicts(cluster, engine):
         yield Complete(engine.name, accepted)
     for failed in failing_loads.possible(cluster, state, engine):
         yield Complete(engine.name, failed=failed)

@@ -122,11 +122,16 @@ class GateChange(OutputPart, frozen=True, kw_only=True):
 
 class GateRan(OutputPart, frozen=True, kw_only=True):
     """What was run on each side: workloads that replay a trace, workloads of random episodes, and
-    steps of vLLM."""
+    steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
+    executes what is changed in a function is expected to show that are new: the largest of all
+    changed functions. The search may end where it is not above `unseen_max`. Both are absent where
+    nothing was run."""
 
     traces: int
     sampled: int
     steps: int
+    unseen: Maybe[float] = UNSET
+    unseen_max: Maybe[float] = UNSET
 
 
 class Gate(Output, frozen=True, kw_only=True, tag="gate"):

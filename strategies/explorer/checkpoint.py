@@ -5,11 +5,8 @@ all) and MessagePack data, which is decoded into declared types. Nothing in a fi
 Each write replaces the whole file, so the file is never incomplete.
 
 A file with an error of the disk or of a transfer is refused: the checksum shows it. A file that
-somebody made on purpose is checked as well (`saved_graph`, `resumed`). It cannot run code. Its
-memory is limited by its size: up to about 100 bytes for each byte of the file. A VIOLATED is always
-real, because its run is taken again. But the EXHAUSTED of a large search can be forged: of the
-states that the file calls expanded, up to 1,000 are expanded again, and a step that is missing
-elsewhere is not noticed. So do not resume from a file whose verdict you would not trust.
+somebody made on purpose cannot run code, and its memory is limited by its size, but its verdict can
+be false. So do not resume from a file whose verdict you would not trust.
 """
 
 import hashlib
@@ -111,8 +108,7 @@ def load(path: Path, about: Scope) -> SavedGraph:
 
 @contextmanager
 def believed(path: Path) -> Iterator[None]:
-    """While a search relies on this file: an error of the search is one of the file. A file that
-    somebody made on purpose can contain states that do not exist, on which any step can fail."""
+    """While a search relies on this file: an error of the search is one of the file."""
     try:
         yield
     except (UsageError, OSError, MemoryError):

@@ -6,7 +6,6 @@ states are equal if and only if their ints are equal. This module does not inter
 codec is derived from the type `State`.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from kvproof.model.config import Cluster
@@ -57,10 +56,6 @@ class Collapse:
         # Tuples of two types may be equal, such as a Served and a pair of a name and a number.
         key = (kind, *(id(p) if isinstance(p, tuple) and p else (type(p), p) for p in parts))
         return self._shared.setdefault(key, made)
-
-    def values(self) -> Iterable[tuple[Any, ...]]:
-        """Every distinct tuple in the components."""
-        return self._shared.values()
 
     def parts(self, state: State) -> Parts:
         """The numbers of the components of a state."""

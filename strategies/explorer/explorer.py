@@ -29,8 +29,7 @@ from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.resumed import confirm, resumed
-from kvproof.strategies.explorer.saved_graph import saved
+from kvproof.strategies.explorer.saved_graph import restored, saved
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -121,8 +120,12 @@ def _explored(
     about = checkpoint.scope(cluster, [i.id for i in chosen], symmetric=symmetric)
     search = PackedSearch(cluster, chosen, symmetric=symmetric)
     if kept is not None and kept.resume:
-        search = resumed(search, checkpoint.load(kept.path, about))
-        kept.states = len(search.reached.packed)
+        data = checkpoint.load(kept.path, about)
+        reached = restored(cluster, data)
+        search = PackedSearch(cluster, chosen, reached=reached, symmetric=symmetric)
+        if data.violated:
+            search.fail_again()
+        kept.states = len(reached.packed)
     reason = _run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
@@ -140,9 +143,6 @@ def _explored(
                 events = (*lasso.prefix, *lasso.cycle)
     if stopped:
         finding, reason, reached.cut = None, INTERRUPTED, True
-    elif finding is not None and kept is not None and kept.resume:
-        endless = [i.id for i in chosen if i.kind == "eventually"]
-        confirm(search, without_end=finding.invariant in endless)
     seconds = time.perf_counter() - start
     coverage = _coverage(cluster, reached, whole)
     if whole is not None:

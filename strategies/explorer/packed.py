@@ -80,11 +80,6 @@ class PackedSearch:
             self._measure(0)
 
     @property
-    def renamings(self) -> int:
-        """The number of renamings; without symmetry there is one."""
-        return 1 if self.orbits is None else len(self.orbits.renamings)
-
-    @property
     def over(self) -> bool:
         """Whether all states are expanded, or an invariant broke."""
         reached = self.reached
@@ -157,3 +152,12 @@ class PackedSearch:
         step = model.apply(self.cluster, state, event)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))
+
+    def fail_again(self) -> None:
+        """Take again the step with which a saved search ended in a violation."""
+        reached = self.reached
+        origin = reached.expanded - 1
+        event = next(step.event for step in self.steps_from(origin) if step.breaks)
+        self.fail(event, origin)
+        reached.generated += 1
+        reached.fired[type(event).__name__] += 1

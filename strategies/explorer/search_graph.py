@@ -1,7 +1,6 @@
 """The search graph: packed states, the events between them, and the states still to expand."""
 
 from array import array
-from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
@@ -139,13 +138,6 @@ class SearchGraph:
         number. Both are in the order in which their states were expanded."""
         edges = self._from, self._to, self._edge, self._permutation
         return edges, (self._loop, self._loop_event)
-
-    def outgoing(self, number: int) -> list[tuple[int, int, int]]:
-        """The steps from an expanded state: target, event number, renaming."""
-        first, end = bisect_left(self._from, number), bisect_right(self._from, number)
-        edges = zip(*(column[first:end] for column in self.arrays[0][1:]), strict=True)
-        first, end = bisect_left(self._loop, number), bisect_right(self._loop, number)
-        return [*edges, *((number, event, 0) for event in self._loop_event[first:end])]
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:

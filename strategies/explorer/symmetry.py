@@ -19,7 +19,7 @@ from kvproof.model.environment import turns
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Ghost
-from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Lists, Request, State, Transfer
+from kvproof.model.state import DRAFT, NULL, SAMPLED, Engine, Lists, Request, Transfer
 
 JOBS_MAX = 5
 """The maximum number of jobs with symmetry; more jobs would have too many renamings."""
@@ -33,9 +33,6 @@ FIXED = frozenset((SAMPLED, DRAFT))
 
 Ids = tuple[int, ...]
 """The new id of each block of an engine, by its old one; the null block keeps its own."""
-
-Orbit = frozenset[State]
-"""States that are equal up to renaming."""
 
 
 class Renaming(NamedTuple):
@@ -152,12 +149,6 @@ def renamed_between(between: Sequence[Any], by: Renaming) -> tuple[Any, ...]:
     )
 
 
-def renamed(state: State, by: Renaming) -> State:
-    """A state with jobs and tokens renamed."""
-    engines = tuple(renamed_engine(e, by) for e in state.engines)
-    return State(engines, *renamed_between(state[1:], by))
-
-
 def renamed_event(event: Event, by: Renaming) -> Event:
     """A bare event with jobs renamed."""
     data = asdict(event)
@@ -238,21 +229,3 @@ def transfers_with_ids(
             )
         )
     return tuple(result)
-
-
-def without_ids(cluster: Cluster, state: State) -> State:
-    """The state with the block ids of `first_ids`. States that differ only in block ids give equal
-    results."""
-    ids = {e.name: first_ids(e) for e in state.engines}
-    return state._replace(
-        engines=tuple(with_ids(e, ids[e.name]) for e in state.engines),
-        transfers=transfers_with_ids(
-            cluster, state.transfers, ids[cluster.prefill.name], ids[cluster.decode.name]
-        ),
-    )
-
-
-def orbit(cluster: Cluster, state: State) -> Orbit:
-    """All states that are equal to this one up to renaming, each with the block ids of
-    `first_ids`."""
-    return frozenset(without_ids(cluster, renamed(state, by)) for by in renamings(cluster))

@@ -25,6 +25,16 @@ Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes done and the number wanted."""
 
 
+SHRINK_S = 60.0
+"""The time for shrinking, after which the shortest failing run so far is the result, in seconds."""
+
+CUT = f"shrinking ended after {SHRINK_S:.0f} s, so the run may be longer than it need be"
+
+
+class _ShrunkEnough(KeyboardInterrupt):
+    """Ends shrinking. Of all exceptions, Hypothesis shrinks no run that ends with this kind."""
+
+
 class Covered:
     """What complete episodes without a violation covered. The runs that Hypothesis makes while it
     shrinks a failure are not included."""
@@ -130,8 +140,8 @@ def sample(
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
-    user interrupts the shrinking, the result is VIOLATED with the shortest run so far. Other
-    exceptions of the machine are passed on.
+    user interrupts the shrinking, or `SHRINK_S` is over, the result is VIOLATED with the shortest
+    run so far. Other exceptions of the machine are passed on.
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
@@ -142,8 +152,14 @@ def sample(
         covered.add(run)
         if ended is not None:
             ended(run)
+        check_time()
 
     shortest: list[Violated] = []
+    shrinking: list[float] = []
+
+    def check_time() -> None:
+        if shrinking and time.monotonic() - shrinking[0] > SHRINK_S:
+            raise _ShrunkEnough
 
     def close(violated: Violated) -> None:
         if covered.open and failed is not None:
@@ -151,6 +167,9 @@ def sample(
         covered.open = False  # the following runs shrink this one
         if not shortest or len(violated.steps) <= len(shortest[0].steps):
             shortest[:] = [violated]
+        check_time()
+        if not shrinking:
+            shrinking.append(time.monotonic())
 
     target = Target(cluster, make_machine, chosen, use_jobs, add, close)
 
@@ -178,6 +197,8 @@ def sample(
             run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
         except Violated as violated:
             return broken(violated)
+        except _ShrunkEnough:
+            return broken(shortest[0], CUT)
         except Flaky:
             return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
     if stopped:

@@ -4,6 +4,7 @@ tests as the connector that vLLM ships, one of them with a planted mistake."""
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("vllm")
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED, Shipped
+from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
@@ -106,3 +108,26 @@ def test_what_both_break_is_still_there() -> None:
         assert {one.signature.check for _, one in found.still_there()} >= {
             RULE_OF["LayersAreSwapped"]
         }
+
+
+class WrongBesideAWindow(Storeless):
+    """It keeps the blocks of an ended request for ever where there are several cache groups."""
+
+    groups_min = 2
+
+    def request_finished_all_groups(self, *_: object) -> Any:
+        return len(self._kv_cache_config.kv_cache_groups) >= self.groups_min, None
+
+
+class WrongAlways(WrongBesideAWindow):
+    """It does so always."""
+
+    groups_min = 1
+
+
+def test_a_mistake_of_base_in_other_cache_groups_hides_none_of_head() -> None:
+    here = "tests.connectors.test_connector_plans"
+    for found in both(f"{here}:WrongBesideAWindow", f"{here}:WrongAlways"):
+        features = {one.found.signature.feature for one in found.introduced}
+        assert features
+        assert all("window" not in each and "mamba" not in each for each in features)

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, lacking
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.needs import Need
-from kvproof.proofs.about import claims_about
+from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.joined import SHOWN
 from kvproof.watch.shown import Views
 from tests.reference.markdown import table
@@ -28,6 +29,15 @@ class Row(NamedTuple):
     watched: str
     joined: str
     proved: str
+
+
+def claims_about(check: str) -> tuple[str, ...]:
+    """The obligations and the claims that a fault refutes which breaks this check: they are proved
+    for all sizes."""
+    breaking = {fault.name: fault for fault in FAULTS.values() if check in fault.breaks}
+    refuted = [each.id for each in OBLIGATIONS.values() if each.killed_by in breaking]
+    refuted += sorted(claim for fault in breaking.values() for claim in fault.all_refuted)
+    return tuple(dict.fromkeys(refuted))
 
 
 def rows() -> Iterator[Row]:

@@ -4,8 +4,9 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import get_group_id
 
+from kvproof.live.observer.calls import Noting
 from kvproof.watch.bytes.entries import WatchedBlocks
-from kvproof.watch.calls import Calls, Noting
+from kvproof.watch.calls import Calls
 
 
 class ByteCalls(Calls):

@@ -15,6 +15,8 @@ from vllm.v1.core.kv_cache_utils import get_block_hash
 
 from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, SEVERITIES, TRANSFERRED
 from kvproof.live import adapt
+from kvproof.live.observer.calls import Noting
+from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.because import because, reason
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.calls import ByteCalls
@@ -22,9 +24,7 @@ from kvproof.watch.bytes.computed import WatchedLoad
 from kvproof.watch.bytes.entries import ReadBlock, WatchedBlock, WatchedBlocks
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.moved import Moved
-from kvproof.watch.calls import Noting
 from kvproof.watch.groups import Unknown
-from kvproof.watch.hooks import MISTAKES
 from kvproof.watch.judge import Judge
 from kvproof.watch.observer import Observer
 from kvproof.watch.slices import WatchedRequest

@@ -1,9 +1,26 @@
-"""Blocks whose reference count or key has changed."""
+"""The blocks of the pool and the entries of the prefix cache that an event touches or changes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vllm.v1.core.kv_cache_utils import get_group_id
+
+from kvproof.live.observer import view
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Compute,
+    Event,
+    ResetPrefixCache,
+    ResetRunning,
+    Schedule,
+    Submit,
+)
+from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
+from kvproof.model.numbered import Counted, Some
+from kvproof.model.state import Block, Engine, Key, Request
+from kvproof.model.step import Effects
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
@@ -32,3 +49,131 @@ def holds_blocks(connector: Any) -> bool:
     bases = type(connector).__mro__[1:]
     base = next((b for b in bases if b.__name__ == "KVConnectorBase_V1"), None)
     return mine is not getattr(base, "bind_gpu_block_pool", None)
+
+
+UNSEEN = "cache entries whose content was never seen written"
+
+
+class CachedBlocks(Part):
+    """The blocks that an event caches, with their content and the prefixes that their keys name."""
+
+    view = Views.CACHED.value
+
+    def questions(self) -> Iterator[Question]:
+        """All blocks at once."""
+        engine, looked, unseen = self.slices.of_content(self.seen.named.values())
+        unseen += self.seen.nameless
+        if unseen:
+            self.seen.unjudged[UNSEEN] += unseen
+        if looked:
+            yield self.question(engine, times=looked)
+
+    def found(self, finding: Finding) -> None:
+        """All that reads the block would be found wrong, too."""
+        self.seen.contents.forget(finding.about.block or 0)
+
+
+FAILED = "cache entries lost at a failed load, because it is not known whose blocks it spoils"
+
+
+class Changed(Part):
+    """A part that compares the engine before and after an event."""
+
+    def hidden(self) -> Mapping[Need, str]:
+        """A connector may hold blocks, and evict them, by itself."""
+        why = (
+            "the connector holds blocks by itself" if holds_blocks(self.scheduler.connector) else ""
+        )
+        return dict.fromkeys(self.view.shows, why) if why else {}
+
+    def event(self) -> Event | None:
+        """The event, in the words of the spec. None for those that drop entries on purpose."""
+        name, fresh = self.cfg.name, tuple(self.seen.event.fresh)
+        found: dict[str, Event] = {
+            "schedule": Schedule(name, (Compute("", 1, taken=(fresh,)),)),
+            "update_from_output": Complete(name),
+            "finish_requests": Abort(name, ""),
+            "add_request": Submit(name, ""),
+        }
+        return found.get(self.seen.event.what)
+
+
+class Gained(Changed):
+    """The blocks whose reference count an event changes that is no step."""
+
+    view = Views.GAINED.value
+
+    def questions(self) -> Iterator[Question]:
+        """All blocks at once."""
+        references, event = self.seen.event.references, self.event()
+        if not references or event is None or isinstance(event, Schedule):
+            return
+        blocks = self.slices.pool.blocks
+        before: Any = Some({number: Block(refs) for number, refs in references.items()})
+        after: Any = Some({number: Block(blocks[number].ref_cnt) for number in references})
+        name = self.cfg.name
+        yield self.question(Engine(name, after, ()), before=Engine(name, before, ()), event=event)
+
+
+class LostEntries(Changed):
+    """The cache entries that an event loses, with the blocks that it takes."""
+
+    view = Views.ENTRIES.value
+
+    def hidden(self) -> Mapping[Need, str]:
+        """An entry may be replaced by a longer one of the same block."""
+        if self.cfg.partial_block_hits or Need.STATES_KEPT in self.seen.shape.hidden:
+            return {Need.LOST_ENTRIES: "a block may be cached under a longer prefix later"}
+        return super().hidden()
+
+    def questions(self) -> Iterator[Question]:
+        """All entries at once."""
+        happening, event = self.seen.event, self.event()
+        if not happening.unmapped or event is None:
+            return
+        if happening.invalid:
+            self.seen.unjudged[FAILED] += len(happening.unmapped)
+            return
+        before, after = dict[Key, set[int]](), dict[Key, set[int]]()
+        entries, blocks = self.slices.pool.cached_block_hash_to_block._cache, Some[Block]()
+        for key, number in happening.unmapped:
+            name = get_group_id(key), bytes(key).hex()
+            now = set(view.blocks_of(entries.get(key)))
+            after[name] = now
+            before.setdefault(name, {number}).add(number)
+            before[name] |= now - self.seen.mapped_now
+            blocks[number] = Block(0)
+        yield self.question(
+            self._engine(blocks, after), before=self._engine(blocks, before), event=event
+        )
+
+    def _engine(self, blocks: Any, cached: Mapping[Key, set[int]]) -> Engine:
+        entries = tuple((key, tuple(sorted(numbers))) for key, numbers in cached.items())
+        return Engine(self.cfg.name, blocks, (), cached=entries)
+
+
+class Resets(Part):
+    """A reset, with the number of cache entries and the computed tokens of all requests."""
+
+    view = Views.RESETS.value
+
+    def questions(self) -> Iterator[Question]:
+        """Each reset."""
+        event, name = self.seen.event, self.cfg.name
+        if event.what != "reset_prefix_cache":
+            return
+        running = event.named.get("reset_running_requests", bool(event.args and event.args[0]))
+        cached: Any = Counted(event.cached)
+        left: Any = Counted(len(self.slices.pool.cached_block_hash_to_block))
+        requests = tuple(
+            Request(each.request_id, "", "", 0, 0, computed=each.num_computed_tokens)
+            for each in self.scheduler.requests.values()
+        )
+        # A refused reset changes nothing, as far as this part has it.
+        after = Engine(name, (), (), cached=left, requests=requests)
+        yield self.question(
+            after,
+            before=after._replace(cached=cached),
+            event=ResetRunning(name) if running else ResetPrefixCache(name),
+            effects=Effects(resets=(name,) if event.result else ()),
+        )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvproof.live import kept, view
+from kvproof.live.observer import kept, view
 from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
 from kvproof.model.state import Engine
@@ -41,7 +41,7 @@ class IdleBlocks(Part):
 
     def questions(self) -> Iterator[Question]:
         """Once each time that the engine has become idle."""
-        idle = not self.scheduler.requests and not self.seen.flights.steps
+        idle = self.seen.is_idle
         if idle and not self.was_idle:
             pool = self.slices.pool
             blocks, free = Counted(len(pool.blocks)), Counted(pool.get_num_free_blocks())
@@ -63,7 +63,7 @@ class KeptItems(Part):
 
     def questions(self) -> Iterator[Question]:
         """Twice as rare each time, because the containers are read whole."""
-        idle = not self.scheduler.requests and not self.seen.flights.steps
+        idle = self.seen.is_idle
         if self.seen.event.what == "schedule" and self.leftovers.left:
             yield self.question(effects=Effects(kept=self.leftovers.stepped()))
         elif idle and self.seen.event.what in ("update_from_output", "finish_requests"):

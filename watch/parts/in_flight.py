@@ -1,13 +1,14 @@
-"""Requests with steps in flight."""
+"""Requests with steps in flight, and those of a step whose load has failed."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.model.config import Group
+from kvproof.model.events import Complete
 from kvproof.model.memory import first_seen
 from kvproof.model.needs import Need
 from kvproof.model.state import COUNTS, Engine, Flight, Request
-from kvproof.watch.flights import counts_stale_outputs
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 from kvproof.watch.slices import WatchedRequest
@@ -24,7 +25,7 @@ class Flying(Part):
         for watched in self.seen.touched_requests():
             if not self.seen.flights.known:
                 self.seen.unjudged[UNKNOWN] += 1
-            elif not counts_stale_outputs(watched.live):
+            elif adapt.stale_output(watched.live) is None:
                 self.seen.unjudged[OLDER] += 1
             else:
                 yield watched
@@ -114,7 +115,7 @@ class Settled(Flying):
         for watched in (*held, *ended):
             if not self.seen.flights.known:
                 self.seen.unjudged[UNKNOWN] += 1
-            elif counts_stale_outputs(watched.live):
+            elif adapt.stale_output(watched.live) is not None:
                 yield watched
 
     def _engine(self, watched: WatchedRequest, steps: tuple[tuple[Flight], ...]) -> Engine:
@@ -148,3 +149,32 @@ class Settled(Flying):
             yield from range(max(start - 1, 0) // size, last)
         else:
             yield from {max(start - 1, 0) // size, (end - 1) // size}
+
+
+class FailedLoads(Flying):
+    """Each request of a step of whose loaded blocks some were not filled, before and after the
+    result of the step."""
+
+    view = Views.FAILED_LOADS.value
+
+    def questions(self) -> Iterator[Question]:
+        """One request after the other."""
+        for watched, length in self.seen.event.spoiled:
+            live, name = watched.live, watched.live.request_id
+            if not self.seen.flights.known:
+                continue
+            watched.know()
+            before = self._engine(watched, length)
+            goes_on = name in self.scheduler.requests and not live.is_finished()
+            after = Engine(self.cfg.name, (), ())
+            if goes_on:
+                flights: Any = tuple((flight,) for flight, _ in self.seen.flights.of(live))
+                after = self._engine(watched, live.num_output_tokens)._replace(steps=flights)
+            event = Complete(self.cfg.name, failed=name)
+            yield self.question(after, before=before, event=event)
+
+    def _engine(self, watched: WatchedRequest, length: int) -> Engine:
+        live = watched.live
+        output = watched.tokens.text(live.num_prompt_tokens, live.num_prompt_tokens + length)
+        request = Request(live.request_id, "", "", 0, 0, output=output)
+        return Engine(self.cfg.name, (), (), requests=(request,))

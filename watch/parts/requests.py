@@ -1,8 +1,10 @@
-"""Requests whose blocks have changed."""
+"""Requests that an event touches: their blocks, their places in the queues, and their reads."""
 
 from collections.abc import Iterator, Mapping
 
 from kvproof.model.needs import Need
+from kvproof.model.state import Engine
+from kvproof.model.step import Effects
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 
@@ -23,3 +25,48 @@ class TouchedRequests(Part):
         """All requests at once."""
         if touched := self.seen.touched_requests():
             yield self.question(self.seen.touched_part(), times=len(touched))
+
+
+class TouchedQueues(Part):
+    """The requests that an event touches, with their places in the queues."""
+
+    view = Views.QUEUES.value
+
+    def questions(self) -> Iterator[Question]:
+        """All requests at once, and what is in the running queue without a request."""
+        touched = self.seen.touched_requests()
+        if touched:
+            yield self.question(self.seen.touched_part(), times=len(touched))
+        known = self.scheduler.requests
+        running = self.scheduler.running
+        unknown = tuple([each.request_id for each in running if each.request_id not in known])
+        if unknown:
+            yield self.question(Engine(self.cfg.name, (), (), running=unknown))
+
+
+UNSEEN = "blocks that a request reads, whose content was never seen written"
+
+
+class Reads(Part):
+    """What each request reads and does not find in the step that it begins with, through the block
+    tables that the worker gets. It is nothing for most."""
+
+    view = Views.READS.value
+
+    def hidden(self) -> Mapping[Need, str]:
+        """A request reads states, or tokens, or both."""
+        hidden = {}
+        if not self.cfg.has_state:
+            hidden[Need.STATE_READS] = "it has no states"
+        if not any(group.attention for group in self.cfg.groups):
+            hidden[Need.TOKEN_READS] = "it has only states"
+        return hidden
+
+    def questions(self) -> Iterator[Question]:
+        """One request that begins after the other."""
+        for begun in self.seen.begun:
+            if begun.watched.hit + begun.watched.external:
+                yield self.question(effects=Effects(reads=tuple(begun.reads)))
+        unseen, self.slices.unseen = self.slices.unseen, 0
+        if unseen:
+            self.seen.unjudged[UNSEEN] += unseen

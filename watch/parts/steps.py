@@ -1,8 +1,9 @@
-"""What a step schedules, and whom it passes over."""
+"""What a step schedules, whom it passes over, and which blocks it takes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.live.batch import Batch
 from kvproof.model.events import Admit, Compute, FinishLoad, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.numbered import Counted
@@ -131,7 +132,7 @@ class Watermark(Part):
                 Engine(self.cfg.name, (), free),
                 before=Engine(self.cfg.name, (), (), running=running),
                 event=Schedule(self.cfg.name, chose),
-                effects=Effects(allocations=tuple(self.seen.allocations)),
+                effects=Effects(allocations=tuple(self.seen.event.allocations)),
             )
 
 
@@ -204,24 +205,22 @@ class Places(Part):
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
-        self.places: set[str] = set()
+        self.batch = Batch(self.cfg)
 
     def questions(self) -> Iterator[Question]:
         """After each step."""
         event = self.seen.event
         if event.what != "schedule":
             return
-        output = event.result
-        self.places.difference_update(output.finished_req_ids, output.preempted_req_ids or ())
-        self.places.update(output.num_scheduled_tokens)
-        names = self.places.difference(output.num_scheduled_tokens)
-        if len(self.places) > self.cfg.max_requests:
-            names = self.places
+        self.batch.update_places(event.result)
+        names = places = self.batch.places
+        if len(places) <= self.cfg.max_requests:
+            names = places.difference(event.result.num_scheduled_tokens)
         some = [self._request(name) for name in sorted(names)]
         yield self.question(
             Engine(self.cfg.name, (), (), requests=tuple(each for each in some if each)),
             effects=Effects(places=tuple(sorted(names))),
-            times=len(self.places),
+            times=len(places),
         )
 
     def _request(self, name: str) -> Request | None:
@@ -231,3 +230,16 @@ class Places(Part):
         held = (each.req_to_blocks.get(name) for each in self.seen.managers)
         last = tuple((table[-1].block_id,) for table in held if table)
         return Request(name, self.slices.status(live), "", 0, 0, tables=last)
+
+
+class Allocations(Part):
+    """All allocations of a step, with what was predicted for them."""
+
+    view = Views.ALLOCATIONS.value
+
+    def questions(self) -> Iterator[Question]:
+        """All at once."""
+        event = self.seen.event
+        allocations = tuple(event.allocations)
+        if allocations and event.what == "schedule":
+            yield self.question(effects=Effects(allocations=allocations), times=len(allocations))

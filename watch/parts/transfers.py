@@ -76,3 +76,18 @@ class Transfers(Part):
 
 def _ids(table: list[Any]) -> tuple[int, ...]:
     return tuple(block.block_id for block in table if block.block_id != NULL)
+
+
+class Offers(Part):
+    """The transfer parameters of a request that ends."""
+
+    view = Views.OFFERS.value
+
+    def questions(self) -> Iterator[Question]:
+        """One offer after the other."""
+        for name, computed, params in self.seen.event.offers:
+            if params.get("do_remote_prefill") or params.get("do_remote_decode"):
+                tokens = params.get("remote_num_tokens", computed)
+                groups = params.get("remote_block_ids") or ()
+                lists = tuple(tuple(map(int, group)) for group in groups)
+                yield self.question(transfers=(Transfer(name, Phase.OFFERED, tokens, lists),))

@@ -3,8 +3,8 @@ and every transfer has come, and the loop goes on and on."""
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -23,7 +23,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="accepted_request_is_answered",
     name="every request that the engine took is answered",
     origin="EngineCoreProc.run_busy_loop",

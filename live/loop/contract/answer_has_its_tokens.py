@@ -3,8 +3,8 @@ to its largest length has this number of tokens, no output lost and none counted
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -22,7 +22,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="answer_has_its_tokens",
     name="an answer that ends by its length has this number of tokens",
     origin="Scheduler.update_from_output",

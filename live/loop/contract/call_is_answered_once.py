@@ -3,8 +3,8 @@ that is to end is an exception."""
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -19,7 +19,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="call_is_answered_once",
     name="a call of a client has one answer",
     origin="EngineCoreProc._invoke_utility_method",

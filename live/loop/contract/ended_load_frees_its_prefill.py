@@ -5,8 +5,8 @@ notified too (vllm#41269). An engine that is to end is an exception: its peers s
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -23,7 +23,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="ended_load_frees_its_prefill",
     name="when a request ends, its prefill node is notified",
     origin="NixlBaseConnectorScheduler.request_finished; vllm#41269",

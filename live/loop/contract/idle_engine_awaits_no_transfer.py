@@ -4,8 +4,8 @@ transfer goes on never learns of its end, and the blocks stay allocated (vllm#43
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -21,7 +21,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="idle_engine_awaits_no_transfer",
     name="the loop waits for a message only if every transfer was reported",
     origin="Scheduler.has_requests; vllm#43433",

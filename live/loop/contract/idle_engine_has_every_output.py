@@ -4,8 +4,8 @@ that waits for a message then gives no client its last tokens, also where it is 
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -24,7 +24,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="idle_engine_has_every_output",
     name="the loop waits for a message only if it has the output of every step",
     origin="EngineCore.step_with_batch_queue",

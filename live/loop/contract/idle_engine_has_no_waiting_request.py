@@ -4,8 +4,8 @@ until another one happens to come."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -17,7 +17,7 @@ def judge(played: Played) -> Iterator[Because]:
             yield because(idle(wait), reason("waits", "{request} has no end yet"), request=name)
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="idle_engine_has_no_waiting_request",
     name="the loop waits for a message only if every request has its end",
     origin="EngineCoreProc.has_work; Scheduler.has_requests",

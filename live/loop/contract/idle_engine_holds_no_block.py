@@ -4,8 +4,8 @@ When nothing of this is left, all blocks are free."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -22,7 +22,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="idle_engine_holds_no_block",
     name="when no request, step or transfer is left, every block is free",
     origin="Scheduler._free_blocks",

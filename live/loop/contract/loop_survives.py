@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -17,11 +17,11 @@ def judge(played: Played) -> Iterator[Because]:
         )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="loop_survives",
     name="no message ends the engine",
     origin="EngineCoreProc.run_busy_loop",
     severity=Severity.CRASH,
     judge=judge,
-    of_dead=True,
+    of_all=True,
 )

@@ -3,8 +3,8 @@ is complete only when no step is in flight, and no step has tokens until it ends
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -25,7 +25,7 @@ def judge(played: Played) -> Iterator[Because]:
         )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="pause_computes_nothing",
     name="while a pause is complete, nothing is computed",
     origin="EngineCoreProc.pause_scheduler; vllm#44483",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -19,7 +19,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="request_ends_once",
     name="a request has one end",
     origin="EngineCoreOutput.finish_reason",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -17,7 +17,7 @@ def judge(played: Played) -> Iterator[Because]:
         )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="stopped_engine_ends",
     name="the loop of an engine that is to end comes to its end",
     origin="EngineCoreProc._handle_shutdown",

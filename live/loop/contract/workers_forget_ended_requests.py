@@ -4,8 +4,8 @@ requests has to make one more step for this."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.contract.rule import LoopRule
 from kvproof.live.loop.seen import Played
+from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
@@ -21,7 +21,7 @@ def judge(played: Played) -> Iterator[Because]:
             )
 
 
-RULE = LoopRule(
+RULE = EngineRule(
     id="workers_forget_ended_requests",
     name="the loop waits for a message only if the workers know which requests have ended",
     origin="Scheduler.finished_req_ids",

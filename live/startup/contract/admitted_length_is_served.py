@@ -4,7 +4,7 @@ memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -31,7 +31,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="admitted_length_is_served",
     name="an engine that starts serves a request of its largest length",
     origin="_check_enough_kv_cache_memory; vllm#36030, vllm#41069, vllm#40946",

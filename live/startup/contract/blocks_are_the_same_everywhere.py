@@ -3,7 +3,7 @@ blocks that it does not have; with other groups, it would read another table."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -38,7 +38,7 @@ def _shapes(worker: StartedWorker) -> str:
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="blocks_are_the_same_everywhere",
     name="all workers have as many blocks as the scheduler gives out, in the same groups",
     origin="generate_scheduler_kv_cache_config",

@@ -5,7 +5,7 @@ may be held between two steps alone."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -38,7 +38,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="concurrency_is_what_fits",
     name="the concurrency that is reported is what fits",
     origin="get_max_concurrency_for_kv_cache_config; vllm#48317",

@@ -5,7 +5,7 @@ flight, in whole blocks, two more for each group, and the null block."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -35,7 +35,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="enough_memory_is_accepted",
     name="what has enough memory is not refused, and is not cut short",
     origin="_auto_fit_max_model_len; vllm#33698",

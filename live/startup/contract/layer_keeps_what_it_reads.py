@@ -3,7 +3,7 @@ the layer reads: a window of at least its own, all tokens for full attention, st
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.plan import Layer
 from kvproof.live.startup.seen import StartedGroup, Startup
 from kvproof.model.because import Because, because, reason
@@ -40,7 +40,7 @@ def _suits(group: StartedGroup, layer: Layer) -> bool:
     )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="layer_keeps_what_it_reads",
     name="each layer is in one cache group, which keeps all that the layer reads",
     origin="get_kv_cache_groups; vllm#48256",

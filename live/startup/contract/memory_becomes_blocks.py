@@ -4,7 +4,7 @@ keep back."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -20,7 +20,7 @@ def judge(start: Startup) -> Iterator[Because]:
     )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="memory_becomes_blocks",
     name="an engine has as many blocks as its poorest worker has memory for",
     origin="get_kv_cache_configs",

@@ -3,7 +3,7 @@ does, which had the memory)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -25,7 +25,7 @@ def judge(start: Startup) -> Iterator[Because]:
             )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="memory_is_not_exceeded",
     name="no worker has to allocate more than the memory that it has",
     origin="get_kv_cache_config_from_groups",

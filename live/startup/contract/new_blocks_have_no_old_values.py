@@ -5,7 +5,7 @@ first step."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.plan import Layer
 from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
@@ -77,7 +77,7 @@ def _differ(one: Layer, other: Layer) -> bool:
     return one.kind in READ_WHOLE and (other.kind == "mamba" or one.bytes != other.bytes)
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="new_blocks_have_no_old_values",
     name="a block that held states or numbers of another precision is erased before it is read",
     origin="KVCacheConfig.needs_kv_cache_zeroing; vllm#47574, vllm#43961",

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -18,7 +18,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="override_is_the_number",
     name="an engine with num_gpu_blocks_override has this number of blocks",
     origin="may_override_num_blocks; vllm#41069",

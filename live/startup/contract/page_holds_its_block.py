@@ -3,7 +3,7 @@ of a block is written into the next one."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -38,7 +38,7 @@ def judge(start: Startup) -> Iterator[Because]:
                 )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="page_holds_its_block",
     name="a page of a layer has room for a block of its tokens, or for its state",
     origin="KVCacheSpec.page_size_bytes; vllm#32283",

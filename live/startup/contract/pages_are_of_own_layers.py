@@ -3,7 +3,7 @@ for another one it finds no group, and dies (`allocate_kv_cache`)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -22,7 +22,7 @@ def judge(start: Startup) -> Iterator[Because]:
                 )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="pages_are_of_own_layers",
     name="a worker makes pages for its own layers alone",
     origin="_project_kv_cache_groups_to_worker; allocate_kv_cache",

@@ -5,7 +5,7 @@ buffer."""
 from collections.abc import Iterator
 from itertools import combinations
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, Reason, because, reason
 from kvproof.model.severity import Severity
@@ -68,7 +68,7 @@ def _place(worker: int, pages: Pages) -> Reason:
     )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="pages_lie_apart",
     name="two layers share bytes only as pages of the same block in different groups",
     origin="KVCacheTensor",

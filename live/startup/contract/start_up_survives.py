@@ -3,7 +3,7 @@ no answer to a user (vllm#45207, vllm#32283)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -18,7 +18,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="start_up_survives",
     name="an engine starts and serves a first request, or refuses with a reason",
     origin="EngineCore; vllm#45207, vllm#32283",

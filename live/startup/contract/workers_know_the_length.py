@@ -3,7 +3,7 @@ the memory, it informs them (vllm#31260)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.startup.contract.rule import StartupRule
+from kvproof.live.rule import EngineRule
 from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -19,7 +19,7 @@ def judge(start: Startup) -> Iterator[Because]:
         )
 
 
-RULE = StartupRule(
+RULE = EngineRule(
     id="workers_know_the_length",
     name="workers receive the largest length that was fitted to the memory",
     origin="_initialize_kv_caches; vllm#31260",

@@ -33,8 +33,13 @@ FEATURE = Feature(
     used=lambda cluster: any(job.embeds for job in cluster.jobs),
     off="embeds false",
     exclusions=(
-        Exclusion(of=Cluster, beside=("kv_events",), because="which could not name their tokens"),
-        Exclusion(of=Cluster, beside=("follow_up_turns",)),
+        Exclusion(
+            of=Cluster,
+            beside=("kv_events",),
+            because="which could not name their tokens",
+            live=True,
+        ),
+        Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
         Exclusion(
             of=Cluster,
             beside=("sessions",),

@@ -32,7 +32,9 @@ FEATURE = Feature(
     off="extra_keys false",
     job_field="extra_key",
     exclusions=(
-        Exclusion(of=Cluster, beside=("kv_events",), because="which name token ids alone"),
+        Exclusion(
+            of=Cluster, beside=("kv_events",), because="which name token ids alone", live=True
+        ),
     ),
     limits=(Limit(of=Cluster, check=_letters),),
     draw=lambda settings: settings.on_cluster(extra_keys=True),

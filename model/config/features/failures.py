@@ -34,7 +34,7 @@ FEATURE = Feature(
             instead="one full group, or failures 0",
         ),
         Exclusion(of=Cluster, beside=("store", "drafts", "async_scheduling")),
-        Exclusion(of=Cluster, beside=("sessions", "async_scheduling")),
+        Exclusion(of=Cluster, beside=("sessions", "async_scheduling"), live=True),
     ),
     draw=_draw,
 )

@@ -49,7 +49,7 @@ FEATURE = Feature(
             beside=("push",),
             because="and vLLM's push connector has no reverse transfer",
         ),
-        Exclusion(of=Cluster, beside=("drafts", "mamba")),
+        Exclusion(of=Cluster, beside=("drafts", "mamba"), live=True),
     ),
     limits=(Limit(of=Cluster, check=_turns_follow),),
     draw=lambda settings: settings.on_cluster(follow_up_turns=True),

@@ -25,6 +25,7 @@ FEATURE = Feature(
             of=Cluster,
             beside=("follow_up_turns",),
             because="and P, which then loads from D, must be kv_both",
+            live=True,
         ),
     ),
     draw=_draw,

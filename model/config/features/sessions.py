@@ -15,7 +15,7 @@ FEATURE = Feature(
     off="sessions false",
     job_field="parts",
     exclusions=(
-        Exclusion(of=Cluster, beside=("pd",)),
+        Exclusion(of=Cluster, beside=("pd",), live=True),
         Exclusion(of=Cluster, beside=("drafts", "mamba")),
         Exclusion(
             of=Cluster,
@@ -24,6 +24,7 @@ FEATURE = Feature(
             only="without async scheduling",
             because=f"in steps that do not overlap, {NOT_MODELLED}",
             instead="sessions false, drafts 0 or steps_in_flight 2",
+            live=True,
         ),
     ),
     draw=lambda settings: settings.on_cluster(sessions=True),

@@ -1,0 +1,161 @@
+"""A NIXL agent that copies memory of this process, at the moment that the kit chooses.
+
+The calls are those of `nixl_agent`. A copy is between addresses that vLLM's worker has registered
+and prepared itself; a message to the other side follows it, as NIXL promises.
+"""
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.connectors.device.clock import Clock
+
+Piece = tuple[int, int, int]
+"""An address, a number of bytes, a device."""
+
+
+@dataclass
+class PostedTransfer:
+    """A copy: pairs of target and source, and the message that follows it to an agent."""
+
+    moves: list[tuple[Piece, Piece]]
+    agent: str
+    message: bytes
+    due: int = 0
+    done: bool = False
+
+
+class CopyingAgent:
+    """A NIXL agent. `agents` are those of the episode by name."""
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self.clock, self.name = clock, name
+        self.agents: dict[str, CopyingAgent] = clock.shared.setdefault("agents", {})
+        self.agents[name] = self
+        self.known: list[tuple[int, int]] = []
+        self.lists: dict[int, tuple[str, list[Piece]]] = {}
+        self.transfers: dict[int, PostedTransfer] = {}
+        self.messages: defaultdict[str, list[bytes]] = defaultdict(list)
+        self.numbers = 0
+
+    def _number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def get_reg_descs(self, pieces: Any, *_: object) -> Any:
+        """Memory to register."""
+        return pieces
+
+    def register_memory(self, pieces: Any, **_: object) -> None:
+        """Make memory known to the network card."""
+        self.known += [(int(piece[0]), int(piece[1])) for piece in pieces]
+
+    def deregister_memory(self, _pieces: Any) -> None:
+        """The end of `register_memory`."""
+
+    def get_agent_metadata(self) -> bytes:
+        """What another agent needs to know of this one: its name."""
+        return self.name.encode()
+
+    def add_remote_agent(self, metadata: bytes) -> str:
+        """The name of another agent."""
+        return metadata.decode()
+
+    def remove_remote_agent(self, _name: str) -> None:
+        """Forget another agent."""
+
+    def check_remote_metadata(self, name: str) -> bool:
+        """Whether another agent is known."""
+        return name in self.agents
+
+    def get_xfer_descs(self, pieces: Any, *_: object) -> list[Piece]:
+        """Memory to transfer, piece by piece."""
+        return [(int(at), int(size), int(device)) for at, size, device in pieces]
+
+    def prep_xfer_dlist(self, agent: str, pieces: list[Piece]) -> int:
+        """Prepare memory of an agent. Raises RuntimeError where it is not registered."""
+        owner = self.agents.get(agent, self)
+        for at, size, _ in pieces:
+            if not any(begin <= at and at + size <= begin + room for begin, room in owner.known):
+                raise RuntimeError(f"{size} bytes at {at} are not registered")
+        self.lists[number := self._number()] = agent, pieces
+        return number
+
+    def release_dlist_handle(self, number: int) -> None:
+        """The end of `prep_xfer_dlist`."""
+        del self.lists[number]
+
+    def make_prepped_xfer(
+        self,
+        operation: str,
+        local: int,
+        local_ids: Sequence[int],
+        remote: int,
+        remote_ids: Sequence[int],
+        notif_msg: bytes = b"",
+        **_: object,
+    ) -> int:
+        """Prepare a copy of pieces. Raises RuntimeError where both sides are not alike."""
+        agent, theirs = self.lists[remote]
+        ours = self.lists[local][1]
+        if len(local_ids) != len(remote_ids):
+            raise RuntimeError(f"{len(local_ids)} pieces here, {len(remote_ids)} there")
+        pairs = [(ours[i], theirs[j]) for i, j in zip(local_ids, remote_ids, strict=True)]
+        if any(one[1] != other[1] for one, other in pairs):
+            raise RuntimeError("two pieces are not of one size")
+        moves = pairs if operation == "READ" else [(other, one) for one, other in pairs]
+        self.transfers[number := self._number()] = PostedTransfer(moves, agent, bytes(notif_msg))
+        return number
+
+    def transfer(self, number: int, *_: object) -> str:
+        """Begin a copy."""
+        begun = self.transfers[number]
+        begun.due = self.clock.now + self.clock.window
+        if not self.clock.late:
+            self._carry_out(begun)
+        return "PROC"
+
+    def _carry_out(self, begun: PostedTransfer) -> None:
+        if not begun.done:
+            for target, source in begun.moves:
+                ctypes.memmove(target[0], source[0], source[1])
+            begun.done = True
+            if begun.message:
+                self.send_notif(begun.agent, begun.message)
+
+    def check_xfer_state(self, number: int) -> str:
+        """Whether a copy is done. At the end of its window it is."""
+        begun = self.transfers[number]
+        if self.clock.now < begun.due:
+            return "PROC"
+        self._carry_out(begun)
+        return "DONE"
+
+    def get_xfer_telemetry(self, number: int) -> Any:
+        """What a copy took: nobody knows."""
+        moves = self.transfers[number].moves
+        moved = sum(source[1] for _, source in moves)
+        return SimpleNamespace(
+            xferDuration=1, postDuration=1, totalBytes=moved, descCount=len(moves)
+        )
+
+    def release_xfer_handle(self, number: int) -> None:
+        """The end of a copy. One that is not made is not made any more."""
+        self.transfers.pop(number, None)
+
+    def send_notif(self, agent: str, notif_msg: bytes, *_: object) -> None:
+        """A message to another agent."""
+        self.agents[agent].messages[self.name].append(bytes(notif_msg))
+
+    def get_new_notifs(self) -> dict[str, list[bytes]]:
+        """The messages since the last call."""
+        taken, self.messages = dict(self.messages), defaultdict(list)
+        return taken
+
+
+def agents(clock: Clock) -> Any:
+    """In place of the class of NIXL's agents."""
+    return lambda name, *_, **__: CopyingAgent(clock, name)

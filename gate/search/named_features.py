@@ -1,0 +1,47 @@
+"""Which features of kvproof the changed lines of a pull request name, by the contract with vLLM."""
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, islice
+
+from kvproof.gate.difference.workload import Episodes
+from kvproof.gate.source.changes import ChangedFunction
+from kvproof.live.contract.features import FEATURES
+from kvproof.live.contract.table import TABLE
+from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import used_by
+
+CHOICE = 4
+"""Of so many random clusters, the one with the most named features is driven."""
+
+
+def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:
+    """The ids of the features that the changed statements of these functions name: with a name that
+    the contract has for that feature alone."""
+    words = frozenset[str]().union(*(each.words for each in functions))
+    by_name: dict[str, set[str]] = {}
+    for entry in TABLE:
+        for place in entry.places:
+            name = place.parameter or place.mentioned or (place.names[-1] if place.names else "")
+            by_name.setdefault(name, set()).add(FEATURES[entry.feature].id)
+    found = (ids for name, ids in by_name.items() if name in words)
+    return frozenset(id for ids in found if len(ids) == 1 for id in ids if id)
+
+
+def shared(cluster: Cluster, features: frozenset[str]) -> int:
+    """How many of these features a cluster has."""
+    return len(features & used_by(cluster)) if features else 0
+
+
+def pairs(cluster: Cluster) -> frozenset[str]:
+    """Each feature of a cluster, and each two of them."""
+    used = sorted(used_by(cluster))
+    return frozenset((*used, *map(" and ".join, combinations(used, 2))))
+
+
+def preferred(clusters: Iterator[Episodes], features: frozenset[str]) -> Iterator[Episodes]:
+    """Of each `CHOICE` random clusters the one with the most of these features; all, where none is
+    named."""
+    if not features:
+        yield from clusters
+    while some := [*islice(clusters, CHOICE)]:
+        yield max(some, key=lambda each: shared(each.cluster, features))

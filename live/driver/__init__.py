@@ -1,0 +1,1 @@
+"""Drives a real scheduler: it takes the steps, and a symbolic worker carries them out."""

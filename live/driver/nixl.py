@@ -1,0 +1,103 @@
+"""The block-list part of the real NIXL connector's worker side.
+
+The connector's worker is not started, because it would open a side channel and register memory. Its
+own methods expand and trim the lists. Where a release trims them inside its read method, that
+method runs with a NIXL agent that transfers nothing (`nixl_wire`).
+"""
+
+import inspect
+import queue
+from typing import Any
+
+from kvproof.live import adapt, build
+from kvproof.live.adapt import first
+from kvproof.live.contract.table_transfers import WORKERS
+from kvproof.live.driver import nixl_wire
+from kvproof.live.fake import FakeSpace, unstarted
+from kvproof.model import config
+from kvproof.model.state import Lists
+
+Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def worker(cfg: config.EngineConfig) -> Any:
+    """A worker of this engine that computes block lists and nothing else."""
+    return fitted(cfg, unstarted(first(WORKERS)))
+
+
+def fitted(cfg: config.EngineConfig, made: Any) -> Any:
+    """The worker with the data of its engine's cache groups."""
+    kv_cache = build.kv_cache_config(cfg)
+    groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
+    made.kv_cache_config = kv_cache
+    made._has_mamba = cfg.has_state
+    made._physical_blocks_per_logical_kv_block = cfg.physical_per_logical
+    made._group_spec_types = tuple(type(g.kv_cache_spec) for g in groups)
+    made._is_mamba_group = [not g.attention for g in cfg.groups]
+    made._is_hma_required = any(g.kind != "full" for g in cfg.groups)
+    return made
+
+
+def as_lists(groups: Any) -> Lists:
+    """Block lists as plain tuples."""
+    return tuple(tuple(int(b) for b in group) for group in groups)
+
+
+def awaits(meta: Any) -> bool:
+    """Whether D's scheduler waits for this read. Before 0.30, an empty list of groups means that
+    there is nothing to read."""
+    return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
+
+
+def failed(worker: Any, name: str, meta: Any) -> dict[str, set[Any]]:
+    """What a worker reports of a request whose read failed. Before 0.30 it reports that the read
+    has ended, and the blocks that it did not fill; with several kinds of groups it names none."""
+    if adapt.reports_failed_reads():
+        return {"failed_recving": {name}, "finished_recving": {name}}
+    worker._recving_metadata = {name: meta}
+    worker._failed_recv_reqs, worker._invalid_block_ids = queue.Queue(), queue.Queue()
+    worker.xfer_stats = FakeSpace(record_failed_transfer=lambda: None)
+    worker._handle_failed_transfer(name, None)
+    invalid = worker.get_block_ids_with_load_errors()
+    return {"invalid_block_ids": invalid, "finished_recving": {name}}
+
+
+def ended(worker: Any) -> dict[str, set[Any]]:
+    """What a worker reports of the transfers that have ended since the last call."""
+    if adapt.reports_failed_reads():
+        results = worker.get_transfer_results()
+        kinds = ("finished_recving", "failed_recving", "finished_sending")
+        return {kind: getattr(results, kind) for kind in kinds}
+    sent, received = worker.get_finished()
+    invalid = worker.get_block_ids_with_load_errors()
+    return {
+        "finished_recving": received,
+        "invalid_block_ids": invalid,
+        "finished_sending": sent,
+    }
+
+
+def paired(prefill: config.EngineConfig, decode: Any, local: Lists, remote: Lists) -> Pairs:
+    """D's and P's kernel block lists after the real trimming."""
+    own_ratio = decode._physical_blocks_per_logical_kv_block
+    ratio = prefill.physical_per_logical
+    ours = _expanded(decode, local, own_ratio, own_ratio)
+    theirs = _expanded(decode, remote, ratio, own_ratio)
+    if not hasattr(type(decode), "_apply_prefix_caching"):
+        ours, theirs = nixl_wire.read(decode, ours, theirs, ratio)
+    elif len(inspect.signature(decode._apply_prefix_caching).parameters) == 3:
+        ours, theirs = decode._apply_prefix_caching(ours, theirs, ratio)
+    else:
+        ours, theirs = decode._apply_prefix_caching(ours, theirs, own_ratio, ratio)
+    return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
+
+
+def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
+    """The kernel blocks of these blocks, computed by this release's own method for this ratio."""
+    lists = [list(group) for group in blocks]
+    expand = decode._logical_to_kernel_block_ids
+    if len(inspect.signature(expand).parameters) == 2:
+        return expand(lists, ratio)
+    if ratio == own_ratio:
+        return expand(lists)
+    return decode._logical_to_remote_kernel_block_ids(lists, ratio)

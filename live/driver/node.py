@@ -1,0 +1,298 @@
+"""One live engine: the real scheduler, the symbolic worker, and the adapter's records."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+
+from kvproof.live import adapt, build, step_output
+from kvproof.live.driver.nixl import worker as nixl_worker
+from kvproof.live.driver.worker import Worker
+from kvproof.live.observer import view
+from kvproof.live.observer.kept import Leftovers
+from kvproof.live.observer.recorder import Recorder
+from kvproof.model import config, state
+from kvproof.model.environment import acceptance, failing_loads, sessions, stores
+from kvproof.model.events import Admit
+from kvproof.model.kv_events import Report
+from kvproof.model.step import Admission, Copy, Effects, Read
+
+if TYPE_CHECKING:
+    from kvproof.live.observer.listener import Listener
+
+DRAFT_ID = ord(state.DRAFT)
+
+
+class Node:
+    """One engine of the cluster."""
+
+    def __init__(
+        self, cfg: config.EngineConfig, load_failure: str, turns: bool = False, pushes: bool = False
+    ) -> None:
+        self.cfg = cfg
+        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
+        self.names = view.Names(cfg)
+        self.recorder = Recorder(cfg, self.scheduler, self._cached)
+        self.worker = Worker(cfg)
+        self.nixl = nixl_worker(cfg) if cfg.connected else None
+        self.store = self.scheduler.connector if cfg.store else None
+        self.known: dict[str, state.Request] = {}
+        if self.store is not None:
+            self.store.known = self.known
+        self.arrived = 0
+        self.output: SchedulerOutput | None = None
+        self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
+        reports = () if cfg.kv_events else None
+        self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
+        self.listener = self._listener() if cfg.kv_events else None
+        self.leftovers = Leftovers(self.scheduler, cfg.name)
+        self.refresh()
+
+    def _listener(self) -> "Listener":
+        from kvproof.live.observer.listener import Listener
+
+        return Listener(self.scheduler, self.names)
+
+    def owns(self) -> tuple[object, ...]:
+        """The objects of vLLM that belong to this engine only."""
+        return self.scheduler, self.scheduler.kv_cache_manager, self.scheduler.connector, self.nixl
+
+    def _cached(self) -> state.Cached:
+        return view.cached(self.scheduler, self.names)
+
+    def add(self, known: state.Request, params: dict[str, Any] | None, job: config.Job) -> None:
+        """Add a request, whole or as the first part of a session. P computes only that part."""
+        first = bool(job.parts) and self.cfg.role != "prefill"
+        keys = build.extra_keys(job.extra_key)
+        request = build.request(self.cfg, known, params, job.priority, self.arrived, first, keys)
+        self.arrived += 1
+        self.known[known.id] = known
+        self.scheduler.add_request(request)
+
+    def go_on(self, job: config.Job) -> None:
+        """Add the next part of a session, or the request that ends the session."""
+        paused = self.engine.request(job.name)
+        part = sessions.next_part(paused, job)
+        update = paused._replace(prompt=part or state.SAMPLED)
+        keys = build.extra_keys(job.extra_key)
+        last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part), keys)
+        self.arrived += 1
+        self.scheduler.add_request(last)
+        known = sessions.with_part(paused, part)
+        self.known[job.name] = self.known[job.name]._replace(
+            prompt=known.prompt, submitted_prompt_tokens=known.submitted_prompt_tokens
+        )
+        self.names.forget_length(job.name)
+
+    def schedule(self) -> Effects:
+        """One real step: the scheduler chooses, the worker executes. The output joins the queue of
+        outputs that have not reached the scheduler."""
+        self.recorder.start()
+        before = self.engine
+        output = self.scheduler.schedule()
+        admissions = tuple(self._admission(*each) for each in self.recorder.admitted)
+        self.refresh()
+        requests = {r.id: r for r in self.engine.requests}
+        if self.store is not None:
+            self.worker.load(output.kv_connector_metadata.loads, requests)
+        reads, shares = self.worker.execute(output, requests, self._awaited(before, output))
+        self.output = output
+        if shares:
+            self.queue.append((output, shares))
+        if self.cfg.overlaps:
+            self._keep({s.request: before.unverified(s.request) + s.ahead for s in shares})
+        copies = tuple(
+            Copy(self.cfg.name, *pair)
+            for pair in adapt.block_copies(output, self.cfg.partial_block_hits)
+        )
+        return Effects(
+            reads,
+            admissions,
+            tuple(self.recorder.event.allocations),
+            copies=copies,
+            places=tuple(sorted(self.worker.places)),
+            zeroed=adapt.zeroed(output),
+            kept=self.leftovers.stepped(),
+            refused=tuple(self.recorder.refused.values()),
+        )
+
+    def _awaited(self, before: state.Engine, output: SchedulerOutput) -> dict[str, int]:
+        """The requests whose tokens in this step the worker cannot know yet, because a step in
+        flight may reject drafts. With the most draft tokens that it may reject."""
+        return {
+            name: before.unverified(name)
+            for name in output.num_scheduled_tokens
+            if acceptance.awaits(self.cfg, before, name)
+        }
+
+    def _admission(self, admitted: Admit, cached: state.Cached) -> Admission:
+        """An admission, from the recorder's note."""
+        live = self.scheduler.requests[admitted.request]
+        known = self.known[admitted.request]
+        tokens = known.prompt[: live.num_prompt_tokens]
+        tokens += state.SAMPLED * len(live.output_token_ids)
+        self.known[admitted.request] = known._replace(
+            hit=admitted.local_hit, external=admitted.external
+        )
+        return Admission(
+            self.cfg.name,
+            admitted.request,
+            tokens,
+            known.route,
+            admitted.local_hit,
+            admitted.external,
+            cached,
+            dropped="" if live.output_token_ids else known.prompt[live.num_prompt_tokens :],
+        )
+
+    def nothing_scheduled(self) -> None:
+        """Send the output of a step that computes nothing to the scheduler."""
+        self._hand_in(self.output or SchedulerOutput.make_empty(), (), {})
+
+    def complete(
+        self, accepted: Mapping[str, int] | None = None, failed: str = ""
+    ) -> dict[str, dict[str, Any]]:
+        """Send the oldest step's output to the scheduler. `accepted` has the number of accepted
+        draft tokens by request; `failed` is the request whose load from the store failed, if any.
+        Returns the `kv_transfer_params` of finished requests."""
+        output, shares = self.queue.popleft()
+        invalid = self._erase_load(failed) if failed else ()
+        if not self.cfg.overlaps:
+            ran = (self.engine.request(s.request) for s in shares if s.request != failed)
+            self._keep({r.id: max(r.computed - len(r.tokens), 0) for r in ran})
+        right = accepted or {}
+        steps = view.in_flight(self.scheduler, [shares])
+        ended = tuple(
+            s._replace(fate=state.VOID) if s.request == failed else s
+            for s in (steps[0] if steps else ())
+        )
+        self._accept(ended, right)
+        return self._hand_in(output, shares, right, invalid)
+
+    def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
+        """Send the numbers of accepted draft tokens of a step to the worker (`right`, by request).
+        The tokens of later steps are left out."""
+        requests = {}
+        for request in self.engine.requests:
+            behind = sum(
+                s.tokens for _, step in self.queue for s in step if s.request == request.id
+            )
+            requests[request.id] = request._replace(computed=request.computed - behind)
+        self.worker.accept(requests, shares, right)
+        rejected = {
+            s.request: s.ahead - right.get(s.request, 0) for s in shares if s.fate == state.COUNTS
+        }
+        for index, (output, step) in enumerate(self.queue):
+            placed = tuple(
+                self.worker.placed(self.engine.request(s.request), s, rejected[s.request])
+                if self.cfg.drafts and s.request in rejected
+                else s
+                for s in step
+            )
+            self.queue[index] = output, placed
+
+    def carry_out(self, ended: tuple[state.Flight, ...]) -> tuple[Read, ...]:
+        """The worker executes the parts of the next step that had to wait for the output of the
+        ended step."""
+        if not (self.cfg.drafts and self.queue and ended):
+            return ()
+        self.refresh()
+        sampled = {s.request for s in ended if s.samples and s.fate == state.COUNTS}
+        shares = [
+            s for s in self.engine.steps[0] if s.request in sampled and s.fate == state.COUNTS
+        ]
+        return self.worker.run({r.id: r for r in self.engine.requests}, shares)
+
+    def _erase_load(self, name: str) -> tuple[int, ...]:
+        """Erase the load of a request, which failed. Returns the block ids of the failed load."""
+        request = self.engine.request(name)
+        loaded = request.external // self.cfg.groups[0].block_size
+        blocks = failing_loads.missing(self.cfg, request)[:loaded]
+        self.engine = failing_loads.spoiled(self.cfg, self.engine, request)
+        self.worker.memory = self.engine.memory
+        self.known[name] = self.known[name]._replace(external=0)
+        if self.store is not None:
+            self.store.stored = self.engine.stored
+        return blocks
+
+    def _hand_in(
+        self,
+        output: SchedulerOutput,
+        shares: tuple[state.Flight, ...],
+        accepted: Mapping[str, int],
+        invalid: tuple[int, ...] = (),
+    ) -> dict[str, dict[str, Any]]:
+        names = [share.request for share in shares]
+        served = [self.scheduler.requests[n] for n in names if n in self.scheduler.requests]
+        result = self.scheduler.update_from_output(
+            output,
+            step_output.sampled(shares, accepted, **adapt.failed_loads(invalid)),
+        )
+        for live in served:  # a request that ends now may have filled a block
+            self.names.learn(live, view.text_of(live, self.known[live.request_id]))
+        if self.cfg.drafts and names and not self.cfg.overlaps:
+            from vllm.v1.outputs import DraftTokenIds
+
+            drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
+            self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
+        return {
+            o.request_id: o.kv_transfer_params
+            for outputs in result.values()
+            for o in outputs.outputs
+            if o.kv_transfer_params
+        }
+
+    def _keep(self, doubtful: Mapping[str, int]) -> None:
+        """The store keeps the tokens that a step has computed for these requests, without their
+        last `doubtful` tokens, which are drafts."""
+        if self.store is None:
+            return
+        for name, count in doubtful.items():
+            computed = self.scheduler.requests[name].num_computed_tokens
+            tokens = self.engine.request(name).tokens
+            self.engine = stores.keeping(self.cfg, self.engine, tokens, computed, count)
+        self.store.stored = self.engine.stored
+
+    def report(self, **finished: set[Any]) -> None:
+        """Send the connector worker's reports of finished transfers to the scheduler, in a step
+        that computes nothing."""
+        self.scheduler.update_from_output(
+            SchedulerOutput.make_empty(),
+            step_output.sampled((), {}, kv_connector_output=adapt.finished(finished)),
+        )
+
+    def take_reports(self) -> tuple[Report, ...]:
+        """The KV events that the engine reported since the last call."""
+        return () if self.listener is None else self.listener.reports()
+
+    def note_stale(self, fate: str) -> None:
+        """Note the fate of the outputs in flight of the requests that were preempted since the last
+        call. It is used where vLLM itself does not count them."""
+        preempted, self.recorder.preempted = self.recorder.preempted, set()
+        if preempted and self.cfg.overlaps:
+            self.queue = deque(
+                (output, tuple(view.stale(s, preempted, fate) for s in shares))
+                for output, shares in self.queue
+            )
+
+    def refresh(self) -> None:
+        """Read the scheduler again."""
+        self.note_stale(state.LATE)
+        before = self.engine
+        after = view.engine(self.scheduler, before, self.names, self.known)
+        steps = tuple(shares for _, shares in self.queue)
+        if self.cfg.overlaps:
+            after = after._replace(steps=view.in_flight(self.scheduler, steps))
+        else:
+            after = after._replace(
+                step=tuple((s.request, s.tokens) for s in steps[0]) if steps else None
+            )
+        if self.cfg.drafts and self.cfg.overlaps:
+            after = view.with_placeholder_drafts(self.scheduler, after, self.worker.states)
+        elif self.cfg.drafts:
+            output = self.queue[0][0] if self.queue else None
+            after = view.with_drafts(self.scheduler, after, output, self.worker.states)
+        self.engine = after._replace(memory=self.worker.memory)
+        if not after.requests and not self.queue:
+            self.leftovers.idle()

@@ -1,0 +1,131 @@
+"""Live KV transfers with NIXL pull, where the receiver reads: the effect of each event on them.
+
+The key of a transfer is the name of the request, or the name of its reverse transfer from D to P
+(see `follow_up_turns`). Each method takes the state, copies what a worker would copy, reports it to
+the schedulers, and returns the state with the changed transfer.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvproof.live.driver import nixl
+from kvproof.live.driver.node import Node
+from kvproof.model import memory
+from kvproof.model.config import Cluster
+from kvproof.model.environment import turns
+from kvproof.model.phases import Phase
+from kvproof.model.state import State, Transfer
+
+
+class Pull:
+    """The transfers between the engines of a cluster."""
+
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
+        self.cluster = cluster
+        self.nodes = nodes
+        self.params: dict[str, dict[str, Any]] = {}
+        self.reads: dict[str, Any] = {}
+
+    def params_of_prefill(self, engine: str, request: str) -> dict[str, Any]:
+        """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
+        D returned."""
+        new = {"do_remote_decode": True, "do_remote_prefill": False}
+        return dict(self.params.get(turns.incoming(self.cluster, engine, request), new))
+
+    def params_of_decode(self, request: str) -> dict[str, Any]:
+        """The `kv_transfer_params` of a request that is sent to D: those that P returned."""
+        return dict(self.params[request])
+
+    def offered(
+        self, state: State, request: str, params: dict[str, Any], computed_tokens: int
+    ) -> State:
+        """An engine has finished a request, and returned these `kv_transfer_params`."""
+        if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
+            return state
+        key = request if params.get("do_remote_prefill") else turns.reverse_of(request)
+        self.params[key] = params
+        lists = nixl.as_lists(params["remote_block_ids"])
+        tokens = params.get("remote_num_tokens", computed_tokens)
+        return state.with_transfer(key, Transfer(key, Phase.OFFERED, tokens, lists))
+
+    def started(self, state: State, node: Node, requests: Mapping[str, Any]) -> State:
+        """A worker gets the requests to read, or those whose sender it notifies that no read is
+        needed."""
+        for name, meta in requests.items():
+            key = turns.incoming(self.cluster, node.cfg.name, name)
+            transfer = state.transfer(key)
+            self.reads[key] = meta
+            if transfer is not None and transfer.phase == Phase.EXPIRED:
+                ended = turns.requested(transfer) if nixl.awaits(meta) else turns.over(transfer)
+                state = state.with_transfer(key, ended)
+            elif transfer is not None and transfer.phase == Phase.OFFERED:
+                state = state.with_transfer(key, self._started(transfer, node, meta))
+        return state
+
+    def _started(self, transfer: Transfer, node: Node, meta: Any) -> Transfer:
+        if not nixl.awaits(meta):
+            count = len(node.cfg.groups)
+            empty: Any = ((),) * count
+            nothing: Any = (((), ()),) * count
+            return transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
+        local = nixl.as_lists(meta.local_block_ids)
+        remote = nixl.as_lists(meta.remote.block_ids)
+        source = turns.parties(self.cluster, transfer.request).source
+        pairs = nixl.paired(source, node.nixl, local, remote)
+        return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
+
+    def done(self, state: State, key: str) -> State:
+        """A read has succeeded, or the sender was notified."""
+        transfer = state.transfer(key)
+        source, sent, sink, taken = turns.parties(self.cluster, key)
+        p, d = self.nodes[source.name], self.nodes[sink.name]
+        if transfer is not None and transfer.phase == Phase.READING:
+            filled = memory.copy(p.cfg, d.cfg, p.engine, d.engine, transfer.pairs)
+            d.worker.memory = filled.memory
+            d.report(finished_recving={taken})
+        turned = transfer if turns.is_reverse(key) else None
+        state = state.with_transfer(key, turned and turns.over(turned))
+        if sent in p.scheduler.requests:
+            p.report(finished_sending={sent})
+        return state
+
+    def failed(self, state: State, key: str) -> State:
+        """A read has failed, and its receiver gets the report."""
+        transfer = state.transfer(key)
+        if transfer is not None and transfer.phase == Phase.REFUSED:
+            state = state.with_transfer(key, turns.over(transfer))
+        elif transfer is not None:
+            state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
+            state = state._replace(failures=state.failures + 1)
+        taken = turns.parties(self.cluster, key).taken
+        receiver = self.receiver(key)
+        receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
+        return state
+
+    def receiver(self, key: str) -> Node:
+        """The engine that reads."""
+        return self.nodes[turns.parties(self.cluster, key).sink.name]
+
+    def aborted(self, state: State, node: Node, request: str) -> State:
+        """An engine has aborted a request: D notifies P that it will not read."""
+        transfer = state.transfer(request)
+        on_decode = node is self.nodes[self.cluster.decode.name]
+        if transfer is None or transfer.phase != Phase.OFFERED or not on_decode:
+            return state
+        if request not in node.scheduler.connector.connector_scheduler._reqs_need_recv:
+            return state
+        return state.with_transfer(request, transfer.to(Phase.RELEASING))
+
+    def lease_ended(self, state: State, key: str) -> State:
+        """The sender's lease has ended: it frees the blocks."""
+        transfer = state.transfer(key)
+        source, sent, _, _ = turns.parties(self.cluster, key)
+        self.nodes[source.name].report(finished_sending={sent})
+        if transfer is not None and turns.is_reverse(key):
+            return state.with_transfer(key, turns.expired(transfer))
+        if transfer is None or transfer.phase == Phase.LOST:
+            return state
+        state = state.with_transfer(key, None)
+        if transfer.phase == Phase.OFFERED:
+            state = state.ending(self.cluster.decode.name, key)
+        return state

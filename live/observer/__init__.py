@@ -1,0 +1,1 @@
+"""Observes a real scheduler, driven or watched: its calls, and its state."""
