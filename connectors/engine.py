@@ -48,6 +48,10 @@ IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
 
 
+DRAIN_STEPS_MAX = 1_000
+"""Steps after which an engine is taken to go round without end: a plan has fewer tokens."""
+
+
 class DrivenEngine:
     """One engine. `facts` are what happened since they were last taken."""
 
@@ -432,7 +436,7 @@ class Steps(Protocol):
 def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
     """Let engines run until none has anything to do or one is dead, or until nothing changes any
     more. What they still owe then is a fact."""
-    idle, before = 0, None
+    idle, before, taken = 0, None, 0
     while any(each.has_work or each.queue for each in engines):
         if any(each.dead for each in engines):
             return
@@ -440,9 +444,10 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
         loop.deliver()
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
-        if idle > IDLE_STEPS_MAX:
+        taken += 1
+        if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
             for each in engines:
-                each.note_waiting(idle)
+                each.note_waiting(taken if taken > DRAIN_STEPS_MAX else idle)
             return
     for each in engines:
         each.note_owed()

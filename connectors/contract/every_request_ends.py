@@ -15,7 +15,7 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         return
     waits = reason(
         "waits",
-        "{request} is {status}, and {steps} steps changed nothing",
+        "{request} is {status}, and {steps} steps brought it no further",
         status=fact.status,
         steps=fact.steps,
     )

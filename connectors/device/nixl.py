@@ -75,7 +75,7 @@ class CopyingAgent:
         """Memory to transfer, piece by piece."""
         return [(int(at), int(size), int(device)) for at, size, device in pieces]
 
-    def prep_xfer_dlist(self, agent: str, pieces: list[Piece]) -> int:
+    def prep_xfer_dlist(self, agent: str, pieces: list[Piece], **_: object) -> int:
         """Prepare memory of an agent. Raises RuntimeError where it is not registered."""
         owner = self.agents.get(agent, self)
         for at, size, _ in pieces:
