@@ -78,7 +78,7 @@ class CopyingAgent:
     def prep_xfer_dlist(self, agent: str, pieces: list[Piece], **_: object) -> int:
         """Prepare memory of an agent. Raises RuntimeError where it is not registered."""
         owner = self.agents.get(agent, self)
-        for at, size, _ in pieces:
+        for at, size, _device in pieces:
             if not any(begin <= at and at + size <= begin + room for begin, room in owner.known):
                 raise RuntimeError(f"{size} bytes at {at} are not registered")
         self.lists[number := self._number()] = agent, pieces
