@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.findings import ISSUES, REPORTED_WITH, report_of
+from tests.findings import report_of
 
 BLOCK = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILES = re.compile(r"^--- a/(.*)\n\+\+\+ b/(.*)\n@@ -\d+,\d+ \+\d+,\d+ @@", re.MULTILINE)
@@ -22,14 +22,6 @@ def diff_of(name: str) -> str:
 def offered(name: str) -> bool:
     """Whether a page has a diff: one that does harm is not offered."""
     return bool(BLOCK.findall(report_of(name)))
-
-
-WITH_DIFF = sorted(
-    name
-    for name in (*(path.parent.name for path in ISSUES), *REPORTED_WITH)
-    if offered(REPORTED_WITH.get(name, name))
-)
-"""The findings that a diff mends, on their own page or on another's."""
 
 
 def files_of(diff: str) -> list[str]:

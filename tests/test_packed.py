@@ -11,7 +11,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine
 from kvproof.strategies.explorer.collapse import Collapse
 from kvproof.strategies.explorer.exhaustive import search
-from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, ShownNear
+from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.cover import BROKEN, PRESETS, others_slow
 from tests.planted import under
@@ -119,7 +119,7 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
 def test_an_absent_engine_answers_nothing_but_its_name(question) -> None:
     absent = Absent("P")
     assert absent.name == "P"
-    with pytest.raises(ShownNear):
+    with pytest.raises(Unseen):
         question(absent)
 
 

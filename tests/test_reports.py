@@ -5,11 +5,9 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
@@ -76,12 +74,6 @@ def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
     outcome = under([FAULTS["removal_of_one_copy_reported"]], explore, CLUSTERS["pd-events"])
     assert outcome.finding is not None
     assert outcome.finding.invariant == "events_replay_to_the_cache"
-
-
-def test_a_prompt_of_embeddings_cannot_be_told() -> None:
-    jobs = (replace(CLUSTERS["pd-events"].jobs[0], embeds=True),)
-    with pytest.raises(UsageError, match="Use embeds false, or kv_events false"):
-        CLUSTERS["pd-events"].carrying(*jobs)
 
 
 @pytest.mark.exhaustive

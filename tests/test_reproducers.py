@@ -1,6 +1,5 @@
 """The reproducers of the findings: each fails on this release for the reason it states, and passes
-with its patch, or with the diff of its page (`tests/test_finding_diffs.py`). They run as a stranger
-would run them: alone in a folder, without kvproof."""
+with its patch. They run as a stranger would run them: alone in a folder, without kvproof."""
 
 import ast
 import functools
@@ -14,7 +13,6 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.finding_diffs import WITH_DIFF
 from tests.findings import FINDINGS, FOLDER, report_of
 
 REPRODUCERS = sorted(FOLDER.rglob("test_*.py"))
@@ -70,10 +68,9 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
     failed = [name for name, said in cases.items() if said]
     assert failed, f"{path.name} passes on this release: is the finding mended?"
     for name in failed:
+        assert "[released" in name, f"{name} fails: {cases[name]}"
         assert reason_of(path) in cases[name]
-        if path.stem.removeprefix("test_") not in WITH_DIFF:
-            assert "[released" in name, f"{name} fails: {cases[name]}"
-            assert cases[name.replace("[released", "[patched")] == ""
+        assert cases[name.replace("[released", "[patched")] == ""
 
 
 @pytest.mark.parametrize("path", REPRODUCERS, ids=NAMES)

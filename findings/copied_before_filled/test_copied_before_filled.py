@@ -12,14 +12,18 @@ vLLM waits one step for states that are cached in the same step (`cached_blocks_
 not wait for attention blocks, and need not if they are read in place.
 
 Run: pytest --noconftest test_copied_before_filled.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
+from typing import Any
+
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -38,6 +42,40 @@ WARM = list(range(HASH_SIZE + 1))
 AGAIN = [*WARM[:HASH_SIZE], *range(900, 900 + BLOCK_SIZE)]
 LONG = list(range(2 * BLOCK_SIZE + 1))
 PARTING = [*LONG[:BLOCK_SIZE], *range(500, 500 + BLOCK_SIZE)]
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hit inside a block that this step fills waits for the next step, as for a state."""
+    cache = FullAttentionManager.cache_blocks
+    predict = FullAttentionManager.get_num_blocks_to_allocate
+    filled: set[int] = set()
+
+    def caching(self: Any, request: Any, num_tokens: int, *args: Any, **kwargs: Any) -> None:
+        blocks = self.req_to_blocks[request.request_id]
+        known = {block.block_id for block in blocks if block.block_hash is not None}
+        cache(self, request, num_tokens, *args, **kwargs)
+        filled.update(b.block_id for b in blocks if b.block_hash is not None)
+        filled.difference_update(known)
+
+    def predicting(
+        self: Any, name: str, tokens: int, hit: Any, total: int, local: int, *args: Any, **kw: Any
+    ) -> int:
+        if self._has_partial_local_hit(hit, local) and hit[-1].block_id in filled:
+            return int(self.block_pool.num_gpu_blocks) + 1
+        return int(predict(self, name, tokens, hit, total, local, *args, **kw))
+
+    def starting(_self: Any) -> None:
+        filled.clear()
+
+    monkeypatch.setattr(FullAttentionManager, "cache_blocks", caching)
+    monkeypatch.setattr(FullAttentionManager, "get_num_blocks_to_allocate", predicting)
+    monkeypatch.setattr(FullAttentionManager, "new_step_starts", starting)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

@@ -13,14 +13,18 @@ Under dense retention, the Mamba state at the end of the block is cached in the 
 the second request waits for it.
 
 Run: pytest --noconftest test_copies_in_one_batch.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
+from typing import Any
+
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import (
+    KVCacheBlockCopy,
     get_request_block_hasher,
     init_none_hash,
 )
@@ -40,6 +44,29 @@ BLOCK_SIZE = 32
 HASH_SIZE = 16
 WARM = list(range(BLOCK_SIZE + HASH_SIZE + 1))
 LONG = list(range(4 * BLOCK_SIZE))
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a copy of the same step is made from the first source."""
+    released = KVCacheManager.take_kv_cache_block_copies
+
+    def take(self: Any) -> Any:
+        copies, retained = released(self)
+        origin: dict[int, int] = {}
+        straight = []
+        for copy in copies:
+            source = origin.get(copy.src_block_id, copy.src_block_id)
+            origin[copy.dst_block_id] = source
+            straight.append(KVCacheBlockCopy(src_block_id=source, dst_block_id=copy.dst_block_id))
+        return straight, retained
+
+    monkeypatch.setattr(KVCacheManager, "take_kv_cache_block_copies", take)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

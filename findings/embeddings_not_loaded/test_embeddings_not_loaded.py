@@ -5,13 +5,14 @@ P computes the prompt and offers it. D computes the number of offered tokens fro
 prompt again. The output is correct; P's work and the blocks of the transfer are wasted.
 
 Run: pytest --noconftest test_embeddings_not_loaded.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from vllm.config import (
     CacheConfig,
@@ -20,6 +21,9 @@ from vllm.config import (
     ModelConfig,
     SchedulerConfig,
     VllmConfig,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
+    NixlPullConnectorScheduler,
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -36,6 +40,27 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 100
 NUM_TOKENS = 100
 HIDDEN_SIZE = 8
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without token ids, the prompt is as long as its embeddings."""
+    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
+
+    def matched(self: Any, request: Request, num_computed_tokens: int) -> Any:
+        params = request.kv_transfer_params or {}
+        if request.prompt_token_ids is None and params.get("do_remote_prefill"):
+            offered = self._get_remote_prefill_token_count(request.num_prompt_tokens)
+            if offered > num_computed_tokens:
+                return offered - num_computed_tokens, True
+        return released(self, request, num_computed_tokens)
+
+    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path, engine_id: str, role: str) -> Scheduler:

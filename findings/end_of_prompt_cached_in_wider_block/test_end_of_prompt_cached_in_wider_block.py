@@ -6,16 +6,18 @@ full attention's block, under a second hash, which no lookup uses. The output is
 is a hash map entry, and with KV events a `BlockStored`, that no lookup can hit.
 
 Run: pytest --noconftest test_end_of_prompt_cached_in_wider_block.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -29,6 +31,23 @@ FAILS_WITH = "of the cached entries no lookup uses"
 HASH_SIZE = 16
 BLOCK_SIZE = 2 * HASH_SIZE
 NUM_TOKENS = 2 * BLOCK_SIZE
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a prompt is cached only if hits are finer than the block."""
+    released = FullAttentionManager._cache_partial_tail_block
+
+    def cache(self: Any, request: Any, num_tokens: int) -> None:
+        if self.cache_hit_alignment_tokens < self.block_size:
+            released(self, request, num_tokens)
+
+    monkeypatch.setattr(FullAttentionManager, "_cache_partial_tail_block", cache)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

@@ -8,12 +8,13 @@ from the kernel block after the right one, and is then cached under the hash of 
 should have. The handshake accepts the pair.
 
 Run: pytest --noconftest test_end_trim_across_ratios.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
@@ -24,6 +25,25 @@ FAILS_WITH = "are filled from kernel blocks of other tokens"
 KERNEL_BLOCK_SIZE = 64
 P_RATIO, D_RATIO = 2, 1
 PROMPT_LENGTHS = (128, 192, 256, 300)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake refuses unequal numbers of kernel blocks per block."""
+    released = NixlBaseConnectorWorker._validate_remote_agent_handshake
+
+    def check(self: Any, peer: Any, *more: Any, **named: Any) -> Any:
+        theirs = peer.physical_blocks_per_logical_kv_block
+        if not self._has_mamba and theirs != self._physical_blocks_per_logical_kv_block:
+            raise RuntimeError("Use the same --block-size on both engines.")
+        return released(self, peer, *more, **named)
+
+    monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
+
+
+@pytest.fixture(params=["released", "patched"])
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_worker(ratio: int) -> NixlBaseConnectorWorker:
@@ -93,6 +113,7 @@ def refuses(ratio: int, peer_ratio: int) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("code")
 def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
     if refuses(D_RATIO, P_RATIO):
         return

@@ -10,11 +10,12 @@ Here the scheduler and the connector's scheduler side are the real ones; what th
 written by hand: the folder of a file.
 
 Run: pytest --noconftest test_example_loads_another_file.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,10 @@ from vllm.config import (
     ModelConfig,
     SchedulerConfig,
     VllmConfig,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.example_connector import (
+    ExampleConnector,
+    ExampleConnectorMetadata,
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -40,6 +45,33 @@ FAILS_WITH = "the worker loads a file that nobody has saved"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = BLOCK_SIZE + 4
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded is what was looked up: the whole blocks of the prompt without its last
+    token."""
+    build, add = ExampleConnector.build_connector_meta, ExampleConnectorMetadata.add_request
+    loaded: list[Request] = []
+
+    def known(self: Any, scheduler_output: Any) -> Any:
+        loaded[:] = self._requests_need_load.values()
+        return build(self, scheduler_output)
+
+    def looked_up(self: Any, token_ids: list[int], block_ids: list[int], **more: Any) -> None:
+        if not more["is_store"]:
+            ids = list(token_ids)
+            request = next(r for r in loaded if list(r.all_token_ids)[: len(ids)] == ids)
+            token_ids = ids[: request.num_prompt_tokens - 1]
+        add(self, token_ids, block_ids, **more)
+
+    monkeypatch.setattr(ExampleConnector, "build_connector_meta", known)
+    monkeypatch.setattr(ExampleConnectorMetadata, "add_request", looked_up)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

@@ -7,7 +7,7 @@ the cache, because the request will compute them. If the request is aborted firs
 with the same prefix hits blocks that were never written.
 
 Run: pytest --noconftest test_failed_load_stays_cached.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
@@ -47,6 +47,22 @@ NUM_PROMPT = NUM_LOADED + 8
 MAX_TOKENS = 2
 
 
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that must be computed again leave the cache until they are computed."""
+    released = Scheduler._update_requests_with_invalid_blocks
+
+    def update(self: Any, *args: Any, **named: Any) -> tuple[set[str], int, set[int]]:
+        failed, tokens, blocks = released(self, *args, **named)
+        self.kv_cache_manager.evict_blocks(blocks)
+        (manager,) = self.kv_cache_manager.coordinator.single_type_managers
+        for name in failed & set(manager.num_cached_block):
+            computed = self.requests[name].num_computed_tokens // manager.block_size
+            manager.num_cached_block[name] = min(manager.num_cached_block[name], computed)
+        return failed, tokens, blocks
+
+    monkeypatch.setattr(Scheduler, "_update_requests_with_invalid_blocks", update)
+
+
 class Store(KVConnectorBase_V1):  # type: ignore[misc]
     """Offers the first tokens of one request, within the step."""
 
@@ -70,6 +86,12 @@ class Store(KVConnectorBase_V1):  # type: ignore[misc]
 
     def wait_for_save(self) -> None:
         pass
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ a store, and meets the new load.
 Here the scheduler and the connector are the real ones; the worker's report is written by hand.
 
 Run: pytest --noconftest test_forced_reset_ends_offloading.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
@@ -29,6 +29,9 @@ from vllm.config import (
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingWorkerMetadata,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    OffloadingConnectorScheduler,
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -49,6 +52,28 @@ FAILS_WITH = "the engine dies in the first step after the reset"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = 2 * BLOCK_SIZE + 4
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that this step loads has nothing to flush."""
+    released = OffloadingConnectorScheduler.build_connector_meta
+
+    def build(self: Any, scheduler_output: Any) -> Any:
+        loads = {job.req_id for job in self._current_batch_load_jobs.values()}
+        preempted = scheduler_output.preempted_req_ids
+        scheduler_output.preempted_req_ids = set(preempted or ()) - loads
+        try:
+            return released(self, scheduler_output)
+        finally:
+            scheduler_output.preempted_req_ids = preempted
+
+    monkeypatch.setattr(OffloadingConnectorScheduler, "build_connector_meta", build)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

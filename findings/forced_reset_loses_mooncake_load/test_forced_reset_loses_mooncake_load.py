@@ -10,7 +10,7 @@ Here the scheduler and the connector's scheduler side are the real ones; the loo
 worker's report are written by hand.
 
 Run: pytest --noconftest test_forced_reset_loses_mooncake_load.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
@@ -32,6 +32,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.data import (
     MooncakeLookupResult,
     MooncakeStoreWorkerMetadata,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.scheduler import (
+    MooncakeStoreScheduler,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker import LookupKeyClient
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -47,6 +50,38 @@ FAILS_WITH = "the request is lost after the reset"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = 2 * BLOCK_SIZE + 4
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was noted since the last step is of requests that were admitted again: it stays. The
+    metadata still name them as preempted."""
+    allocated = MooncakeStoreScheduler.update_state_after_alloc
+    released = MooncakeStoreScheduler.build_connector_meta
+    admitted: set[str] = set()
+
+    def note(self: Any, request: Request, *more: Any) -> None:
+        admitted.add(request.request_id)
+        allocated(self, request, *more)
+
+    def build(self: Any, scheduler_output: Any) -> Any:
+        preempted = scheduler_output.preempted_req_ids
+        scheduler_output.preempted_req_ids = set(preempted or ()) - admitted
+        admitted.clear()
+        try:
+            meta = released(self, scheduler_output)
+        finally:
+            scheduler_output.preempted_req_ids = preempted
+        meta.preempted_req_ids = set(preempted or ())
+        return meta
+
+    monkeypatch.setattr(MooncakeStoreScheduler, "update_state_after_alloc", note)
+    monkeypatch.setattr(MooncakeStoreScheduler, "build_connector_meta", build)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

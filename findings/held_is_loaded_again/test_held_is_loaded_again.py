@@ -8,7 +8,7 @@ The request waits for ever with its blocks. In the same situation D computes the
 `do_remote_prefill` was cleared.
 
 Run: pytest --noconftest test_held_is_loaded_again.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
@@ -24,6 +24,9 @@ from vllm.config import (
     ModelConfig,
     SchedulerConfig,
     VllmConfig,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
+    NixlPullConnectorScheduler,
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -47,6 +50,25 @@ PROMPT = [1000 + i for i in range(100)]
 ANSWER = 40
 NEXT = PROMPT + [7] * ANSWER + [2000 + i for i in range(100)]
 STEPS = 10
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P asks once for what D holds."""
+    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
+
+    def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
+        params = request.kv_transfer_params or {}
+        if params.get("do_remote_decode") and params.get("_remote_blocks_processed"):
+            return 0, False
+        return released(self, request, num_computed_tokens)
+
+    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path, engine_id: str) -> Scheduler:

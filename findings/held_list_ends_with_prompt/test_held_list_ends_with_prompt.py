@@ -7,13 +7,14 @@ P's list, so P's blocks receive the KV of the end of D's answer. P then caches t
 prompt.
 
 Run: pytest --noconftest test_held_list_ends_with_prompt.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from vllm.config import (
     CacheConfig,
@@ -24,6 +25,9 @@ from vllm.config import (
     VllmConfig,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
+    NixlPullConnectorScheduler,
+)
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -44,6 +48,27 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 1000
 PROMPT = [1000 + i for i in range(100)]
 ANSWER = 40
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P takes the blocks of the loaded tokens from D's list."""
+    released = NixlPullConnectorScheduler.update_state_after_alloc
+
+    def update(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        params = request.kv_transfer_params or {}
+        if num_external_tokens and params.get("do_remote_decode"):
+            loaded = min(params["remote_num_tokens"], request.num_prompt_tokens)
+            end = -(-loaded // self.block_size)
+            params["remote_block_ids"] = tuple(ids[:end] for ids in params["remote_block_ids"])
+        released(self, request, blocks, num_external_tokens)
+
+    monkeypatch.setattr(NixlPullConnectorScheduler, "update_state_after_alloc", update)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path, engine_id: str) -> Scheduler:

@@ -7,7 +7,7 @@ state after the answer. With the answer it is the right state, but P computes it
 to sample from it, so this token is applied to the state twice.
 
 Run: pytest --noconftest test_held_state_is_of_the_prompt.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
@@ -23,6 +23,9 @@ from vllm.config import (
     ModelConfig,
     SchedulerConfig,
     VllmConfig,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
+    NixlPullConnectorScheduler,
 )
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -45,6 +48,26 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 1000
 PROMPT = [1000 + i for i in range(100)]
 ANSWER = 40
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P loads D's tokens only if its prompt continues after them."""
+    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
+
+    def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
+        params = request.kv_transfer_params or {}
+        held = params.get("remote_num_tokens") or 0
+        if params.get("do_remote_decode") and self._has_mamba and held >= request.num_prompt_tokens:
+            return 0, False
+        return released(self, request, num_computed_tokens)
+
+    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path, engine_id: str) -> Scheduler:

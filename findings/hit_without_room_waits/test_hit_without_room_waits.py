@@ -8,17 +8,20 @@ the pool has, and vLLM does not try a shorter hit. The request is never schedule
 request runs, and neither are the requests behind it.
 
 Run: pytest --noconftest test_hit_without_room_waits.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.utils.math_utils import cdiv
+from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
@@ -52,6 +55,27 @@ MODEL = {
     "max_position_embeddings": 256,
     "torch_dtype": "float32",
 }
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hit whose copies do not fit into the empty pool is not used."""
+    released = KVCacheManager.get_computed_blocks
+
+    def look_up(self: Any, request: Any, *limit: Any) -> Any:
+        blocks, hit, junction = released(self, request, *limit)
+        inside = int(hit % BLOCK_SIZE > 0)
+        needed = cdiv(request.num_tokens, BLOCK_SIZE) + inside + 1 + inside
+        if needed > NUM_BLOCKS - 1:
+            return self.empty_kv_cache_blocks, 0, 0
+        return blocks, hit, junction
+
+    monkeypatch.setattr(KVCacheManager, "get_computed_blocks", look_up)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

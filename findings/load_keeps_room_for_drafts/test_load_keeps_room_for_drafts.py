@@ -8,12 +8,14 @@ exist. Alone on an idle D it waits for ever, and so do all requests behind it.
 The pool has room for `max_model_len` tokens; the check at start requires no more.
 
 Run: pytest --noconftest test_load_keeps_room_for_drafts.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from vllm.config import (
     CacheConfig,
@@ -45,6 +47,24 @@ LONG, SHORT = MAX_MODEL_LEN - 4, 3
 """Prompts, in tokens: with 3 drafts after it the long one ends in the last block, too."""
 NUM_DRAFTS = 3
 STEPS = 20
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No blocks are kept free for drafts if no other request runs or loads."""
+
+    def kept(self: Any) -> int:
+        return self.kept_for_drafts if self.running or self._inflight_prefills else 0
+
+    def keep(self: Any, blocks: int) -> None:
+        self.kept_for_drafts = blocks
+
+    monkeypatch.setattr(Scheduler, "_spec_decode_step_blocks", property(kept, keep), raising=False)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

@@ -7,16 +7,20 @@ block is missing, the request is admitted, and `get_new_blocks` raises in the mi
 the engine dies.
 
 Run: pytest --noconftest test_loaded_state_not_predicted.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import MambaManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -34,6 +38,46 @@ MAX_MODEL_LEN = 64
 NUM_BLOCKS = 1 + MAX_MODEL_LEN // BLOCK_SIZE + 2
 """The null block, attention for `max_model_len` tokens, and two states: what the check at start
 requires."""
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loaded state that the step does not overwrite needs one block more."""
+    released = MambaManager.get_num_blocks_to_allocate
+
+    def predicted(
+        self: Any,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: Sequence[Any],
+        total_computed_tokens: int,
+        num_local_computed_tokens: int,
+        num_tokens_main_model: int,
+        **named: Any,
+    ) -> Any:
+        count = released(
+            self,
+            request_id,
+            num_tokens,
+            new_computed_blocks,
+            total_computed_tokens,
+            num_local_computed_tokens,
+            num_tokens_main_model,
+            **named,
+        )
+        if self.mamba_cache_mode != "align" or request_id in self.num_cached_block:
+            return count
+        loaded = total_computed_tokens > num_local_computed_tokens
+        of_loaded = cdiv(total_computed_tokens, self.block_size)
+        of_chunk = cdiv(num_tokens_main_model, self.block_size)
+        return count + int(loaded and of_loaded < of_chunk)
+
+    monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

@@ -6,12 +6,13 @@ kernel blocks ends with the padding of its last block and is longer than P's lis
 asserts that it is not longer, and all requests on D end with it. The handshake accepts the pair.
 
 Run: pytest --noconftest test_longer_list_dies_across_ratios.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
@@ -22,6 +23,25 @@ FAILS_WITH = "worker dies on an assertion"
 KERNEL_BLOCK_SIZE = 64
 P_RATIO, D_RATIO = 1, 2
 PROMPT_LENGTHS = (128, 192, 256, 300)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake refuses unequal numbers of kernel blocks per block."""
+    released = NixlBaseConnectorWorker._validate_remote_agent_handshake
+
+    def check(self: Any, peer: Any, *more: Any, **named: Any) -> Any:
+        theirs = peer.physical_blocks_per_logical_kv_block
+        if not self._has_mamba and theirs != self._physical_blocks_per_logical_kv_block:
+            raise RuntimeError("Use the same --block-size on both engines.")
+        return released(self, peer, *more, **named)
+
+    monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
+
+
+@pytest.fixture(params=["released", "patched"])
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_worker(ratio: int) -> NixlBaseConnectorWorker:
@@ -91,6 +111,7 @@ def refuses(ratio: int, peer_ratio: int) -> bool:
     return False
 
 
+@pytest.mark.usefixtures("code")
 def test_padding_of_ds_last_block_is_no_reason_to_die() -> None:
     if refuses(D_RATIO, P_RATIO):
         return

@@ -5,15 +5,18 @@ A chunk of three blocks leaves one Mamba state, at its end; the two blocks befor
 hashes cuts the tokens into blocks and assigns the hash to the first block (vllm#44451, open).
 
 Run: pytest --noconftest test_report_spans_skipped_blocks.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from vllm.distributed.kv_events import BlockStored
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import (
@@ -28,6 +31,34 @@ FAILS_WITH = "tokens are reported for"
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 3 * BLOCK_SIZE
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of cached blocks is reported by itself."""
+    released = BlockPool.cache_full_blocks
+
+    def cache(
+        self: Any,
+        request: Any,
+        blocks: Sequence[Any],
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        *sizes: int,
+        block_mask: Sequence[bool] | None = None,
+        **named: int,
+    ) -> None:
+        for i in range(num_cached_blocks, num_full_blocks):
+            kept = block_mask is None or block_mask[i - num_cached_blocks]
+            if kept and not blocks[i].is_null:
+                released(self, request, blocks, i, i + 1, *sizes, **named)
+
+    monkeypatch.setattr(BlockPool, "cache_full_blocks", cache)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

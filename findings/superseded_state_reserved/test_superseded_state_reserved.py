@@ -5,16 +5,19 @@ request does not need or take the cached state, but the prediction includes it. 
 exactly is refused.
 
 Run: pytest --noconftest test_superseded_state_reserved.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import MambaManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -31,6 +34,43 @@ NUM_LOADED = NUM_CACHED + 5
 BUSY = 6 * BLOCK_SIZE  # tokens of a request that holds blocks meanwhile
 MANY = 100
 MODEL_LEN = 128  # a pool of 11 blocks and the null block can serve it
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached states before the state that will be loaded are not counted."""
+    released = MambaManager.get_num_blocks_to_allocate
+
+    def predicted(
+        self: Any,
+        request_id: str,
+        num_tokens: int,
+        new_computed_blocks: Sequence[Any],
+        total_computed_tokens: int,
+        *rest: Any,
+        **named: Any,
+    ) -> Any:
+        count = released(
+            self,
+            request_id,
+            num_tokens,
+            new_computed_blocks,
+            total_computed_tokens,
+            *rest,
+            **named,
+        )
+        if self.mamba_cache_mode != "align" or request_id in self.num_cached_block:
+            return count
+        first_kept = self.get_num_skipped_tokens(total_computed_tokens) // self.block_size
+        superseded = new_computed_blocks[: max(first_kept, 0)]
+        return count - self._get_num_evictable_blocks(superseded)
+
+    monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager(num_blocks: int) -> KVCacheManager:

@@ -8,12 +8,14 @@ layers only; the option `--long-prefill-token-threshold` lets a chunk and a deco
 (With a Mamba group, no such option is needed.)
 
 Run: pytest --noconftest test_uncomputed_stays_cached.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -32,6 +34,27 @@ BLOCK_SIZE = 16
 CHUNK = 2 * BLOCK_SIZE
 NUM_BLOCKS = 1 + 8  # 0 is the null block
 MODEL_LEN = 8 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens that a request has not computed when it is preempted leave the cache."""
+    released = Scheduler._preempt_request
+
+    def preempt(self: Any, request: Request, *rest: Any, **named: Any) -> None:
+        cache = self.kv_cache_manager
+        for manager in cache.coordinator.single_type_managers:
+            first = request.num_computed_tokens // manager.block_size
+            uncomputed = manager.req_to_blocks[request.request_id][first:]
+            cache.evict_blocks({b.block_id for b in uncomputed if not b.is_null})
+        released(self, request, *rest, **named)
+
+    monkeypatch.setattr(Scheduler, "_preempt_request", preempt)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

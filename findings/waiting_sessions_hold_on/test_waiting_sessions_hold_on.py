@@ -6,12 +6,14 @@ further step schedules nothing, although either session would fit if the other o
 blocks.
 
 Run: pytest --noconftest test_waiting_sessions_hold_on.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
@@ -21,7 +23,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 FAILS_WITH = "and no step will ever schedule anything"
@@ -32,6 +34,30 @@ MODEL_LEN = 6 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool se
 FIRST = 3 * BLOCK_SIZE  # tokens of the first part of a session: three blocks
 NEXT = BLOCK_SIZE
 STEPS = 20
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that schedules nothing while no request runs takes the blocks of a waiting session."""
+    released = Scheduler.schedule
+
+    def schedule(self: Any, *rest: Any, **named: Any) -> SchedulerOutput:
+        output = released(self, *rest, **named)
+        waiting = [r for r in self.kv_holding_waiting if r.status == RequestStatus.WAITING]
+        if not self.running and len(waiting) > 1:
+            self.kv_holding_waiting.remove_request(waiting[-1])
+            self.kv_cache_manager.free(waiting[-1])
+            waiting[-1].num_computed_tokens = 0
+            waiting[-1].status = RequestStatus.PREEMPTED
+            self.waiting.prepend_request(waiting[-1])
+        return output
+
+    monkeypatch.setattr(Scheduler, "schedule", schedule)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

@@ -6,16 +6,19 @@ the match is shorter than the window, `SlidingWindowManager` aligns its length f
 the block, and aligns again: the hit is one wide block shorter than the cache allows.
 
 Run: pytest --noconftest test_window_prefix_aligned_before_drop.py
-It fails on 0.32.0, and passes with the diff of the report.
+On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
+import pytest
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -30,6 +33,31 @@ FULL_BLOCK_SIZE = 32
 WINDOW_BLOCK_SIZE = 16
 WINDOW = 1024
 PROMPT_LENGTHS = (64, 512, 1024, 2048)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Align a match that is shorter than the window once, after the EAGLE block is dropped."""
+    released = SlidingWindowManager.find_longest_cache_hit.__func__
+
+    def aligned_once(cls: Any, /, **kwargs: Any) -> Any:
+        blocks, length = released(cls, **kwargs)
+        spec, unit = kwargs["kv_cache_spec"], kwargs["alignment_tokens"]
+        size = spec.block_size
+        undropped = kwargs | {"drop_eagle_block": False, "alignment_tokens": size}
+        match = released(cls, **undropped)[0]
+        from_start = len(match[0]) <= cdiv(spec.sliding_window - 1, size)
+        aligned = (len(match[0]) - 1) * size // unit * unit
+        if kwargs["drop_eagle_block"] and from_start and aligned > length:
+            return tuple(group[: aligned // size] for group in match), aligned
+        return blocks, length
+
+    monkeypatch.setattr(SlidingWindowManager, "find_longest_cache_hit", classmethod(aligned_once))
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
 
 
 def make_manager() -> KVCacheManager:

@@ -9,7 +9,7 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.nixl import Agent
+from kvproof.connectors.device.nixl import CopyingAgent
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import (
     AbortRequest,
@@ -65,7 +65,7 @@ def test_blocks_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_read_whose_message_is_lost_keeps_the_blocks_until_the_lease_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Agent, "send_notif", lambda *_: None)
+    monkeypatch.setattr(CopyingAgent, "send_notif", lambda *_: None)
     assert played().findings == ()
     monkeypatch.setattr(Clock, "tick", lambda _: None)  # no lease ends where no time passes
     assert "kept_blocks_are_given_back" in {
