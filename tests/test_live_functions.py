@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.ranges import at_least
 from kvproof.model.errors import UsageError

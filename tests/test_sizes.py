@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from benchmarks.sizes.mutants import RULES, Mutant, kinds, mutants, smallest
 from benchmarks.sizes.table import (
     EQUAL,

@@ -321,9 +321,9 @@ class Search:
 
     def _presets(self) -> tuple[list[str], list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is
-        reached, those of the other presets, and of all that reach it. A preset without a trace may
-        reach it. A few that together reach all that the traces reach come first, then those with
-        the most features that the change names."""
+        reached, and of all others that reach it; those of the rest; and of all that reach it. A
+        preset without a trace may reach it. A few that together reach all that the traces reach
+        come first, then those with the most features that the change names."""
         found = workloads.of_presets(self.comparison.seed)
         found.sort(key=lambda each: -named_features.shared(each.cluster, self.named))
         presets = [each.cluster.name for each in found]
@@ -338,6 +338,7 @@ class Search:
         for share in sorted({*shares.values()}, reverse=True):
             some = [n for n in names if shares[n] == share and n not in idle and n not in first]
             first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
+        first += [name for name in touching if name not in first]
         return first, [name for name in names if name not in first], touching
 
     def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
