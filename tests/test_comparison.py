@@ -15,6 +15,7 @@ from kvproof.gate.search import comparison
 from kvproof.gate.search.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
+from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
@@ -127,6 +128,26 @@ def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any)
     assert [each.workload for each in found.not_again] == [r.name for r in runs[:TRIES]]
 
 
+def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
+    def broken_in(cluster: Cluster) -> Break:
+        return attrs_replaced(CRASH, cluster=cluster)
+
+    def head(workload: Workload) -> Result:
+        return result(workload.name, broken_in(workload.cluster))
+
+    def base(workload: Workload) -> Result:
+        breaks = workload.cluster == FULL and "," in workload.name
+        return result(workload.name, *([broken_in(FULL)] if breaks else ()))
+
+    found = compare(base, head)
+    runs = [follow(FULL, f"run {n}", CRASH.events) for n in range(TRIES + 1)]
+    runs.append(follow(CLUSTERS["window"], "another", CRASH.events))
+    for run in runs:
+        found.drive([run])
+        found.confirm([run.name])
+    assert [each.workload for each in found.introduced] == ["another"]
+
+
 def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
     other = follow(FULL, "finding y", KNOWN.events)
 
@@ -205,12 +226,14 @@ def test_an_interruption_keeps_the_shortest_run_so_far(compare: Any) -> None:
     assert len(made.found.events) < len(CRASH.events)
 
 
+def attrs_replaced(found: Break, **other: Any) -> Break:
+    """A break with some attributes replaced."""
+    return Break(**{name: getattr(found, name) for name in Break.__dataclass_fields__} | other)
+
+
 def replaced(found: Break, workload: Follow) -> Break:
     """A break that is shown by the run of a workload."""
-    return Break(
-        **{name: getattr(found, name) for name in Break.__dataclass_fields__}
-        | {"events": workload.events}
-    )
+    return attrs_replaced(found, events=workload.events)
 
 
 def test_a_model_with_a_fault_is_judged_as_head(

@@ -8,6 +8,7 @@ lost where base served wrong tokens is no reason against a pull request. Nor whe
 ends base's run of a plan, which then says nothing of what would come.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
@@ -32,6 +33,7 @@ from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.source.statements import Places
+from kvproof.model.config.features.registry import used_by
 from kvproof.reports.output.gate import Class
 
 A = TypeVar("A")
@@ -43,7 +45,16 @@ NEIGHBOURS = 16
 NEIGHBOUR_STEPS = 40
 
 TRIES = 3
-"""The number of workloads in which one key is confirmed before it is left alone."""
+"""The number of workloads with the same features in which one key is confirmed before it is left
+alone there."""
+
+TRIES_IN_ALL = 12
+"""The number of all workloads in which one key is confirmed."""
+
+
+def features_of(found: Break) -> frozenset[str]:
+    """The features of the cluster in which a break was seen."""
+    return frozenset(used_by(found.cluster))
 
 
 class Confirmed(NamedTuple):
@@ -90,7 +101,7 @@ class Comparison:
         self.on_both: set[Key] = set()
         self.looked_at = 0
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
-        self._tries: dict[Key, int] = {}
+        self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
     def at_once(self, on_base: Callable[[Side], A], on_head: Callable[[Side], B]) -> tuple[A, B]:
@@ -131,9 +142,9 @@ class Comparison:
         """Confirm what only head breaks in these workloads. Raises Ended."""
         for candidate in only_on(self.on_head, self.on_base, names):
             key = candidate.found.key
-            if self._settled(key):
+            if self._settled(candidate.found):
                 continue
-            self._tries[key] = self._tries.get(key, 0) + 1
+            self._tries[key, features_of(candidate.found)] += 1
             result, on_base = self._tried(candidate)
             again = same(key, result)
             if again is None:
@@ -148,10 +159,16 @@ class Comparison:
                 reached = frozenset(result.reached)
                 self.introduced.append(Confirmed(candidate.workload, again, reached))
 
-    def _settled(self, key: Key) -> bool:
+    def _settled(self, found: Break) -> bool:
+        """Whether a break needs no further run. What base breaks too in a cluster, for a reason of
+        its own, says nothing about a cluster with other features: each set of features has its own
+        tries."""
+        key, tries = found.key, self._tries
         reported = any(one.found.key == key for one in self.introduced)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
-        return reported or known or self._tries.get(key, 0) >= TRIES
+        in_all = sum(number for (of, _), number in tries.items() if of == key)
+        over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL
+        return reported or known or over
 
     def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
         """The result on head of the run of a candidate, and the results on base of the same run and
