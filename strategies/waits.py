@@ -386,7 +386,7 @@ _SENTENCES: dict[Lack, Callable[[Wait], str]] = {
         f"lacks nothing that is observed: {w.free} of {w.pool} blocks are free, and the "
         f"reference would go on with it{w.why and f' ({w.why})'}"
     ),
-    Lack.TURN: lambda w: f"lacks nothing itself, but each step ends at {w.on[1]}, {w.why}",
+    Lack.TURN: lambda w: f"may not pass {w.on[1]}, {w.why}",
     Lack.REPORT: lambda w: f"waits for the report that its transfer has ended, yet {w.why}",
     Lack.READER: _no_reader,
     Lack.OUTPUT: lambda _: "waits for the output of a step",

@@ -32,7 +32,7 @@ SEEDS = 4
 RELEASED = 20
 """Episodes of vLLM as released. `test_live_stateful` asks all invariants of it, in all presets."""
 
-SENTENCE_MAX = 240
+SENTENCE_MAX = 200
 NAMED = re.compile(r"\b([EPD]|r\d+)\b")
 RAW = re.compile(r"\[\d+\]\.|engines\.|\w\.\[")
 """How a path into the state looks, which says nothing to a reader."""

@@ -1,6 +1,7 @@
 """The calls with which vLLM serves requests, as choices: of an engine that is driven, and of one
 that is watched. Each hook notes what a call does, and judges nothing."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any
 
@@ -26,7 +27,7 @@ class CallNotes:
         self.needy = ""
 
 
-class ServingCalls:
+class ServingCalls(ABC):
     """Hooks around the methods with which one engine serves requests. vLLM is at work on
     `request`: when it gets blocks, it `runs`, or it is `fresh` and has none yet."""
 
@@ -42,9 +43,9 @@ class ServingCalls:
         self.free = 0
 
     @property
+    @abstractmethod
     def event(self) -> CallNotes:
         """The notes of the event that runs now."""
-        raise NotImplementedError
 
     def attach(self, hooks: Hooks) -> None:
         """Put the hooks around the methods, which are parts of events."""
@@ -80,9 +81,9 @@ class ServingCalls:
         name = request.request_id
         self.fresh = not any(each.req_to_blocks.get(name) for each in self.managers)
 
+    @abstractmethod
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A request got blocks, or None."""
-        raise NotImplementedError
 
     def chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Admit | Compute]:
         """What this allocation is for."""
