@@ -105,7 +105,7 @@ def test_episodes_spent_on_shrinking_are_not_counted(
     assert said["examples"] == shrunk.coverage["examples"]
 
 
-def test_shrinking_ends_in_time_with_the_shortest_run_so_far(
+def test_shrinking_ends_after_a_number_of_runs_with_the_shortest_so_far(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Cluster] = []
@@ -118,12 +118,12 @@ def test_shrinking_ends_in_time_with_the_shortest_run_so_far(
     def failed(violated: Violated) -> None:
         told.append((violated, len(made)))
 
-    monkeypatch.setattr(stateful, "SHRINK_S", 0.0)
+    monkeypatch.setattr(stateful, "SHRINK_RUNS", 1)
     fault = FAULTS["front_trim"]
     outcome = under([fault], sample, CLUSTERS[fault.cluster], make, seed=2, failed=failed)
-    assert (outcome.verdict, outcome.reason) == (Verdict.VIOLATED, stateful.CUT)
+    assert (outcome.verdict, outcome.reason) == (Verdict.VIOLATED, stateful.CUT.format(1))
     [(first, number)] = told
-    assert len(made) == number + 1  # one more run, before which the time was over
+    assert len(made) == number + 1  # one more run
     assert len(outcome.events) <= len(first.events)
 
 

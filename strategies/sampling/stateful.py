@@ -25,10 +25,11 @@ Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes done and the number wanted."""
 
 
-SHRINK_S = 60.0
-"""The time for shrinking, after which the shortest failing run so far is the result, in seconds."""
+SHRINK_RUNS = 3_000
+"""The runs that shrinking tries, after which the shortest failing run so far is the result: a
+number and not a time, so that the same seed gives the same run."""
 
-CUT = f"shrinking ended after {SHRINK_S:.0f} s, so the run may be longer than it need be"
+CUT = "shrinking ended after {} runs, so the run may be longer than it need be"
 
 
 class _ShrunkEnough(KeyboardInterrupt):
@@ -140,8 +141,8 @@ def sample(
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
-    user interrupts the shrinking, or `SHRINK_S` is over, the result is VIOLATED with the shortest
-    run so far. Other exceptions of the machine are passed on.
+    user interrupts the shrinking, or it has tried `SHRINK_RUNS` runs, the result is VIOLATED with
+    the shortest run so far. Other exceptions of the machine are passed on.
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
@@ -152,13 +153,15 @@ def sample(
         covered.add(run)
         if ended is not None:
             ended(run)
-        check_time()
+        count_run()
 
     shortest: list[Violated] = []
-    shrinking: list[float] = []
+    tried = 0
 
-    def check_time() -> None:
-        if shrinking and time.monotonic() - shrinking[0] > SHRINK_S:
+    def count_run() -> None:
+        nonlocal tried
+        tried += bool(shortest)
+        if tried > SHRINK_RUNS:
             raise _ShrunkEnough
 
     def close(violated: Violated) -> None:
@@ -167,9 +170,7 @@ def sample(
         covered.open = False  # the following runs shrink this one
         if not shortest or len(violated.steps) <= len(shortest[0].steps):
             shortest[:] = [violated]
-        check_time()
-        if not shrinking:
-            shrinking.append(time.monotonic())
+        count_run()
 
     target = Target(cluster, make_machine, chosen, use_jobs, add, close)
 
@@ -198,7 +199,7 @@ def sample(
         except Violated as violated:
             return broken(violated)
         except _ShrunkEnough:
-            return broken(shortest[0], CUT)
+            return broken(shortest[0], CUT.format(f"{SHRINK_RUNS:,}"))
         except Flaky:
             return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
     if stopped:
