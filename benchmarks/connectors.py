@@ -61,7 +61,7 @@ LOOKED_AT = {
     "ExampleConnector, also in MultiConnector, `promised_tokens_are_loaded`": "The name of a file "
     "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
     "or adapter.",
-    "OffloadingConnector with files, `every_request_ends`": "0.33.0, not settled. After a reset of "
+    "OffloadingConnector with files, `every_request_ends`": "0.33.0, not settled, and in none of these plans. After a reset of "
     "the connector's cache under load, the look-up of one block answers HIT_PENDING for ever, and "
     "the request waits. 0.32.0 ends the same plan. Whether vLLM or the kit's stand-in for threads "
     "loses the end of the promotion is not known.",
@@ -71,6 +71,9 @@ LOOKED_AT = {
     "12. The look-up asks for one block more, which it drops for the drafter: blocks 0 to 2, and "
     "finds nothing. Prompts that fill a further block are found. So performance is lost "
     "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
+    "OffloadingConnector, `connector_survives` in `reset_cache`": "Its cache is reset twice while "
+    "jobs are in flight, and no step is between: the second call asserts that no job waits to be "
+    "flushed. An engine core answers that call with the error, and goes on.",
     "OffloadingConnector beside Mamba layers, `promised_tokens_are_loaded`": "Two causes. With "
     "Mamba cache mode `all`, the hit of a whole prompt is not rounded to the end of a state, so "
     "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it, and 0.32.0 "

@@ -89,11 +89,10 @@ HYBRID: tuple[LayerGroups, ...] = (
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
 
-SPREAD: tuple[LayerGroups, ...] = (
-    LayerGroups((Group("full", 8),), ranks=2),
-    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2),
-)
-"""Cache groups whose attention blocks lie on several ranks."""
+SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
+"""Cache groups whose attention blocks lie on several ranks. None has states: a Mamba block has the
+tokens of an attention block on one rank (`cache_config.block_size`), and narrower ones than those
+of all ranks are not modelled."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
