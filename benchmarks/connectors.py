@@ -62,9 +62,9 @@ LOOKED_AT = {
     "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
     "or adapter.",
     "OffloadingConnector with files, `every_request_ends`": "0.33.0, not settled, and in none of "
-    "these plans. After a reset of the connector's cache under load, the look-up of one block answers HIT_PENDING for ever, and the request waits. "
-    "0.32.0 ends the same plan. Whether vLLM or the kit's stand-in for threads loses the end of "
-    "the promotion is not known.",
+    "these plans. After a reset of the connector's cache under load, the look-up of one block "
+    "answers HIT_PENDING for ever, and the request waits. 0.32.0 ends the same plan. Whether vLLM "
+    "or the kit's stand-in for threads loses the end of the promotion is not known.",
     "Connectors with much room, beside a window with a drafter, `stored_prefix_is_offered`": "A "
     "mistake of vLLM, read for OffloadingConnector. With sparse retention a prompt of 13 tokens "
     "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "
