@@ -6,7 +6,7 @@ tables in the first part are freed; those that the last part adds are taken. A c
 state is in no table and is found among the pending copies.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from inspect import unwrap
 from itertools import chain
 from typing import Any
@@ -51,9 +51,9 @@ class Recorder(ServingCalls):
         for name in EVENTS:
             hooks.add(scheduler, name, _anything, event=True)
         self.attach(hooks)
-        hooks.add(coordinator, "remove_skipped_blocks", self._skips)
-        hooks.add(coordinator, "allocate_new_computed_blocks", self._computed)
-        hooks.add(coordinator, "allocate_new_blocks", self._grows)
+        hooks.add_short(coordinator, "remove_skipped_blocks", self._will_skip, self._skips)
+        hooks.add_short(coordinator, "allocate_new_computed_blocks", None, self._computed)
+        hooks.add_short(coordinator, "allocate_new_blocks", self._will_grow, self._grows)
 
     def start(self) -> None:
         """Forget the last step."""
@@ -75,27 +75,29 @@ class Recorder(ServingCalls):
         nothing: Lists = ((),) * len(self.managers)
         self._hit = self._brought = self._taken = self._freed = nothing
 
-    def _skips(self, request_id: str, *_: Any, **__: Any) -> Noting:
+    def _will_skip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._before_part = self.tables(_request_id(args, kwargs))
+
+    def _skips(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Blocks are freed because the computed tokens no longer need them."""
-        before = self.tables(request_id)
-        yield None
-        freed = block_lists.freed(before, self.tables(request_id))
+        freed = block_lists.freed(self._before_part, self.tables(_request_id(args, kwargs)))
         self._freed = block_lists.both(self._freed, freed)
 
-    def _computed(
-        self, request_id: str, new_computed_blocks: Sequence[Sequence[Any]], *_: Any, **__: Any
-    ) -> Noting:
+    def _computed(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A request gets the blocks of its hit, and blocks for the connector's tokens."""
-        yield None
-        lengths = [len(blocks) for blocks in new_computed_blocks]
-        self._hit, self._brought = block_lists.split(self.tables(request_id), lengths)
+        hit = args[1] if len(args) > 1 else kwargs["new_computed_blocks"]
+        tables = self.tables(_request_id(args, kwargs))
+        self._hit, self._brought = block_lists.split(tables, [len(blocks) for blocks in hit])
 
-    def _grows(self, request_id: str, *_: Any, **__: Any) -> Noting:
+    def _will_grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._before_part = self.tables(_request_id(args, kwargs))
+        self._pending = self._copies()
+
+    def _grows(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A request takes the blocks that it lacks."""
-        tables, pending = self.tables(request_id), self._copies()
-        yield None
-        copies = [copy for copy in self._copies() if copy not in pending]
-        self._taken = block_lists.taken(tables, self.tables(request_id), copies)
+        copies = [copy for copy in self._copies() if copy not in self._pending]
+        tables = self.tables(_request_id(args, kwargs))
+        self._taken = block_lists.taken(self._before_part, tables, copies)
 
     def _copies(self) -> list[tuple[int, int, int]]:
         """The copies that wait for the worker: group, source block and target block."""
@@ -167,6 +169,11 @@ class Recorder(ServingCalls):
         dropped = block_lists.freed(before, self.tables(request.request_id))
         choice: Any = self.event.choices[-1]
         self.event.choices[-1] = replace(choice, freed=block_lists.both(freed, dropped))
+
+
+def _request_id(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    name: str = args[0] if args else kwargs["request_id"]
+    return name
 
 
 def _anything(*_: Any, **__: Any) -> Noting:
