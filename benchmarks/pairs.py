@@ -20,7 +20,6 @@ from tests.mistakes_of_pairs import MISTAKES
 
 LIMIT_S = 120
 SEED = 0
-EPISODES = 200
 
 HEAD = """\
 # Mistakes planted for pairs of features
@@ -55,7 +54,6 @@ def one(name: str) -> tuple[str, float]:
             random_clusters(SEED, live=True),
             watched,
             seed=SEED,
-            examples=EPISODES,
             failed=found,
         )
     except Found as first:

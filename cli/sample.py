@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_machine(parser)
     options.add_vllm(parser)
     options.add_fail_on(parser)
-    options.add_sampling(parser)
+    options.add_sampling(parser, None, " (default: 200, or 1,000 of many clusters)")
     options.add_traces(parser)
     options.add_explain(parser)
 
@@ -160,10 +160,10 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
                 machine.search,
                 setup.invariants,
                 seed=args.seed,
-                examples=args.examples,
                 steps=args.steps,
                 progress=show,
                 failed=found,
+                **({} if args.examples is None else {"examples": args.examples}),
             )
         except AdapterDrift as drift:
             return undriven(drift)

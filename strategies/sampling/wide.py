@@ -1,14 +1,18 @@
-"""Episodes of many clusters: a few of each, so that many combinations of features are driven."""
+"""Episodes of many clusters: a few of each, so that many combinations of features are driven.
+
+A mistake may need two features that random clusters seldom have together. So each random cluster is
+chosen among several, by the pairs of features that were driven least so far.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count
+from itertools import combinations, count, islice
 from random import Random
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.config import Cluster
-from kvproof.model.config.features.registry import modelled
+from kvproof.model.config.features.registry import modelled, used_by
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.run import Violated
@@ -19,6 +23,9 @@ from kvproof.strategies.verdict import Outcome, Verdict
 EPISODES = 5
 """Random episodes of one cluster."""
 
+CANDIDATES = 20
+"""Random clusters of which one is driven."""
+
 SEEDS = 1_000_003
 """Two searches with different seeds have no random cluster in common, unless they are very long."""
 
@@ -26,14 +33,41 @@ SEEDS = 1_000_003
 def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:
     """Clusters without end: presets in an order that the seed shuffles, and random clusters between
     them. With `live`, those that only live vLLM is driven with are among them."""
+    pairs = Pairs()
     presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
     Random(seed).shuffle(presets)
     names = (f"random:{number}" for number in count(seed * SEEDS))
     random = (c for c in map(cluster_named, names) if live or modelled(c))
     while True:
         for name in presets:
-            yield cluster_named(name)
-            yield next(random)
+            preset = cluster_named(name)
+            pairs.driven(preset)
+            yield preset
+            chosen = max(islice(random, CANDIDATES), key=pairs.novelty)
+            pairs.driven(chosen)
+            yield chosen
+
+
+class Pairs:
+    """How often each pair of features was driven."""
+
+    def __init__(self) -> None:
+        self._times: Counter[tuple[str, str]] = Counter()
+
+    def novelty(self, cluster: Cluster) -> float:
+        """How seldom the pairs of a cluster were driven, for each of its features: a cluster with
+        many features hides what few of them show."""
+        features = used_by(cluster)
+        new = sum(1 / (1 + self._times[pair]) ** 2 for pair in _pairs(features))
+        return new / max(len(features), 1)
+
+    def driven(self, cluster: Cluster) -> None:
+        """Count the pairs of a cluster."""
+        self._times.update(_pairs(used_by(cluster)))
+
+
+def _pairs(features: Iterable[str]) -> Iterator[tuple[str, str]]:
+    return combinations(sorted(features), 2)
 
 
 def sample_many(
@@ -41,7 +75,7 @@ def sample_many(
     make_machine: MakeMachine,
     invariants: Iterable[Invariant] | None = None,
     seed: int = 0,
-    examples: int = 200,
+    examples: int = 1_000,
     steps: int = 40,
     progress: Progress | None = None,
     failed: Callable[[Violated], None] | None = None,
