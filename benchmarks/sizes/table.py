@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/sizes/table.py > reports/sizes.md
 
-The model runs the clusters of the default search, and the numbers of each call of a rule are noted.
+The model runs presets and random clusters, and the numbers of each call of a rule are noted.
 Where a mutant differs from its rule at such numbers, that step is taken again with the mutant
 planted, and the run is driven to its end.
 """
@@ -11,7 +11,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, count, islice
+from random import Random
 from typing import Any, NamedTuple
 
 from benchmarks.sizes.mutants import (
@@ -30,18 +31,16 @@ from kvproof.live.functions.function import Function
 from kvproof.live.functions.registry import FUNCTIONS
 from kvproof.model import planting
 from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import modelled
 from kvproof.model.events import Event
 from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.state import State
 from kvproof.model.step import Step
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.sampling.wide import EPISODES, random_clusters
-
-RANDOM = len(CLUSTERS)
-"""Random clusters that are run, beside each preset once."""
+from kvproof.strategies.sampling.wide import EPISODES
 
 PLACES = 60
 PLACES_OF_CLUSTER = 20
@@ -57,7 +56,7 @@ TITLE = "# Small mutants of the arithmetic"
 ABOUT = """
 Each rule of `model/arithmetic/counts.py` with one small change, made from its syntax tree. *Sizes*
 are the smallest at which the two differ, by Z3 (a truth value is 0 or 1). *Cluster* is a preset or
-a random cluster of the default search in which the model takes another step with the change, and
+a random cluster in which the model takes another step with the change, and
 *result* the check that notices it there. *Live vLLM* has the functions of
 `live/functions` with a case, on which vLLM is called, at which the two differ. Made by
 `benchmarks/sizes/table.py`.
@@ -264,8 +263,11 @@ def rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def clusters() -> Iterator[Cluster]:
-    """The presets and as many random clusters, as the default search draws them."""
-    return islice(random_clusters(0), 2 * RANDOM)
+    """The presets, shuffled, with a random cluster after each."""
+    numbers = (cluster_named(f"random:{number}") for number in count())
+    presets = [*CLUSTERS.values()]
+    Random(0).shuffle(presets)
+    return chain.from_iterable(zip(presets, filter(modelled, numbers), strict=False))
 
 
 def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
