@@ -130,12 +130,7 @@ class _Work:
     def violated(self, violated: Violated) -> None:
         """Note a finding and its run."""
         self.note(violated.cluster, violated.steps)
-        by = signature(
-            violated.cluster,
-            violated.events[-1],
-            violated.finding.invariant,
-            violated.finding.about,
-        )
+        by = signature(violated.cluster, violated.events[-1], violated.finding)
         self.first.setdefault(by, violated)
 
     def note(self, cluster: Cluster, steps: Sequence[Step]) -> None:
@@ -187,9 +182,7 @@ def taken(make: Make, entry: CorpusEntry, random: Random | None = None) -> Run:
                 run.take_one(chosen)
         drain(run, EVENTUALLY)
     finally:
-        close = getattr(run.machine, "close", None)
-        if close is not None:
-            close()
+        run.machine.close()
     return run
 
 
@@ -225,7 +218,6 @@ def ending(make: Make, by: Signature, run: Follow) -> Violated | None:
     try:
         taken(make, CorpusEntry(run.cluster, run.events))
     except Violated as violated:
-        about = violated.finding.about
-        shown = signature(violated.cluster, violated.events[-1], violated.finding.invariant, about)
+        shown = signature(violated.cluster, violated.events[-1], violated.finding)
         return violated if shown == by else None
     return None

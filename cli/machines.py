@@ -152,11 +152,9 @@ def undriven(drift: AdapterDrift) -> Outcome:
 
 @contextmanager
 def running(cluster: Cluster, make: Callable[[Cluster], Machine]) -> Iterator[Machine]:
-    """A fresh machine, closed afterwards if it can be."""
+    """A fresh machine, closed afterwards."""
     machine = make(cluster)
     try:
         yield machine
     finally:
-        close = getattr(machine, "close", None)
-        if close is not None:
-            close()
+        machine.close()

@@ -6,7 +6,7 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -38,6 +38,7 @@ from kvproof.model.events import (
     TransferLost,
     stimulus,
 )
+from kvproof.model.finding import Finding
 from kvproof.model.kv_events import Report
 from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, SENDING, VOID, State
@@ -122,6 +123,10 @@ class LiveMachine:
             node.worker.memory = engine.memory
             node.engine = engine.observed
         self.state = state
+
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:  # noqa: ARG002
+        """Each finding ends the run. `Watched` knows deviations."""
+        return list(findings)
 
     def _record_death(self, event: Event, error: Exception) -> None:
         blame.spare(error)

@@ -1,8 +1,7 @@
 """Which known deviation a trace of vLLM shows."""
 
 from kvproof.live.deviations.registry import KNOWN
-from kvproof.model.deviation import Deviation
-from kvproof.model.signature import signature
+from kvproof.model.deviation import Deviation, explaining
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
@@ -17,8 +16,5 @@ def recognised(trace: Trace) -> Deviation | None:
         return None
     *_, before, after = map(restored, trace.states())
     step = Step(before, trace.events[-1], Effects(), after)
-    kind = signature(trace.cluster, step.event, found.invariant, found.about)
-    explained = [
-        each for each in KNOWN.values() if each.explains(trace.cluster, step, kind, found.about)
-    ]
+    explained = list(explaining(KNOWN.values(), trace.cluster, step, found))
     return explained[0] if len(explained) == 1 else None

@@ -1,11 +1,12 @@
 """A known deviation: where a vLLM is known to deviate from the spec, and how it is recognised."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
-from kvproof.model.signature import Signature
+from kvproof.model.finding import Finding
+from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 
 AtWork = Callable[[Cluster, Step, About], bool]
@@ -26,6 +27,14 @@ class Deviation:
     signatures: frozenset[Signature]
     at_work: AtWork
 
-    def explains(self, cluster: Cluster, step: Step, found: Signature, about: About) -> bool:
-        """Whether this deviation explains a finding with this signature."""
-        return found in self.signatures and self.at_work(cluster, step, about)
+    def explains(self, cluster: Cluster, step: Step, finding: Finding) -> bool:
+        """Whether this deviation explains a finding at this step."""
+        found = signature(cluster, step.event, finding)
+        return found in self.signatures and self.at_work(cluster, step, finding.about)
+
+
+def explaining(
+    known: Iterable[Deviation], cluster: Cluster, step: Step, finding: Finding
+) -> Iterator[Deviation]:
+    """Those of the known deviations that explain a finding at this step."""
+    return (each for each in known if each.explains(cluster, step, finding))

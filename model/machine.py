@@ -4,11 +4,13 @@ One machine is the model, the other is live vLLM behind its adapter. Strategies 
 both alike.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kvproof.model.config import Cluster, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State, initial
 from kvproof.model.step import Step
@@ -41,6 +43,12 @@ class Machine(Protocol):
     def believe(self, state: State) -> None:
         """Continue from this state, with the block contents that it has."""
 
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """Those of the findings after a step that end the run: nothing known explains them."""
+
+    def close(self) -> None:
+        """Let go of what the machine holds. The run is over."""
+
 
 class ModelMachine:
     """The model as a machine. It checks a recorded `Schedule` choice by choice."""
@@ -69,3 +77,10 @@ class ModelMachine:
     def believe(self, state: State) -> None:
         """Continue from this state."""
         self.state = state
+
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:  # noqa: ARG002
+        """Nothing is known of the model: each finding ends the run."""
+        return list(findings)
+
+    def close(self) -> None:
+        """The model holds nothing."""

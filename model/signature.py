@@ -6,9 +6,9 @@ Two findings with the same signature may have different numbers and names but th
 
 from typing import NamedTuple
 
-from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 
 
 class Signature(NamedTuple):
@@ -26,8 +26,10 @@ class Signature(NamedTuple):
         return f"{self.check} after {self.event}" + (f" ({self.feature})" if self.feature else "")
 
 
-def signature(cluster: Cluster, event: Event, check: str, about: About) -> Signature:
-    """The signature of a finding of this check after this event."""
+def signature(cluster: Cluster, event: Event, finding: Finding) -> Signature:
+    """The signature of a finding after this event."""
+    about = finding.about
     groups = cluster.engine(about.engine).groups if about.engine else ()
     known = about.group is not None and 0 <= about.group < len(groups)
-    return Signature(check, type(event).__name__, groups[about.group or 0].kind if known else "")
+    kind = groups[about.group or 0].kind if known else ""
+    return Signature(finding.invariant, type(event).__name__, kind)

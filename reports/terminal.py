@@ -153,8 +153,7 @@ def _in_words(trace: Trace) -> Iterator[ScreenLine]:
 def _signature(trace: Trace) -> Iterator[ScreenLine]:
     """How the finding is recognised in another trace: without numbers and names."""
     if trace.finding is not None and trace.finding.invariant in CHECKS:
-        last, about = trace.events[-1], trace.finding.about
-        found = signature(trace.cluster, last, trace.finding.invariant, about)
+        found = signature(trace.cluster, trace.events[-1], trace.finding)
         yield ScreenLine()
         yield ScreenLine(f"Signature: {found.words}.")
 

@@ -90,10 +90,6 @@ class Run:
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, without
         those that a known deviation of the machine explains."""
-        unexplained = getattr(self.machine, "unexplained", None)
-        news = list(findings)
-        if unexplained is not None:
-            news = unexplained(self.steps[-1], findings)
-        if news:
+        if news := self.machine.unexplained(self.steps[-1], findings):
             first, *others = gravest(news)
             raise Violated(self.machine.cluster, first, tuple(self.steps), tuple(others))

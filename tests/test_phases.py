@@ -10,10 +10,10 @@ from kvproof.model import phases
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Abort, Complete, LeaseExpire, Schedule, Submit, TransferDone
+from kvproof.model.finding import Finding
 from kvproof.model.phases import NUMBERS, TRANSITIONS, Phase, Way, allowed, before, leading_to
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.signature import signature
 from kvproof.model.spec import transfer_follows_the_table as guard
 from kvproof.model.state import Transfer, initial
 
@@ -111,6 +111,6 @@ def test_d_ends_what_p_has_not_finished_and_says_nothing() -> None:
     *steps, last = [machine.take(event) for event in (*prefill, *first, *second)]
     assert not any(list(guard.check(cluster, step)) for step in steps)
     [found] = guard.check(cluster, last)
-    known = signature(cluster, last.event, guard.GUARD.id, found.about)
-    assert DEVIATION.explains(cluster, last, known, found.about)
+    finding = Finding(guard.GUARD.id, found.reasons, found.about)
+    assert DEVIATION.explains(cluster, last, finding)
     machine.close()

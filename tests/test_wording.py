@@ -82,8 +82,7 @@ def verdicts(name: str) -> list[Any]:
     outcome = under([fault], sample, cluster, ModelMachine, examples=10, seed=1)
     found: list[Any] = [outcome.verdict, outcome.exit_code(), outcome.events]
     if outcome.finding is not None:
-        about = outcome.finding.invariant, outcome.finding.about
-        found += [outcome.finding, signature(cluster, outcome.events[-1], *about)]
+        found += [outcome.finding, signature(cluster, outcome.events[-1], outcome.finding)]
     run = witness(name)
     trace = Trace(run.cluster, run.events, finding=run.finding, faults=(name,))
     again = under([fault], replay, ModelMachine(run.cluster), trace)

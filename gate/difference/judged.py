@@ -7,9 +7,8 @@ again. For each signature the preferred run is kept: one in which nothing broke 
 and of these the shortest.
 """
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,9 +18,8 @@ from msgspec.structs import replace
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
 from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
 from kvproof.invariants.invariant import Invariant
-from kvproof.invariants.registry import CHECKS, gravest
+from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
-from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event, stimulus
@@ -31,8 +29,7 @@ from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.model.state import Death
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.around import Around
-from kvproof.strategies.conformance.resync import believed
+from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
@@ -151,7 +148,7 @@ class Judgement:
             self.breaks[found.key] = found
 
 
-class JudgedMachine(Around):
+class JudgedMachine(Watched):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
     the deviations that may explain them. Several machines may share a judgement. The course of the
     run says how the requests stand before the event of the index `place`."""
@@ -164,25 +161,17 @@ class JudgedMachine(Around):
         place: int | None = None,
         note: Note | None = None,
     ) -> None:
-        super().__init__(machine)
+        super().__init__(machine, known)
         self.place, self.note = place, note
         self.stands: tuple[Stands, ...] = ()
-        self.known = tuple(known)
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
-        self.standing: dict[tuple[str, About], str] = {}
-        self.judged = 0
 
     @property
     def breaks(self) -> dict[Key, Break]:
         """What broke so far, in all runs of the judgement."""
         return self.judgement.breaks
-
-    @property
-    def died(self) -> bool:
-        """Whether an engine of this run has died."""
-        return any(engine.dead for engine in self.state.engines)
 
     def take(self, event: Event) -> Step:
         """Take one event."""
@@ -199,36 +188,20 @@ class JudgedMachine(Around):
         into.blocks_held = max(into.blocks_held, held)
         return step
 
-    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
-        """No finding ends the run. Each is recorded, unless it already stood after the last step,
-        and the run goes on from the observed state."""
-        # The end of a run is judged after its last step: what was found there still stands.
-        stand = dict(self.standing) if self.judged == len(self.events) else {}
-        self.judged = len(self.events)
-        for finding in gravest(findings):
-            what = finding.invariant, finding.about
-            if what in self.standing:
-                stand[what] = self.standing[what]
-                continue
-            found = self._found(step, finding)
-            stand[what] = found.by
-            if found.key not in self.seen:
-                self.seen[found.key] = len(self.events)
-                self.judgement.note(found)
-        self.standing = stand
-        if findings and not self.died:
-            self.machine.believe(believed(self.cluster, step))
-        return []
+    def goes_on(self, step: Step, finding: Finding) -> bool:
+        """No finding ends the run. Each is recorded."""
+        found = self._found(step, finding)
+        if found.key not in self.seen:
+            self.seen[found.key] = len(self.events)
+            self.judgement.note(found)
+        return True
 
     def _found(self, step: Step, finding: Finding) -> Break:
-        shape = signature(self.cluster, step.event, finding.invariant, finding.about)
-        explains = (d.explains(self.cluster, step, shape, finding.about) for d in self.known)
-        by = next(itertools.compress((d.name for d in self.known), explains), "")
         now = len(self.events)
         dead = _death(step, finding)
         return Break(
-            signature=shape,
-            by=by,
+            signature=signature(self.cluster, step.event, finding),
+            by=self.explained_by(step, finding),
             death=death_of(step, finding),
             finding=finding,
             cluster=self.cluster,

@@ -182,7 +182,7 @@ def _of_engine(plan: Start | Loop, request: RecordRun) -> Recorded:
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
     """The finding of a break at a step, None where the step does not show it."""
     for finding in broken(machine.cluster, step, [check_named(found.signature.check)]):
-        shape = signature(machine.cluster, step.event, finding.invariant, finding.about)
+        shape = signature(machine.cluster, step.event, finding)
         if shape == found.signature and judged.death_of(step, finding) == found.death:
             return finding
     return None

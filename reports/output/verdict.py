@@ -124,8 +124,7 @@ def _signature(cluster: Cluster | None, outcome: Outcome) -> SignatureObject | N
     where = outcome.cluster or cluster
     if outcome.finding is None or where is None or not outcome.events:
         return None
-    found = outcome.finding
-    of = signature(where, outcome.events[-1], found.invariant, found.about)
+    of = signature(where, outcome.events[-1], outcome.finding)
     return SignatureObject(**of._asdict())
 
 

@@ -1,7 +1,10 @@
 """A machine that wraps another machine and passes all calls on to it."""
 
+from collections.abc import Sequence
+
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
+from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
 from kvproof.model.state import State
 from kvproof.model.step import Step
@@ -40,8 +43,10 @@ class Around:
         """Continue from this state."""
         self.machine.believe(state)
 
+    def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
+        """The findings after a step that nothing known explains."""
+        return self.machine.unexplained(step, findings)
+
     def close(self) -> None:
-        """Close the driven machine, if it has a `close` method."""
-        close = getattr(self.machine, "close", None)
-        if close is not None:
-            close()
+        """Close the driven machine."""
+        self.machine.close()

@@ -1,19 +1,20 @@
 """A machine with known deviations from the spec, checked for all other findings.
 
 Every step is checked against the guards and the invariants (see `run`). A finding that a known
-deviation explains is counted, and the run continues from the observed state. The same applies to a
-finding that was explained at an earlier step and still holds. Any other finding is new.
+deviation explains is counted, and the run continues from the observed state (see `resync`). A
+finding that was explained at an earlier step and still holds is not judged again. Any other finding
+is new, and ends the run. The gate goes on after those, too.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from kvproof.invariants.registry import gravest
 from kvproof.model.because import About
-from kvproof.model.deviation import Deviation
+from kvproof.model.deviation import Deviation, explaining
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
-from kvproof.model.signature import signature
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.policy import differs
@@ -38,7 +39,7 @@ class Watched(Around):
         self.known = tuple(known)
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
-        self.standing: dict[tuple[str, About], str] = {}
+        self.standing: set[tuple[str, About]] = set()
         self.last: Step | None = None
 
     def take(self, event: Event) -> Step:
@@ -49,29 +50,31 @@ class Watched(Around):
         return step
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
-        """The findings after a step that no known deviation explains. If all are explained, the
-        machine continues from the observed state."""
-        # The end of a run is judged after its last step: findings that were explained there stay
-        # explained.
-        stand = dict(self.standing) if step is self.last else {}
+        """The findings after a step that end the run. If there are none, the machine continues from
+        the observed state."""
+        # The end of a run is judged after its last step: what was found there still stands.
+        stand = set(self.standing) if step is self.last else set()
         self.last = step
         new = []
-        for finding in findings:
+        for finding in gravest(findings):
             what = finding.invariant, finding.about
-            by = self._explained_by(step, finding) or self.standing.get(what)
-            if by is None:
+            if what in self.standing or self.goes_on(step, finding):
+                stand.add(what)
+            else:
                 new.append(finding)
-                continue
-            self.met[by] += what not in self.standing
-            stand[what] = by
         self.standing = stand
-        if findings and not new:
+        if findings and not new and not any(engine.dead for engine in step.after.engines):
             self.machine.believe(believed(self.cluster, step))
         return new
 
-    def _explained_by(self, step: Step, finding: Finding) -> str | None:
-        found = signature(self.cluster, step.event, finding.invariant, finding.about)
-        for deviation in self.known:
-            if deviation.explains(self.cluster, step, found, finding.about):
-                return deviation.name
-        return None
+    def goes_on(self, step: Step, finding: Finding) -> bool:
+        """Whether the run goes on after a finding that did not stand before. Counts what is
+        known."""
+        by = self.explained_by(step, finding)
+        if by:
+            self.met[by] += 1
+        return bool(by)
+
+    def explained_by(self, step: Step, finding: Finding) -> str:
+        """The first known deviation that explains a finding; empty if none does."""
+        return next((d.name for d in explaining(self.known, self.cluster, step, finding)), "")

@@ -181,6 +181,4 @@ class CacheMachine(RuleBasedStateMachine):
             self.target.failed(violated)
             raise
         finally:
-            close = getattr(self.run.machine, "close", None)
-            if close is not None:
-                close()
+            self.run.machine.close()

@@ -82,9 +82,7 @@ def directed_steps(
             run.take_one(stimulus(event))
             seen.update(abstract_steps(cluster, run.steps[-1]))
     finally:
-        close = getattr(machine, "close", None)
-        if close is not None:
-            close()
+        machine.close()
     return seen
 
 
