@@ -7,6 +7,7 @@ again. For each signature the preferred run is kept: one in which nothing broke 
 and of these the shortest.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -126,7 +127,8 @@ class Judgement:
     early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
     possible when their turn came, and `course` is how the last run was taken. `hit_tokens` are the
     tokens of all hits in the cache; `blocks_held` are the most blocks that were not free after a
-    step, over all engines.
+    step, over all engines. `digest` is a checksum of all events, with the choices of the machine,
+    and of what the engines hold after each.
     """
 
     runs: int = 0
@@ -136,6 +138,7 @@ class Judgement:
     skipped: int = 0
     hit_tokens: int = 0
     blocks_held: int = 0
+    digest: int = 0
     course: Course = NOT_TAKEN
     breaks: dict[Key, Break] = field(default_factory=dict)
     counts: Counter[Key] = field(default_factory=Counter)
@@ -181,6 +184,7 @@ class JudgedMachine(Watched):
         self.events.append(step.event)
         into = self.judgement
         into.steps += 1
+        into.digest = zlib.crc32(repr([*_visible(step)]).encode(), into.digest)
         into.hit_tokens += sum(admission.hit for admission in step.effects.admissions)
         if self.note is not None:
             self.note(abstract_steps(self.cluster, step))
@@ -222,6 +226,14 @@ class JudgedMachine(Watched):
             self.judgement.died += 1
             self.judgement.death = self.judgement.death or dead
         super().close()
+
+
+def _visible(step: Step) -> Iterator[object]:
+    """What the digest of a run is made of."""
+    yield step.event
+    for engine in step.after.engines:
+        yield engine.free, len(engine.cached)
+        yield from ((each.id, each.status, each.computed, each.tables) for each in engine.requests)
 
 
 def death_of(step: Step, finding: Finding) -> str:

@@ -22,7 +22,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     `reason` says why it could not be run, and `entry` is the missing entry of the contract; then
     the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
     out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
-    cache, and `blocks_held` is the largest number of blocks that were not free. `reached` has the
+    cache, and `blocks_held` is the largest number of blocks that were not free. `digest` is equal
+    where two machines took the same events with the same choices, and held the same after each. `reached` has the
     changed files, functions and statements that were reached, as `Look` names them, where the run
     was `watched`; then `near` has the steps that executed the change of each changed function.
     `course` is there only where it was asked for.
@@ -36,6 +37,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     steps: int = 0
     hit_tokens: int = 0
     blocks_held: int = 0
+    digest: int = 0
     reached: tuple[str, ...] = ()
     watched: bool = False
     near: dict[str, Near] = {}
@@ -56,6 +58,7 @@ def result_of(name: str, found: Judgement, reached: tuple[str, ...] = ()) -> Res
         steps=found.steps,
         hit_tokens=found.hit_tokens,
         blocks_held=found.blocks_held,
+        digest=found.digest,
         reached=reached,
     )
 

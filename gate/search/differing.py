@@ -1,0 +1,71 @@
+"""Where base and head behave differently: the clusters in which a change acts.
+
+Most runs that execute a changed statement are the same on both sides. Where one is not, the change
+acts, and what it breaks is near. So these clusters are driven further.
+"""
+
+from collections.abc import Iterator
+
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Episodes, Follow
+from kvproof.gate.search import workloads
+from kvproof.gate.search.comparison import Comparison
+from kvproof.model.config import Cluster
+
+PARTS = 16
+"""The number of workloads of random episodes that such a cluster has, beside its first."""
+
+PARTS_IN_ALL = 80
+"""The number of all such clusters."""
+
+
+class Differing:
+    """The clusters of a comparison in which base and head behave differently, and how many further
+    workloads each has had."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison = comparison
+        self._first: dict[Cluster, Follow | Episodes] = {}
+        self._parts: dict[Cluster, int] = {}
+        self._looked_at = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether further workloads are due."""
+        self._look()
+        few = any(parts < PARTS for parts in self._parts.values())
+        return few and sum(self._parts.values()) < PARTS_IN_ALL
+
+    def take(self, number: int) -> list[Episodes]:
+        """The next workloads, those of the clusters with the fewest so far; none where none is
+        due."""
+        return [self._next() for _ in range(number) if self.due]
+
+    def _next(self) -> Episodes:
+        cluster = min(self._parts, key=self._parts.__getitem__)
+        part = self._parts[cluster]
+        self._parts[cluster] += 1
+        return workloads.like(self._first[cluster], self._comparison.seed, part)
+
+    def _look(self) -> None:
+        for each in self._new():
+            cluster = each.cluster.carrying()
+            self._first.setdefault(cluster, each)
+            self._parts.setdefault(cluster, 0)
+
+    def _new(self) -> Iterator[Follow | Episodes]:
+        both = self._comparison
+        names, self._looked_at = both.names[self._looked_at :], len(both.names)
+        for name in names:
+            each = both.workloads[name]
+            if isinstance(each, Follow | Episodes) and unlike(both.on_base[name], both.on_head[name]):
+                yield each
+
+
+def unlike(base: Result, head: Result) -> bool:
+    """Whether both could be driven, and did not behave the same."""
+    return not (base.reason or head.reason) and _shown(base) != _shown(head)
+
+
+def _shown(result: Result) -> tuple[int, int, int]:
+    return result.digest, result.hit_tokens, result.blocks_held
