@@ -94,6 +94,19 @@ class LoadFailed(NamedTuple):
     loading: tuple[int, ...]
 
 
+class MayFail(NamedTuple):
+    """What is behind the connector may have lost what it had, and may fail, from now on."""
+
+
+class ToldTooEarly(NamedTuple):
+    """A tier of the connector was told that a request has ended, and then something is submitted
+    for this request by `call`."""
+
+    request: str
+    tier: str
+    call: str
+
+
 class Died(NamedTuple):
     """A call raised an exception. `in_connector` says whether the innermost frame is in a file of
     the connector."""
@@ -205,6 +218,8 @@ Fact: TypeAlias = (
     | BlocksKept
     | SendEnded
     | LoadFailed
+    | MayFail
+    | ToldTooEarly
     | Died
     | Waits
     | Owed

@@ -68,7 +68,8 @@ class Search:
     whether the traces reach it, None if nobody looked. `not_run` has what the end of the search
     left out, and `missing` that part of it without which head cannot be judged: the first workloads
     of each kind that reaches the change. `named` are the features that the changed statements
-    name: clusters with these come first."""
+    name: clusters with these come first. Half of the plans for connectors are `about` the traits of
+    cache groups that they name."""
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class Search:
         self.statements = [key for each in changes.accounting for key in each.statements]
         self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
         self.named = named_features.named(changes.accounting)
+        self.about = named_features.traits(changes.accounting)
         self.until = until
         self.fails = fails
         self.show = show
@@ -248,7 +250,7 @@ class Search:
     def _plans(self, names: Sequence[str], after: int = 0) -> Iterator[Workload]:
         """Further plans for these connectors, without end, from the part `after` on."""
         for part in count(1 + after) if names else ():
-            yield from workloads.of_connectors(names, self.comparison.seed, part)
+            yield from workloads.of_connectors(names, self.comparison.seed, part, self.about)
 
     def _of_engines(self) -> Iterator[Workload]:
         """Further starts and loops, without end, where they reach what is changed."""

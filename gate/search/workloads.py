@@ -57,11 +57,17 @@ def of_random_clusters(seed: int) -> Iterator[Episodes]:
         yield _episodes(name, name, seed, 0)
 
 
-def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]:
-    """Random plans for each of these connectors. Each `part` has others, the first one few."""
+def of_connectors(
+    names: Iterable[str], seed: int, part: int = 0, about: tuple[str, ...] = ()
+) -> list[Plays]:
+    """Random plans for each of these connectors. Each `part` has others, the first one few. Every
+    other part is `about` some cache groups alone."""
     again = f", part {part + 1}" if part else ""
-    plays = PLAYS if part else LOOKED_PLAYS
-    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays) for name in names]
+    plays, about = (PLAYS if part else LOOKED_PLAYS), (about if part % 2 else ())
+    return [
+        Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays, about=about)
+        for name in names
+    ]
 
 
 def of_starts(seed: int, part: int = 0) -> Starts:
