@@ -184,6 +184,15 @@ class ItemMissing(NamedTuple):
     token: int
 
 
+class ItemWrong(NamedTuple):
+    """A step computes a token of an image, and what the worker has for it is not what the encoder
+    made of it."""
+
+    request: str
+    item: str
+    token: int
+
+
 class ItemUnkept(NamedTuple):
     """A step computes a token of an image, and the encoder cache counts its request as one that
     does not need it any more."""
@@ -229,6 +238,7 @@ Fact: TypeAlias = (
     | Announced
     | CacheStatistics
     | ItemMissing
+    | ItemWrong
     | ItemUnkept
     | ItemsHeld
     | ItemsOwed

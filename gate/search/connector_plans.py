@@ -204,7 +204,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, True, chosen.forgets, chosen.images))
+    @given(plans(kinds, True, chosen.forgets, chosen.has_images))
     def draw(plan: ConnectorPlan) -> None:
         chosen_plans.append(plan)
 
