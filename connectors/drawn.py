@@ -49,11 +49,16 @@ class LayerGroups(NamedTuple):
         return cls(plan.engine.groups, plan.local, plan.ranks, plan.every_state)
 
     @property
-    def kinds(self) -> str:
-        """The kinds of the groups, whatever their order and sizes: "full+window"."""
+    def traits(self) -> frozenset[str]:
+        """The kinds of the groups, and what is special of them."""
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
         more = {"drafter": self.drafts, "ranks": self.ranks > 1, "every state": self.every_state}
-        return "+".join(sorted(kinds | {word for word, is_so in more.items() if is_so}))
+        return frozenset(kinds | {word for word, is_so in more.items() if is_so})
+
+    @property
+    def kinds(self) -> str:
+        """`traits` as a text, whatever the order and sizes of the groups: "full+window"."""
+        return "+".join(sorted(self.traits))
 
     @property
     def words(self) -> str:
@@ -121,7 +126,8 @@ def plans(
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
-    layers = draw(st.sampled_from(kinds))
+    alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
+    layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
     size = max(group.block_size for group in chosen)
     blocks = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)

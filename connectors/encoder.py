@@ -2,25 +2,46 @@
 
 The scheduler says which inputs the encoder computes in a step, and which outputs are dropped. A
 step gathers the output of each image of which it computes a token. What a drafter reads, one token
-ahead, is among that; it does without an image that only begins after the step.
+ahead, is among that; it does without an image that only begins after the step. An encoder-cache
+connector, if the engine has one, loads before the encoder computes and saves what it computed
+(`ECConnectorModelRunnerMixin`).
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from kvproof.connectors.facts import ItemMissing, ItemsHeld, ItemsOwed, ItemUnkept
+import torch
+
+from kvproof.connectors.facts import ItemMissing, ItemsHeld, ItemsOwed, ItemUnkept, ItemWrong
+from kvproof.live import adapt
+
+MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
+
+Facts = Iterator[ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
 
 
 class EncoderCache:
-    """The outputs of the encoder by the hash of their image, in tokens. `room` is how many tokens
-    fit; 0 means that the engine takes no images."""
+    """The outputs of the encoder by the hash of their image: `[tokens, 1]`, the number of the image
+    in each place. `room` is how many tokens fit; 0 means that the engine takes no images.
+    `connector` is the worker's side of its encoder-cache connector."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
-        self.read = 0
+        self.read = self.loaded = 0
         self.manager: Any = None
-        self.held: dict[str, int] = {}
+        self.connector: Any = None
+        self.held: dict[str, torch.Tensor] = {}
         self.features: dict[str, Any] = {}
+        if getattr(vllm_config, "ec_transfer_config", None) is not None:
+            from vllm.distributed.ec_transfer import ec_transfer_state
+            from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
+            from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
+
+            self.state = ec_transfer_state
+            self.connector = ECConnectorFactory.create_connector(
+                vllm_config, ECConnectorRole.WORKER
+            )
 
     def fit(self, scheduler: Any) -> None:
         """Give the scheduler this room. An engine computes it from its model; here it is set."""
@@ -29,40 +50,64 @@ class EncoderCache:
             scheduler.encoder_cache_manager = self.manager = kind(cache_size=self.room)
             scheduler.max_num_encoder_input_tokens = self.room
 
-    def step(
-        self, output: Any, starts: dict[str, int]
-    ) -> Iterator[ItemMissing | ItemUnkept | ItemsHeld]:
-        """A step: outputs are dropped and computed, and those that it reads must be there. Then
-        `read` is how many it reads."""
-        self.read = 0
+    def compute(self, output: Any) -> Any:
+        """Outputs are dropped, loaded and computed. Returns the report of the connector. Then
+        `loaded` is how many it has loaded."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
         for name in output.free_encoder_mm_hashes:
             self.held.pop(name, None)
-        for request, inputs in output.scheduled_encoder_inputs.items():
-            for index in inputs:
-                feature = self.features[request][index]
-                self.held[feature.identifier] = feature.mm_position.length
-        yield ItemsHeld(sum(self.held.values()), self.room)
+        before = len(self.held)
+        with self._transfers(output) as moved:
+            self.loaded = len(self.held) - before
+            for request, inputs in output.scheduled_encoder_inputs.items():
+                for index in inputs:
+                    feature = self.features[request][index]
+                    self.held[feature.identifier] = made_of(feature)
+                    if self.connector is not None:
+                        self.connector.save_caches(self.held, feature.identifier)
+        return moved
+
+    def _transfers(self, output: Any) -> AbstractContextManager[Any]:
+        if self.connector is None:
+            return nullcontext()
+        self.state._EC_CONNECTOR_AGENT = self.connector
+        calls: AbstractContextManager[Any] = adapt.first([MIXIN]).maybe_get_ec_connector_output(
+            output, self.held
+        )
+        return calls
+
+    def reads(self, output: Any, starts: dict[str, int]) -> Facts:
+        """The outputs that a step reads must be there. Then `read` is how many it reads."""
+        self.read = 0
+        yield ItemsHeld(sum(map(len, self.held.values())), self.room)
         for request, tokens in output.num_scheduled_tokens.items():
             yield from self._reads(request, starts[request], starts[request] + tokens)
 
-    def _reads(self, request: str, start: int, end: int) -> Iterator[ItemMissing | ItemUnkept]:
+    def _reads(self, request: str, start: int, end: int) -> Facts:
         for feature in self.features.get(request, ()):
             first = feature.mm_position.offset
             if first >= end or first + feature.mm_position.length <= start:
                 continue
             self.read += 1
-            name = feature.identifier
+            name, token = feature.identifier, max(first, start)
             if name not in self.held:
-                yield ItemMissing(request, name, max(first, start))
-            elif request not in self.manager.cached.get(name, ()):
+                yield ItemMissing(request, name, token)
+                continue
+            if not torch.equal(self.held[name], made_of(feature)):
+                yield ItemWrong(request, name, token)
+            if request not in self.manager.cached.get(name, ()):
                 yield ItemUnkept(request, name)
 
     def owed(self) -> Iterator[ItemsOwed]:
         """What an idle engine has taken of its room."""
         if self.room:
             manager = self.manager
-            there = sum(count for name, count in self.held.items() if name not in manager.freed)
+            there = sum(len(made) for name, made in self.held.items() if name not in manager.freed)
             used = self.room - manager.num_freeable_slots
             yield ItemsOwed(self.room - manager.num_free_slots, there, used)
+
+
+def made_of(feature: Any) -> torch.Tensor:
+    """What the encoder makes of an image: `[tokens, 1]`, its number in each place."""
+    return torch.full((feature.mm_position.length, 1), float(ord(feature.identifier[0])))

@@ -18,6 +18,7 @@ from kvproof.connectors.facts import (
     Loaded,
     LoadEnded,
     Matched,
+    MayFail,
     Missed,
     NotComputed,
     Owed,
@@ -29,6 +30,7 @@ from kvproof.connectors.facts import (
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
@@ -85,6 +87,9 @@ class DrivenEngine:
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
+        listen(self.scheduler.connector, self.facts, self.owners.judged)
+        if self.paired:  # what P keeps for D ends with a lease
+            self.facts.append(MayFail())
         self.worker = ConnectorWorker(
             plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
         )
@@ -321,6 +326,7 @@ class DrivenEngine:
     def loses(self) -> None:
         """The memory behind the connector fails: nothing is expected of it from now on."""
         self.keeps_prompts = False
+        self.facts.append(MayFail())
 
     def _settle(self) -> None:
         """The engine has nothing to do: what ended before is stored by now, unless the connector's

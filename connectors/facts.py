@@ -94,6 +94,19 @@ class LoadFailed(NamedTuple):
     loading: tuple[int, ...]
 
 
+class MayFail(NamedTuple):
+    """What is behind the connector may have lost what it had, and may fail, from now on."""
+
+
+class ToldTooEarly(NamedTuple):
+    """A tier of the connector was told that a request has ended, and then something is submitted
+    for this request by `call`."""
+
+    request: str
+    tier: str
+    call: str
+
+
 class Died(NamedTuple):
     """A call raised an exception. `in_connector` says whether the innermost frame is in a file of
     the connector."""
@@ -171,6 +184,15 @@ class ItemMissing(NamedTuple):
     token: int
 
 
+class ItemWrong(NamedTuple):
+    """A step computes a token of an image, and what the worker has for it is not what the encoder
+    made of it."""
+
+    request: str
+    item: str
+    token: int
+
+
 class ItemUnkept(NamedTuple):
     """A step computes a token of an image, and the encoder cache counts its request as one that
     does not need it any more."""
@@ -205,6 +227,8 @@ Fact: TypeAlias = (
     | BlocksKept
     | SendEnded
     | LoadFailed
+    | MayFail
+    | ToldTooEarly
     | Died
     | Waits
     | Owed
@@ -214,6 +238,7 @@ Fact: TypeAlias = (
     | Announced
     | CacheStatistics
     | ItemMissing
+    | ItemWrong
     | ItemUnkept
     | ItemsHeld
     | ItemsOwed

@@ -69,7 +69,20 @@ NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
 
+STORED_IMAGES = TestedConnector(
+    IMAGES.name,
+    {
+        "ec_transfer_config": {
+            "ec_connector": "ECExampleConnector",
+            "ec_role": "ec_both",
+            "ec_connector_extra_config": {"shared_storage_path": "{tmp}"},
+        }
+    },
+)
+"""No connector of KV, and files for what the encoder made of images."""
+
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
+OF_STORED = ("distributed/ec_transfer", "v1/worker/ec_connector_model_runner_mixin.py")
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
 OF_TIERS = (*OF_OFFLOADING, "v1/kv_offload/tiering")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
@@ -78,6 +91,7 @@ OF_MULTI = (V1 + "multi_connector.py",)
 
 SHIPPED: dict[str, Shipped] = {
     "images": Shipped(IMAGES, OF_ENCODER),
+    "images-stored": Shipped(STORED_IMAGES, OF_STORED),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof.live.build import ENCODER
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.model.config import Group
@@ -23,7 +24,8 @@ class TestedConnector:
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
-    store. With `images`, requests have images too. With `ranks`, it is driven as one of several
+    store. With `images`, requests have images too; so they have if `extra` has the settings of an
+    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`, it is driven as one of several
     ranks of context parallelism too: what it stores and loads is of its own rank alone. With
     `pair`, it is driven between two engines: one computes the prompt, the other loads it."""
 
@@ -49,6 +51,11 @@ class TestedConnector:
             "kv_buffer_device": "cpu",
             **place,
         }
+
+    @property
+    def has_images(self) -> bool:
+        """Whether requests have images."""
+        return self.images or ENCODER in self.extra
 
     @property
     def _place(self) -> tuple[str, str, str]:

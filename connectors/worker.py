@@ -69,7 +69,7 @@ class ConnectorWorker:
         clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
         self.batch = Batch(cfg)
         self.computed: dict[str, int] = {}
-        self.encoder = EncoderCache(plan.encoder_tokens)
+        self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
@@ -87,15 +87,18 @@ class ConnectorWorker:
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
+        more: dict[str, Any] = {}
         if self.encoder.room:
+            if (loaded := self.encoder.compute(output)) is not None:
+                more["ec_connector_output"] = loaded
             starts = {part.request: part.start for part in parts}
-            self.facts.extend(self.encoder.step(output, starts))
+            self.facts.extend(self.encoder.reads(output, starts))
             self.owners.judged["images read"] += self.encoder.read
+            self.owners.judged["images loaded"] += self.encoder.loaded
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
         self.caches.look()
-        more: dict[str, Any] = {}
         if not parts:
             moved = self.calls.no_forward(output).kv_connector_output
         else:

@@ -57,6 +57,8 @@ LAID_OUT = (
     "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
 )
 """The function that lays KV caches out, newest release first."""
+ENCODER = "ec_transfer_config"
+"""The setting of a connector under test that gives its engine an encoder-cache connector too."""
 SAME_NAME = "one-name"
 """The name of all adapters, and the salt."""
 
@@ -246,10 +248,10 @@ def _further_configs(
         )
     if cfg.drafts:
         further["speculative_config"] = speculative_config(cfg)
-    self_describing = (
-        (connector or {}).get("kv_connector_extra_config", {}).get("self_describing_kv_events")
-    )
-    if cfg.kv_events or self_describing:
+    extra = (connector or {}).get("kv_connector_extra_config", {})
+    if ENCODER in extra:
+        further[ENCODER] = configs.ECTransferConfig(**extra[ENCODER])
+    if cfg.kv_events or extra.get("self_describing_kv_events"):
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )

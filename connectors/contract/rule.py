@@ -3,17 +3,19 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kvproof.connectors.facts import BlocksKept, Fact, LoadEnded, Promised, SendEnded
+from kvproof.connectors.facts import BlocksKept, Fact, LoadEnded, MayFail, Promised, SendEnded
 from kvproof.model.because import Because
 from kvproof.model.severity import Severity
 
 
 @dataclass
 class Past:
-    """What happened before a fact: the loads and the sends that are under way."""
+    """What happened before a fact: the loads and the sends that are under way, and whether what is
+    behind the connector may fail."""
 
     loads: dict[str, Promised] = field(default_factory=dict)
     sends: set[str] = field(default_factory=set)
+    may_fail: bool = False
 
     def add(self, fact: Fact) -> None:
         """Take a fact into the past."""
@@ -25,6 +27,8 @@ class Past:
             self.sends.add(fact.request)
         elif isinstance(fact, SendEnded):
             self.sends.discard(fact.request)
+        elif isinstance(fact, MayFail):
+            self.may_fail = True
 
 
 @dataclass(frozen=True)

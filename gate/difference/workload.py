@@ -71,11 +71,13 @@ class Play(_OfConnector, _Planned, frozen=True, tag="play"):
 
 
 class Plays(_OfConnector, frozen=True, tag="plays"):
-    """Random plans of the connector kit; with the plan `like`, for its cache groups alone."""
+    """Random plans of the connector kit; with the plan `like`, for its cache groups alone. With
+    `about`, for cache groups that have one of these alone, if some have ("mamba", "ranks")."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: dict[str, Any] | None = None
+    about: tuple[str, ...] = ()
 
 
 class _OfEngines(_Workload, frozen=True):

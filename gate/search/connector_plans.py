@@ -189,6 +189,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
     found = PlanSearch()
     if workload.like is None:
         kinds = accepted(chosen, found)
+        kinds = [each for each in kinds if each.traits & {*workload.about}] or kinds
     else:
         kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
     chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
@@ -203,7 +204,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, True, chosen.forgets, chosen.images))
+    @given(plans(kinds, True, chosen.forgets, chosen.has_images))
     def draw(plan: ConnectorPlan) -> None:
         chosen_plans.append(plan)
 

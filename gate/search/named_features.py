@@ -1,5 +1,6 @@
 """Which features of kvproof the changed lines of a pull request name, by the contract with vLLM."""
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import combinations, islice
 
@@ -12,6 +13,21 @@ from kvproof.model.config.features.registry import used_by
 
 CHOICE = 4
 """Of so many random clusters, the one with the most named features is driven."""
+
+TRAITS = {
+    "drafter": re.compile("eagle|spec_decode|draft", re.IGNORECASE),
+    "local": re.compile("chunked_?local", re.IGNORECASE),
+    "mamba": re.compile("mamba", re.IGNORECASE),
+    "ranks": re.compile("context_parallel|[dp]?cp_(world_)?size|[dp]cp_rank"),
+    "window": re.compile("sliding_?window|swa", re.IGNORECASE),
+}
+"""What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
+
+
+def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
+    """The traits of cache groups that the changed statements of these functions name."""
+    words = frozenset[str]().union(*(each.words for each in functions))
+    return tuple(trait for trait, name in TRAITS.items() if any(map(name.search, words)))
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

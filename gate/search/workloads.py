@@ -24,9 +24,6 @@ STARTS = LOOPS = 40
 STEPS = 30
 """The number of choices in an episode."""
 
-OTHERS = 1_000
-"""Further episodes of a cluster differ from its first ones, unless there are very many."""
-
 SEEDS = 1_000_003
 """Two runs with different seeds have no random cluster in common, unless they are very long."""
 
@@ -60,17 +57,17 @@ def of_random_clusters(seed: int) -> Iterator[Episodes]:
         yield _episodes(name, name, seed, 0)
 
 
-def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
-    """Random episodes of the cluster of a workload, with its jobs. Each `part` has others."""
-    name = f"episodes like {workload.name}, part {part + 1}"
-    return Episodes(name, workload.cluster, seed * SEEDS + OTHERS + part, EPISODES, STEPS)
-
-
-def of_connectors(names: Iterable[str], seed: int, part: int = 0) -> list[Plays]:
-    """Random plans for each of these connectors. Each `part` has others, the first one few."""
+def of_connectors(
+    names: Iterable[str], seed: int, part: int = 0, about: tuple[str, ...] = ()
+) -> list[Plays]:
+    """Random plans for each of these connectors. Each `part` has others, the first one few. Every
+    other part is `about` some cache groups alone."""
     again = f", part {part + 1}" if part else ""
-    plays = PLAYS if part else LOOKED_PLAYS
-    return [Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays) for name in names]
+    plays, about = (PLAYS if part else LOOKED_PLAYS), (about if part % 2 else ())
+    return [
+        Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays, about=about)
+        for name in names
+    ]
 
 
 def of_starts(seed: int, part: int = 0) -> Starts:

@@ -48,9 +48,9 @@ CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
 STARTED = frozenset({SIZING, LOOP})
 """The parts that a start-up reaches, and the events of a cluster do not."""
 
-ONLY_IN = {ENCODER: "images", EC_CONNECTORS: ""}
+ONLY_IN = {ENCODER: "images", EC_CONNECTORS: "images-stored"}
 """Parts that any run calls, and that have nothing to do without images. So a call counts only in
-plans of this subject of the connector kit; where there is none, nothing drives the part."""
+plans of this subject of the connector kit."""
 
 PARTS = (
     AccountingPart(NIXL, ("distributed/kv_transfer/kv_connector/v1/nixl*",)),

@@ -1,6 +1,9 @@
 """Mistakes of connector authors, planted in the stores: each with the rule that names it."""
 
+from types import SimpleNamespace
 from typing import Any
+
+from vllm.v1.kv_offload.base import LookupResult, OffloadingManager
 
 from tests.connectors.store import Copy, LaterStore, Store
 
@@ -24,6 +27,7 @@ REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
 OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"
 EVENTS = "events_carry_whole_blocks"
+NO_FAILURE, TOLD_LAST = "loads_do_not_fail", "tier_is_told_last"
 
 
 # The scheduler's side.
@@ -212,6 +216,32 @@ class StoresTheFirstChunkOnly(Store):
         return made
 
 
+class Tier(OffloadingManager):
+    """A tier that stores nothing."""
+
+    def lookup(self, *_: Any) -> LookupResult:
+        return LookupResult.MISS
+
+    def on_new_request(self, req_context: Any) -> Any: ...
+    def prepare_load(self, keys: Any, req_context: Any) -> Any: ...
+    def prepare_store(self, keys: Any, req_context: Any) -> Any: ...
+
+
+@named_by(TOLD_LAST)
+class TellsTheEndTooEarly(Store):
+    """A tier is told the end of a request, and then what to store of it."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.tier = Tier()
+
+    def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
+        context = SimpleNamespace(req_id=request.request_id)
+        self.tier.on_request_finished(context)
+        self.tier.prepare_store(block_ids, context)
+        return super().request_finished(request, block_ids)
+
+
 # The worker's side.
 
 
@@ -352,6 +382,15 @@ class FailureOfTheWrongBlock(Store):
         loads = getattr(self, "_connector_metadata", None)
         blocks = [b for copies in loads.loads.values() for _, b in copies] if loads else []
         return {max(blocks) + 1} if blocks else set()
+
+
+@named_by(NO_FAILURE)
+class FailureOfAGoodLoad(Store):
+    """The blocks of each load are reported as failed."""
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        loads = getattr(self, "_connector_metadata", None)
+        return {b for copies in loads.loads.values() for _, b in copies} if loads else set()
 
 
 @named_by(EVENTS)

@@ -19,6 +19,7 @@ from kvproof.connectors.facts import (
     ItemsHeld,
     ItemsOwed,
     ItemUnkept,
+    ItemWrong,
     NotComputed,
     Promised,
 )
@@ -95,6 +96,7 @@ OF_VLLM = (
         (ItemMissing("r0", "α3", 4), ItemUnkept("r0", "α3")),
         ItemsHeld(5, 5),
     ),
+    OfVllm("encoder_output_is_its_own", (ItemWrong("r0", "α3", 4),), ItemsHeld(5, 5)),
     OfVllm(
         "encoder_room_adds_up",
         (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),

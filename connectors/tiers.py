@@ -1,0 +1,72 @@
+"""The tiers of a store on the scheduler's side, as vLLM's offloading has them, and what they are
+told. `on_request_finished` is the last call for a request, but for reports of what is under way."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kvproof.connectors.device.replaced import found
+from kvproof.connectors.facts import Fact, ToldTooEarly
+
+OFFLOADING = "vllm.v1.kv_offload."
+
+KINDS = {
+    OFFLOADING + "base:OffloadingManager": ("prepare_load", "prepare_store"),
+    OFFLOADING + "tiering.base:SecondaryTierManager": ("submit_load", "submit_store", "touch"),
+}
+"""The classes of tiers, and what is submitted to each."""
+
+ENDED = "on_request_finished"
+
+HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
+"""Where the parts of vLLM's connectors are defined."""
+
+
+def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> None:
+    """Note what is submitted to the tiers of a connector for a request that has ended."""
+    places = {found(place): calls for place, calls in KINDS.items()}
+    kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
+    for tier in _tiers(connector, tuple(kinds), set()):
+        ended: set[str] = set()
+        for kind, calls in kinds.items():
+            if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases tell no end
+                for call in (*calls, ENDED, "on_new_request"):
+                    setattr(tier, call, _noted(tier, call, ended, facts, judged))
+
+
+def _noted(
+    tier: Any, call: str, ended: set[str], facts: list[Fact], judged: Counter[str]
+) -> Callable[..., Any]:
+    original = getattr(tier, call)
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        # The context of the request, or a job that has it, comes last.
+        last = [*arguments, *more.values()][-1]
+        name = getattr(last, "req_context", last).req_id
+        if call == ENDED:
+            judged["ends told to tiers"] += 1
+            ended.add(name)
+        elif call == "on_new_request":
+            ended.discard(name)
+        elif name in ended:
+            facts.append(ToldTooEarly(name, type(tier).__name__, call))
+        return original(*arguments, **more)
+
+    return noted
+
+
+def _tiers(thing: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:
+    """The tiers among the parts of a connector, and their parts."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, list | tuple):
+        parts = thing
+    else:
+        if isinstance(thing, kinds):
+            yield thing
+        parts = list(getattr(thing, "__dict__", {}).values())
+    for part in parts:
+        own = isinstance(part, (list, tuple, *kinds))
+        if own or type(part).__module__.startswith(HOMES):
+            yield from _tiers(part, kinds, seen)
