@@ -58,7 +58,9 @@ class Differing:
         names, self._looked_at = both.names[self._looked_at :], len(both.names)
         for name in names:
             each = both.workloads[name]
-            if isinstance(each, Follow | Episodes) and unlike(both.on_base[name], both.on_head[name]):
+            if isinstance(each, Follow | Episodes) and unlike(
+                both.on_base[name], both.on_head[name]
+            ):
                 yield each
 
 

@@ -34,6 +34,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.differing import Differing
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
@@ -88,6 +89,7 @@ class Search:
         self.statements = [key for each in changes.accounting for key in each.statements]
         self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
         self.named = named_features.named(changes.accounting)
+        self.differing = Differing(comparison)
         self.about = named_features.traits(changes.accounting)
         self.until = until
         self.fails = fails
@@ -224,8 +226,10 @@ class Search:
         self._due = followed
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE)
+            self._where_they_differ()
             names, others, touching = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
+            self._where_they_differ()
             self._due = False
             self._all(self._episodes(others), "further presets", SAMPLED_AT_ONCE)
             random = workloads.of_random_clusters(self.comparison.seed)
@@ -234,11 +238,17 @@ class Search:
             again = (each for part in parts for each in self._episodes(touching, part))
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         while not self._over():
+            self._where_they_differ()
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
             number = SAMPLED_AT_ONCE if self.sized else 1
             self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
+
+    def _where_they_differ(self) -> None:
+        """Further episodes of the clusters in which base and head behave differently."""
+        while not self._over() and (these := self.differing.take(SAMPLED_AT_ONCE)):
+            self._drive(these, "clusters in which base and head differ", SAMPLED_AT_ONCE)
 
     def _nearest(self) -> list[str]:
         """The connectors whose plans come first: those that reach a changed function of connectors,
@@ -265,7 +275,7 @@ class Search:
         executed that does more than raise an exception, and every function, and the next step near
         the change hardly shows something new."""
         both = self.comparison
-        if self._due:
+        if self._due or self.differing.due:
             return False
         if self._known[0] != len(both.names):
             so_far = reached(both)

@@ -24,6 +24,9 @@ STARTS = LOOPS = 40
 STEPS = 30
 """The number of choices in an episode."""
 
+OTHERS = 1_000
+"""Further episodes of a cluster differ from its first ones, unless there are very many."""
+
 SEEDS = 1_000_003
 """Two runs with different seeds have no random cluster in common, unless they are very long."""
 
@@ -55,6 +58,12 @@ def of_random_clusters(seed: int) -> Iterator[Episodes]:
     for number in count(seed * SEEDS):
         name = f"random:{number}"
         yield _episodes(name, name, seed, 0)
+
+
+def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
+    """Random episodes of the cluster of a workload, with its jobs. Each `part` has others."""
+    name = f"episodes like {workload.name}, part {part + 1}"
+    return Episodes(name, workload.cluster, seed * SEEDS + OTHERS + part, EPISODES, STEPS)
 
 
 def of_connectors(
