@@ -145,6 +145,12 @@ def test_each_shape_of_prompt_is_drawn(wanted: object) -> None:
     assert len(prompt) <= 8
 
 
+@given(jobs(CLUSTERS["pd-extra-keys"], "r1", ["ab", "ab.."], embeds=False))
+def test_with_extra_keys_only_the_next_turn_contains_an_answer(job: Job) -> None:
+    """An answer has no form for each key."""
+    assert "." not in job.prompt
+
+
 def test_embeddings_are_drawn_on_request_only() -> None:
     few = settings(max_examples=50, database=None)
     assert find(jobs(PD, "r0"), lambda job: job.embeds, settings=few).embeds

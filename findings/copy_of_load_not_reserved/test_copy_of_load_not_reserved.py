@@ -56,7 +56,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a request loads, a block for each copy that it will need is kept free."""
     released = Scheduler._request_remaining_blocks
 
-    def remaining(self: Any, request: Request) -> int:
+    def remaining(self: Any, request: Request) -> Any:
         loads = request.status == RequestStatus.WAITING_FOR_REMOTE_KVS
         groups = self.kv_cache_config.kv_cache_groups
         copies = sum(
@@ -64,7 +64,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
             and request.num_computed_tokens % group.kv_cache_spec.block_size > 0
             for group in groups
         )
-        return int(released(self, request)) + copies * loads
+        return released(self, request) + copies * loads
 
     monkeypatch.setattr(Scheduler, "_request_remaining_blocks", remaining)
 
@@ -83,7 +83,10 @@ def make_scheduler(folder: Path) -> Scheduler:
     (folder / "config.json").write_text(json.dumps(model))
     vllm_config = VllmConfig(
         model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MAX_MODEL_LEN
+            model=str(folder),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=MAX_MODEL_LEN,
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=16,

@@ -57,10 +57,8 @@ class Differing:
         both = self._comparison
         names, self._looked_at = both.names[self._looked_at :], len(both.names)
         for name in names:
-            each = both.workloads[name]
-            if isinstance(each, Follow | Episodes) and unlike(
-                both.on_base[name], both.on_head[name]
-            ):
+            each, base, head = both.workloads[name], both.on_base[name], both.on_head[name]
+            if isinstance(each, Follow | Episodes) and unlike(base, head):
                 yield each
 
 

@@ -14,7 +14,8 @@ A search begins with more plans for the connectors that reach what is changed, i
 connectors is (else they come after a trace of each cluster), and more starts and loops where they
 do. Where the traces reach something, they come next, one of each cluster first:
 these show which functions of vLLM each cluster reaches, so the presets that reach what the pull
-request changes come next, then the other presets. Until the end, random clusters
+request changes come next, then the other presets. Between these, at once, clusters in which base
+and head behave differently are driven further. Until the end, random clusters
 and further episodes of the presets that reach it take turns, and plans for connectors. The order
 depends on the seed and the two trees only.
 
@@ -220,6 +221,7 @@ class Search:
             one = [each for each in self.traces if each.name in named]
             rest = [each for each in self.traces if each.name not in named]
             self._all(one, "traces", TRACES_AT_ONCE, named, due=True)
+            self._where_they_differ()
             if not (self.sized or self._over()):
                 self._look_at_engines()
         self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)

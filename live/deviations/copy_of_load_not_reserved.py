@@ -1,5 +1,5 @@
-"""A loaded state that ends inside a block is cached, so the request needs a copy of it to go on. While
-the request loads, vLLM keeps no block free for this copy, and another load takes the last one."""
+"""A loaded state that ends inside a block is cached, so the request needs a copy of it to go on.
+While the request loads, vLLM keeps no block free for this copy, and another load takes it."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About

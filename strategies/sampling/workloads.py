@@ -147,6 +147,8 @@ def jobs(
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
         return Job(name, prompt, max_tokens, follows=before.name, extra_key=before.extra_key)
+    if cluster.extra_keys:  # an answer has no form for each key, so only its next turn contains it
+        earlier = [each for each in earlier if "." not in each]
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
     turns = cluster.follow_up_turns or cluster.sessions
     by_ids = turns or any(e.kv_events for e in cluster.engines)
