@@ -52,11 +52,11 @@ def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
     """The mirror after more reports."""
     known = set(mirror)
     for report in reports:
-        hear(known, report)
+        follow(known, report)
     return tuple(sorted(known))
 
 
-def hear(known: set[tuple[int, str]], report: Report) -> None:
+def follow(known: set[tuple[int, str]], report: Report) -> None:
     """Change what a listener believes, as it does after one report."""
     if isinstance(report, Stored):
         known.update((report.group, prefix) for prefix in report.prefixes)

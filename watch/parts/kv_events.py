@@ -8,7 +8,7 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from kvproof.live import adapt
 from kvproof.live.observer.kv_events import event_hash, reports
 from kvproof.model.ghost_state import Ghost
-from kvproof.model.kv_events import Keys, Report, Stored, hear
+from kvproof.model.kv_events import Keys, Report, Stored, follow
 from kvproof.model.needs import Need
 from kvproof.model.state import Engine
 from kvproof.model.step import Effects
@@ -33,7 +33,7 @@ def name_of(key: Any) -> Name:
 
 
 class Listening(Part):
-    """A part that hears the events that are taken from the pool. Those of other memory, where a
+    """A part that follows the events that are taken from the pool. Those of other memory, where a
     connector stores blocks, are left out."""
 
     def hidden(self) -> Mapping[Need, str]:
@@ -41,10 +41,10 @@ class Listening(Part):
         enabled = getattr(self.scheduler, "enable_kv_cache_events", False)
         return {} if enabled else dict.fromkeys(self.view.shows, "it reports no KV events")
 
-    def heard(self) -> Iterator[Report]:
+    def taken(self) -> Iterator[Report]:
         """The reports that were taken, in order."""
-        taken = self.seen.event.reports or ()
-        return reports(each for each in taken if getattr(each, "medium", None) in (None, "GPU"))
+        events = self.seen.event.reports or ()
+        return reports(each for each in events if getattr(each, "medium", None) in (None, "GPU"))
 
 
 class Mirror(Listening):
@@ -64,8 +64,8 @@ class Mirror(Listening):
         self.keys.update((name_of(key), key) for key, _ in self.seen.event.keys)
         if self.seen.event.reports is None:
             return
-        for report in self.heard():
-            hear(self.believed, report)
+        for report in self.taken():
+            follow(self.believed, report)
         known = self.slices.pool.cached_block_hash_to_block
         cached = {name for name, key in self.keys.items() if known.get_one_block(key) is not None}
         if self.keys:
@@ -101,10 +101,10 @@ class Carried(Listening):
     def questions(self) -> Iterator[Question]:
         """One event after the other."""
         self._learn()
-        for report in self.heard():
+        for report in self.taken():
             if isinstance(report, Stored):
                 yield from self._stored(report)
-            hear(self.believed, report)
+            follow(self.believed, report)
         if self.seen.event.reports is not None:
             self.fresh.clear()
 
