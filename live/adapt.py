@@ -55,11 +55,6 @@ def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
     return accepted(block_hasher, num_hash_lookahead_tokens=ahead)
 
 
-def lookahead(event: Any) -> Sequence[Sequence[int]]:
-    """The tokens after each block that a KV event names, where hashes cover them."""
-    return getattr(event, "lookahead_token_ids", None) or ()
-
-
 def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
     """Raise AdapterDrift where a hash covers another number of tokens after its block than
     `wanted`. In older releases the number is 0."""

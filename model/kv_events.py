@@ -52,10 +52,15 @@ def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
     """The mirror after more reports."""
     known = set(mirror)
     for report in reports:
-        if isinstance(report, Stored):
-            known.update((report.group, prefix) for prefix in report.prefixes)
-        elif isinstance(report, Removed):
-            known.discard((report.group, report.prefix))
-        else:
-            known.clear()
+        follow(known, report)
     return tuple(sorted(known))
+
+
+def follow(known: set[tuple[int, str]], report: Report) -> None:
+    """Change what a listener believes, as it does after one report."""
+    if isinstance(report, Stored):
+        known.update((report.group, prefix) for prefix in report.prefixes)
+    elif isinstance(report, Removed):
+        known.discard((report.group, report.prefix))
+    else:
+        known.clear()

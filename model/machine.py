@@ -47,7 +47,7 @@ class Machine(Protocol):
         """Those of the findings after a step that end the run: nothing known explains them."""
 
     def close(self) -> None:
-        """Let go of what the machine holds. The run is over."""
+        """Free what the machine holds: the run is over."""
 
 
 class ModelMachine:

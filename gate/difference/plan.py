@@ -42,12 +42,6 @@ def covering(
     return found
 
 
-def unreached(reached: Reached, changed: Collection[str]) -> list[str]:
-    """The changed functions that no workload reaches, in their given order."""
-    found = touched(frozenset().union(*reached.values()), changed)
-    return [name for name in dict.fromkeys(changed) if name not in found]
-
-
 def touched(called: Iterable[str], changed: Collection[str]) -> frozenset[str]:
     """The changed functions that a run reaches. The body of a class or of a module runs when it is
     imported, before the run: a run reaches it that calls a function of the same file."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 Functions = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 NO_NODES = frozenset({"ctx", "id", "attr", "op", "ops", "type_comment"})
 """Fields of nodes that have no names in them."""

@@ -1,19 +1,18 @@
-"""Receives the KV events of a real engine and converts them to the reports of `model.kv_events`.
+"""Receives the KV events of a driven engine, and names its prefixes in their reports.
 
 It takes all events: first those that the scheduler publishes, then those that
 `KVCacheManager.take_events` still has.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from vllm.v1.core.kv_cache_utils import BlockHash, maybe_convert_block_hash
-
-from kvproof.live import adapt
+from kvproof.live.observer.kv_events import event_hash, reports
 from kvproof.live.observer.view import Names
 from kvproof.model.config.extra_keys import plain
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
+
+Prefixes = dict[tuple[int, str], str]
+"""The prefix for each group and hash."""
 
 
 class Listener:
@@ -37,37 +36,36 @@ class Listener:
         events = [*self.published, *self.manager.take_events()]
         self.published = []
         prefixes = {
-            (group, maybe_convert_block_hash(BlockHash(value))): prefix
+            (group, event_hash(value)): prefix
             for (group, value), prefix in self.names.prefixes.items()
         }
-        return tuple(self._report(event, prefixes) for event in events)
-
-    @staticmethod
-    def _report(event: Any, prefixes: dict[tuple[int, Any], str]) -> Report:
-        if isinstance(event, AllBlocksCleared):
-            return Cleared()
-
-        def prefix(value: Any) -> str:
-            return prefixes.get((event.group_idx, value), f"unknown {value!r}")
-
-        if isinstance(event, BlockRemoved):
-            (value,) = event.block_hashes
-            return Removed(event.group_idx, prefix(value))
-        assert isinstance(event, BlockStored)
-        parent = event.parent_block_hash
-        stored = tuple(map(prefix, event.block_hashes))
-        return Stored(
-            event.group_idx,
-            "" if parent is None else prefix(parent),
-            _letters(event.token_ids, stored[-1] if stored else ""),
-            stored,
-            tuple("".join(map(chr, ids)) for ids in adapt.lookahead(event)),
-        )
+        return tuple(_named(report, prefixes) for report in reports(events))
 
 
-def _letters(ids: Sequence[int], prefix: str) -> str:
-    """Token ids in the letters of a prefix that ends with them: an event names neither extra keys
-    nor embedded tokens, whose id is 0."""
-    text = prefix[len(prefix) - len(ids) :] if len(prefix) >= len(ids) else ""
-    wanted = (0 if token.isupper() else ord(token) for token in plain(text))
-    return text if list(wanted) == list(ids) else "".join(map(chr, ids))
+def _named(report: Report, prefixes: Prefixes) -> Report:
+    """The report with the prefixes that its hashes stand for."""
+    if isinstance(report, Cleared):
+        return report
+    group = report.group
+
+    def prefix(value: str) -> str:
+        return prefixes.get((group, value), f"unknown {value}")
+
+    if isinstance(report, Removed):
+        return Removed(group, prefix(report.prefix))
+    stored = tuple(map(prefix, report.prefixes))
+    return Stored(
+        group,
+        report.parent and prefix(report.parent),
+        _letters(report.tokens, stored[-1] if stored else ""),
+        stored,
+        report.lookahead,
+    )
+
+
+def _letters(tokens: str, prefix: str) -> str:
+    """Tokens in the letters of a prefix that ends with them: an event names neither extra keys nor
+    embedded tokens, whose id is 0."""
+    text = prefix[len(prefix) - len(tokens) :] if len(prefix) >= len(tokens) else ""
+    wanted = "".join(chr(0) if token.isupper() else token for token in plain(text))
+    return text if wanted == tokens else tokens

@@ -1,4 +1,4 @@
-"""The outputs of `prove`: of obligations, and as a part of `gate`."""
+"""The output of `prove`."""
 
 from msgspec import UNSET
 
@@ -60,12 +60,3 @@ class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     unknown: int
     witnesses: Maybe[tuple[WitnessRun, ...]] = UNSET
     certificates: Maybe[int | None] = UNSET
-
-
-class ProvedPart(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
-    """The proofs as a part of `gate`: the number of obligations, and of each verdict."""
-
-    obligations: Maybe[int] = UNSET
-    proved: Maybe[int] = UNSET
-    violated: Maybe[int] = UNSET
-    unknown: Maybe[int] = UNSET

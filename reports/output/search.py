@@ -108,10 +108,6 @@ class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     otherwise: Maybe[OtherwiseSampled] = UNSET
 
 
-class SampledLive(Sampled, frozen=True, kw_only=True, tag="sample live"):
-    """Random episodes of real vLLM, as a part of `gate`."""
-
-
 class ShownDifference(OutputPart, frozen=True, kw_only=True):
     """The first difference between a replay and its trace: the step (from 1), and one field with
     both values."""

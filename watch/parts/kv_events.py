@@ -1,15 +1,14 @@
 """The KV events of an engine: what a listener believes to be cached."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, maybe_convert_block_hash
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 
 from kvproof.live import adapt
+from kvproof.live.observer.kv_events import event_hash, reports
 from kvproof.model.ghost_state import Ghost
-from kvproof.model.kv_events import Keys, Stored
+from kvproof.model.kv_events import Keys, Report, Stored, follow
 from kvproof.model.needs import Need
 from kvproof.model.state import Engine
 from kvproof.model.step import Effects
@@ -21,29 +20,31 @@ UNSEEN = "KV events about blocks that were not seen cached"
 OTHER = "\uffff"
 """A token that is not the request's."""
 
-Name = tuple[int, Any]
-"""A cache group, and a hash as events have it."""
+WORD = 16
+"""Characters of a hash that a finding shows."""
+
+Name = tuple[int, str]
+"""A cache group, and a hash as reports have it."""
 
 
 def name_of(key: Any) -> Name:
     """The name that events have for a key of the hash map."""
-    return get_group_id(key), maybe_convert_block_hash(get_block_hash(key))
+    return get_group_id(key), event_hash(get_block_hash(key))
 
 
 class Listening(Part):
-    """A part that reads the events that are taken from the pool. Those of other memory, where a
+    """A part that follows the events that are taken from the pool. Those of other memory, where a
     connector stores blocks, are left out."""
 
     def hidden(self) -> Mapping[Need, str]:
         """Most engines report nothing."""
-        reports = getattr(self.scheduler, "enable_kv_cache_events", False)
-        return {} if reports else dict.fromkeys(self.view.shows, "it reports no KV events")
+        enabled = getattr(self.scheduler, "enable_kv_cache_events", False)
+        return {} if enabled else dict.fromkeys(self.view.shows, "it reports no KV events")
 
-    def reports(self) -> Iterator[Any]:
-        """The events that were taken, in order."""
-        for event in self.seen.event.reports or ():
-            if getattr(event, "medium", None) in (None, "GPU"):
-                yield event
+    def taken(self) -> Iterator[Report]:
+        """The reports that were taken, in order."""
+        events = self.seen.event.reports or ()
+        return reports(each for each in events if getattr(each, "medium", None) in (None, "GPU"))
 
 
 class Mirror(Listening):
@@ -63,15 +64,8 @@ class Mirror(Listening):
         self.keys.update((name_of(key), key) for key, _ in self.seen.event.keys)
         if self.seen.event.reports is None:
             return
-        for report in self.reports():
-            if isinstance(report, AllBlocksCleared):
-                self.believed.clear()
-            elif isinstance(report, BlockStored):
-                self.believed.update((report.group_idx, each) for each in report.block_hashes)
-            elif isinstance(report, BlockRemoved):
-                self.believed.difference_update(
-                    (report.group_idx, each) for each in report.block_hashes
-                )
+        for report in self.taken():
+            follow(self.believed, report)
         known = self.slices.pool.cached_block_hash_to_block
         cached = {name for name, key in self.keys.items() if known.get_one_block(key) is not None}
         if self.keys:
@@ -90,11 +84,7 @@ class Mirror(Listening):
 
 
 def _keys(names: Iterable[Name]) -> Keys:
-    return tuple(sorted((group, _words(value)) for group, value in names))
-
-
-def _words(value: Any) -> str:
-    return value.hex()[:12] if isinstance(value, bytes) else f"{value:x}"
+    return tuple(sorted((group, value[:WORD]) for group, value in names))
 
 
 class Carried(Listening):
@@ -106,21 +96,15 @@ class Carried(Listening):
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
         self.fresh: dict[Name, tuple[WatchedRequest, int]] = {}
-        self.believed: defaultdict[Any, set[int]] = defaultdict(set)
+        self.believed: set[Name] = set()
 
     def questions(self) -> Iterator[Question]:
         """One event after the other."""
         self._learn()
-        for report in self.reports():
-            if isinstance(report, AllBlocksCleared):
-                self.believed.clear()
-            elif isinstance(report, BlockRemoved):
-                for value in report.block_hashes:
-                    self.believed[value].discard(report.group_idx)
-            elif isinstance(report, BlockStored):
+        for report in self.taken():
+            if isinstance(report, Stored):
                 yield from self._stored(report)
-                for value in report.block_hashes:
-                    self.believed[value].add(report.group_idx)
+            follow(self.believed, report)
         if self.seen.event.reports is not None:
             self.fresh.clear()
 
@@ -129,9 +113,9 @@ class Carried(Listening):
         for (key, _), named in self.seen.named.items():
             self.fresh[name_of(key)] = named.watched, named.end
 
-    def _stored(self, report: Any) -> Iterator[Question]:
-        group = report.group_idx
-        found = [self.fresh.get((group, value)) for value in report.block_hashes]
+    def _stored(self, report: Stored) -> Iterator[Question]:
+        group = report.group
+        found = [self.fresh.get((group, value)) for value in report.prefixes]
         known = [each for each in found if each is not None]
         if len(known) != len(found) or len({id(watched) for watched, _ in known}) > 1:
             self.seen.unjudged[UNSEEN] += 1
@@ -139,40 +123,39 @@ class Carried(Listening):
         if not known:
             return
         watched, ahead = known[0][0], self.cfg.hash_lookahead_tokens
-        begin = self._end_of(report.parent_block_hash, watched, group)
+        begin = self._end_of(report.parent, watched, group)
         cut = max(begin - 1, 0) // self.slices.unit * self.slices.unit
         parent = watched.tokens.text(cut, begin + ahead) if begin else ""
-        after = adapt.lookahead(report)
         stored = Stored(
             group,
             parent,
-            _chars(watched, cut, begin, report.token_ids),
+            _chars(watched, cut, begin, report.tokens),
             tuple(watched.tokens.text(cut, end) for _, end in known),
             tuple(
-                _chars(watched, cut, end - ahead, ids)
-                for (_, end), ids in zip(known, after, strict=False)
+                _chars(watched, cut, end - ahead, after)
+                for (_, end), after in zip(known, report.lookahead, strict=False)
             ),
         )
-        groups = self.believed.get(report.parent_block_hash, ()) if begin else ()
-        mirror = tuple((each, parent) for each in sorted(groups))
+        groups = range(len(self.cfg.groups)) if begin else ()
+        mirror = tuple((g, parent) for g in groups if (g, report.parent) in self.believed)
         before = Engine(self.cfg.name, (), (), ghost=Ghost(mirror=mirror))
         yield self.question(before=before, effects=Effects(reports=(stored,)))
 
-    def _end_of(self, value: Any, watched: WatchedRequest, group: int) -> int:
+    def _end_of(self, value: str, watched: WatchedRequest, group: int) -> int:
         """The number of tokens that a hash of a request stands for; 0 where there is none."""
         unit = self.cfg.hash_block_size
-        for size in (self.cfg.groups[group].block_size, unit) if value is not None else ():
+        for size in (self.cfg.groups[group].block_size, unit) if value else ():
             whole = adapt.hashes_for(watched.live.block_hashes, unit, size)
             for place in range(len(whole)):
-                if maybe_convert_block_hash(whole[place]) == value:
+                if event_hash(whole[place]) == value:
                     return (place + 1) * size
         return 0
 
 
-def _chars(watched: WatchedRequest, cut: int, begin: int, ids: Sequence[int]) -> str:
-    """Token ids as characters: those of the request where they are its tokens."""
-    text, own = watched.tokens.text(cut, begin + len(ids)), watched.live.all_token_ids
+def _chars(watched: WatchedRequest, cut: int, begin: int, tokens: str) -> str:
+    """Tokens of a report as characters: those of the request where they are its tokens."""
+    text, own = watched.tokens.text(cut, begin + len(tokens)), watched.live.all_token_ids
     return "".join(
-        str(text)[at - cut] if at < len(own) and own[at] == token else OTHER
-        for at, token in enumerate(ids, begin)
+        str(text)[at - cut] if at < len(own) and own[at] == ord(token) else OTHER
+        for at, token in enumerate(tokens, begin)
     )
