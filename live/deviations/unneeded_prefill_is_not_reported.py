@@ -19,8 +19,14 @@ DEVIATION = Deviation(
     name="unneeded_prefill_is_not_reported",
     says="D does not report to P that it needs nothing of a request, and P keeps the blocks",
     signatures=seen(
-        "nothing_kept_for_nobody", "Schedule", "Complete", "Abort", "TransferFail", "LeaseExpire"
+        "nothing_kept_for_nobody",
+        "Schedule",
+        "Complete",
+        "Continue",
+        "Abort",
+        "TransferFail",
+        "LeaseExpire",
     )
-    | seen("transfer_follows_the_table", "Complete"),
+    | seen("transfer_follows_the_table", "Complete", "Continue"),
     at_work=at_work,
 )
