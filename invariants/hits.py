@@ -59,19 +59,21 @@ def serving(engine: EngineConfig, group: Group, tokens: str, hit: int, position:
     be cached.
 
     If the hit does not end inside the block, the whole block must be cached. If it does, only the
-    slots before the end of the hit are needed, and with a drafter's layers the slot after it. An
+    slots before the end of the hit are needed, and with a drafter's layers the slot after it. A
+    prefix has the tokens after its end that its hash covers. An
     attention block of a longer prefix has these slots too, and may be used if one token is left to
     compute. A Mamba state belongs to one prefix only.
     """
     begin = position * group.block_size
     end = begin + group.block_size
     ahead = 1 if engine.partial_block_hits and _reads_next(engine, group) else 0
+    covered = engine.hash_lookahead_tokens
     if not begin < hit + ahead < end:
-        return [tokens[: end + engine.hash_lookahead_tokens]]
+        return [tokens[: end + covered]]
     if not group.attention:
-        return [tokens[:hit]]
+        return [tokens[: hit + covered]]
     last_known = len(tokens) - 1 + ahead
-    return [tokens[:last] for last in range(min(end, last_known), hit + ahead - 1, -1)]
+    return [tokens[: last + covered] for last in range(min(end, last_known), hit + ahead - 1, -1)]
 
 
 def missing(

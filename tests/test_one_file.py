@@ -14,6 +14,7 @@ import pytest
 
 from kvproof.model.discovery import declared
 from tests.copied_tree import copied, run
+from tests.test_commits import git
 from tests.renamed_vllm import renamed
 
 NEW = Path(__file__).parent / "testdata" / "one_file"
@@ -87,24 +88,18 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
 
 @pytest.mark.live
 @pytest.mark.slow
-def test_the_copy_keeps_all_its_tests(tree: Path) -> None:
-    """The deviation gets its finding: a folder with a trace, a reproducer and a page. The
+def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
+    """A repository with the new files, but for the deviation, of which no finding is there. The
     generated pages are made anew by the command that the how-to pages name."""
-    found = answer(
-        tree, "explore", "--fault", FAULT, "--invariant", INVARIANT, "--fail-on", "bookkeeping"
-    )
-    assert (found["verdict"], found["invariant"]) == ("VIOLATED", INVARIANT)
-    folder = tree / "findings" / DEVIATION
-    folder.mkdir()
-    shutil.move(tree / found["trace"], folder / "trace.jsonl")
-    (folder / f"test_{DEVIATION}.py").write_text('FAILS_WITH = "an example"\n', encoding="utf-8")
-    told = f"# `{DEVIATION}`\n\nA deviation from what kvproof expects, and no defect to report: "
-    told += f"an example, which breaks `{INVARIANT}`.\n"
-    told += "\n## On a real engine\n\nNot seen on a real engine, because it is an example.\n"
-    (folder / "README.md").write_text(told, encoding="utf-8")
+    tree = copied(tmp_path / "tree")
+    shutil.copytree(NEW, tree, dirs_exist_ok=True)
+    (tree / "live" / "deviations" / f"{DEVIATION}.py").unlink()
     made = run(tree, "pytest", "-q", "tests/test_reference.py", "--rewrite")
     rewritten = {"asked.md", "clusters.md", "faults.md", "invariants.md"}
     assert {name for name in rewritten if name in made.stdout} == rewritten, made.stdout
+    git(tree, "init", "-q")
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "new files")
     others = ("--ignore", "tests/test_one_file.py", "-m", "not slow", "-n", "2")
     done = run(tree, "pytest", "-q", "tests", *others)
     assert done.returncode == 0, done.stdout[-4000:]
