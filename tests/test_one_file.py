@@ -14,8 +14,8 @@ import pytest
 
 from kvproof.model.discovery import declared
 from tests.copied_tree import copied, run
-from tests.test_commits import git
 from tests.renamed_vllm import renamed
+from tests.test_commits import git
 
 NEW = Path(__file__).parent / "testdata" / "one_file"
 INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
