@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvproof.model.config.extra_keys import written
 from kvproof.model.kv_events import Cleared, Removed, Stored
 
 pytestmark = pytest.mark.live
@@ -29,3 +30,13 @@ def test_events_are_read_in_order() -> None:
         Removed(1, "0102"),
         Cleared(),
     ]
+
+
+def test_letters_are_those_of_the_prefix_beside_what_its_hash_covers_after_it() -> None:
+    from kvproof.live.observer.listener import named
+
+    keyed = written("abcd.", "salt")
+    stored = Stored(0, "", "abcd", ("1", "2"), ("c", "."))
+    prefixes = {(0, "1"): keyed[:3], (0, "2"): keyed}
+    given = named(stored, prefixes)
+    assert given == Stored(0, "", keyed[:4], (keyed[:3], keyed), (keyed[2], "."))

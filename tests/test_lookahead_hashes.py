@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.invariants import drafter_holds_its_key
-from kvproof.invariants.hits import longest
+from kvproof.invariants.hits import longest, missing
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Event, Schedule, Submit
@@ -139,3 +139,12 @@ def test_clusters_are_generated_with_it_and_without() -> None:
 
 def test_a_trace_of_an_older_cluster_has_none() -> None:
     assert {e.hash_lookahead_tokens for e in CLUSTERS["drafts"].engines} == {0}
+
+
+def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:
+    wider = Group("mamba", 4)
+    engine = replace(HASHING, groups=(EAGLE, wider))
+    assert engine.partial_block_hits
+    cached = {(0, "abc"), (1, "abc")}
+    assert list(missing(engine, cached, "abcd", 2)) == []
+    assert list(missing(engine, {(0, "abc"), (1, "ab")}, "abcd", 2)) == [(1, "abc")]

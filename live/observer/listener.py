@@ -39,10 +39,10 @@ class Listener:
             (group, event_hash(value)): prefix
             for (group, value), prefix in self.names.prefixes.items()
         }
-        return tuple(_named(report, prefixes) for report in reports(events))
+        return tuple(named(report, prefixes) for report in reports(events))
 
 
-def _named(report: Report, prefixes: Prefixes) -> Report:
+def named(report: Report, prefixes: Prefixes) -> Report:
     """The report with the prefixes that its hashes stand for."""
     if isinstance(report, Cleared):
         return report
@@ -54,12 +54,14 @@ def _named(report: Report, prefixes: Prefixes) -> Report:
     if isinstance(report, Removed):
         return Removed(group, prefix(report.prefix))
     stored = tuple(map(prefix, report.prefixes))
+    last = stored[-1] if stored else ""
+    covered = len(report.lookahead[-1]) if report.lookahead else 0
     return Stored(
         group,
         report.parent and prefix(report.parent),
-        _letters(report.tokens, stored[-1] if stored else ""),
+        _letters(report.tokens, last[: len(last) - covered]),
         stored,
-        report.lookahead,
+        tuple(map(_letters, report.lookahead, stored)),
     )
 
 
