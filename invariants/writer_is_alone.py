@@ -5,7 +5,8 @@ changes what other requests read.
 A block may be written and cached in one step, and other requests may hit it in the same step. A
 write that does not change the content is not visible here. A step with a failed load writes
 nothing. The copy of a block may belong to the cache alone after the step. An attention block that
-is cached up to a slot may be written behind that slot.
+is cached up to a slot may be written behind that slot. A free block that a step takes is cached no
+more, even if it gets the same key again.
 """
 
 from collections.abc import Iterator
@@ -39,11 +40,19 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
     return old == new
 
 
+def _taken(step: Step) -> set[int]:
+    """The blocks that this step takes from the free queue."""
+    chosen = (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
+    lists = (getattr(choice, "taken", ()) for choice in chosen)
+    return {block for each in lists for blocks in each for block in blocks}
+
+
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Each block whose content changes is held by exactly one request and was not cached before."""
     if isinstance(step.event, Complete) and step.event.failed:
         return
     scheduled = isinstance(step.event, Schedule)
+    taken = _taken(step)
     copied = {(copy.engine, copy.target) for copy in step.effects.copies}
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         if before is after or before.memory is after.memory:
@@ -57,7 +66,12 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             how: Reason | None = None
             if block == NULL:
                 how = reason("is_null", "it is the null block")
-            elif old is not None and old == new and not _kept(cluster, before, after, block):
+            elif (
+                old is not None
+                and old == new
+                and block not in taken
+                and not _kept(cluster, before, after, block)
+            ):
                 how = reason(
                     "stays_cached",
                     "it is cached as prefix {key:quoted} of group {of} before and after the write",

@@ -13,7 +13,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """Sessions that wait with their blocks make the difference, and no request has left."""
     engine = after(step, about)
     continued = {r.id for r in engine.requests if r.tables and r.status == WAITING}
-    others = [name for name in step.effects.places if name not in continued]
+    others = [name for name in step.effects.places or () if name not in continued]
     return cluster.sessions and not about.request and len(others) <= _most(cluster, about)
 
 
