@@ -25,10 +25,10 @@ class TestedConnector:
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
     store. With `images`, requests have images too; so they have if `extra` has the settings of an
-    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`,
-    it is driven as one of several ranks of context parallelism too: what it stores and loads is of
-    its own rank alone. With `pair`, it is driven between two engines: one computes the prompt, the
-    other loads it."""
+    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
+    `ranks`, it is driven as one of several ranks of context parallelism too: what it stores and
+    loads is of its own rank alone. With `pair`, it is driven between two engines: one computes the
+    prompt, the other loads it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
