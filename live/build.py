@@ -38,6 +38,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, options
 from kvproof.live.contract.aliases import follow
+from kvproof.live.encoder_settings import ENCODER
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
 
@@ -57,8 +58,6 @@ LAID_OUT = (
     "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
 )
 """The function that lays KV caches out, newest release first."""
-ENCODER = "ec_transfer_config"
-"""The setting of a connector under test that gives its engine an encoder-cache connector too."""
 SAME_NAME = "one-name"
 """The name of all adapters, and the salt."""
 
