@@ -1,4 +1,4 @@
-"""How the settings of a connector under test ask for an encoder-cache connector. Imports no vLLM."""
+"""How a connector under test asks for an encoder-cache connector too. Imports no vLLM."""
 
 ENCODER = "ec_transfer_config"
-"""The setting that gives its engine an encoder-cache connector too."""
+"""The setting that has the configuration of the encoder-cache connector."""
