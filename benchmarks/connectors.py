@@ -30,6 +30,8 @@ NOT_DRIVEN = {
     "HF3FSKVConnector": "it needs a 3FS server",
     "FlexKVConnectorV1": "its package is not public",
     "HiSparseConnector": "its attention kernels need a GPU",
+    "ECCPUConnector, ECMooncakeConnector": "a producer and a consumer of encoder outputs, and "
+    "threads or a transfer engine between them",
 }
 """The other registered connectors, and why the kit does not drive them."""
 

@@ -25,6 +25,7 @@ from kvproof.connectors.facts import (
     Promised,
     Remembered,
     SlotRead,
+    StoreReset,
     Waits,
 )
 from kvproof.connectors.numbers import Numbers
@@ -127,6 +128,7 @@ class DrivenEngine:
         run are preempted first. The connector keeps what it has, unless `connector`."""
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
+            self.facts.append(StoreReset())
             self.computed.clear()
             self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)

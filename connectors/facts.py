@@ -98,6 +98,10 @@ class MayFail(NamedTuple):
     """What is behind the connector may have lost what it had, and may fail, from now on."""
 
 
+class StoreReset(NamedTuple):
+    """The connector's cache is reset: loads that are under way may fail."""
+
+
 class ToldTooEarly(NamedTuple):
     """A tier of the connector was told that a request has ended, and then something is submitted
     for this request by `call`."""
@@ -228,6 +232,7 @@ Fact: TypeAlias = (
     | SendEnded
     | LoadFailed
     | MayFail
+    | StoreReset
     | ToldTooEarly
     | Died
     | Waits

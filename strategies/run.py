@@ -89,7 +89,9 @@ class Run:
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, without
-        those that a known deviation of the machine explains."""
-        if news := self.machine.unexplained(self.steps[-1], findings):
+        those that a known deviation of the machine explains: of its last step, if it took one."""
+        last = self.steps[-1] if self.steps else None
+        news = self.machine.unexplained(last, findings) if last else list(findings)
+        if news:
             first, *others = gravest(news)
             raise Violated(self.machine.cluster, first, tuple(self.steps), tuple(others))

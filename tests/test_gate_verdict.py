@@ -65,10 +65,10 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         clock.now = math.inf
         yield from ()
 
-    def few(names: Any, seed: int, part: int = 0) -> list[Plays]:
+    def few(names: Any, seed: int, part: int = 0, about: Any = ()) -> list[Plays]:
         if part > clock.plans:
             clock.now = math.inf
-        return of_connectors(names, seed, part)
+        return of_connectors(names, seed, part, about)
 
     of_connectors = workloads.of_connectors
     monkeypatch.setattr(workloads, "of_connectors", few)

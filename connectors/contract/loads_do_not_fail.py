@@ -15,13 +15,13 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
     if past.may_fail:
         return
     nothing = reason("nothing_lost", "nothing behind the connector was lost, and nothing failed")
-    if isinstance(fact, LoadEnded) and fact.failed:
+    if isinstance(fact, LoadEnded) and fact.failed and fact.request not in past.reset:
         yield because(
             nothing,
             reason("load_failed", "the worker reports that the load of {request} failed"),
             request=fact.request,
         )
-    elif isinstance(fact, LoadFailed):
+    elif isinstance(fact, LoadFailed) and not past.reset:
         yield because(
             nothing,
             reason(

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kvproof.connectors.facts import BlocksKept, Fact, LoadEnded, MayFail, Promised, SendEnded
+from kvproof.connectors.facts import (
+    BlocksKept,
+    Fact,
+    LoadEnded,
+    MayFail,
+    Promised,
+    SendEnded,
+    StoreReset,
+)
 from kvproof.model.because import Because
 from kvproof.model.severity import Severity
 
@@ -11,24 +19,29 @@ from kvproof.model.severity import Severity
 @dataclass
 class Past:
     """What happened before a fact: the loads and the sends that are under way, and whether what is
-    behind the connector may fail."""
+    behind the connector may fail. `reset` are the loads during which its cache was reset."""
 
     loads: dict[str, Promised] = field(default_factory=dict)
     sends: set[str] = field(default_factory=set)
     may_fail: bool = False
+    reset: set[str] = field(default_factory=set)
 
     def add(self, fact: Fact) -> None:
         """Take a fact into the past."""
         if isinstance(fact, Promised):
             self.loads[fact.request] = fact
+            self.reset.discard(fact.request)
         elif isinstance(fact, LoadEnded):
             self.loads.pop(fact.request, None)
+            self.reset.discard(fact.request)
         elif isinstance(fact, BlocksKept):
             self.sends.add(fact.request)
         elif isinstance(fact, SendEnded):
             self.sends.discard(fact.request)
         elif isinstance(fact, MayFail):
             self.may_fail = True
+        elif isinstance(fact, StoreReset):
+            self.reset.update(name for name, load in self.loads.items() if load.later)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,11 @@ from kvproof.connectors.facts import (
     ItemsOwed,
     ItemUnkept,
     ItemWrong,
+    LoadEnded,
+    MayFail,
     NotComputed,
     Promised,
+    StoreReset,
 )
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.subject import TestedConnector
@@ -80,6 +83,14 @@ def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
     load = Promised("r0", 0, 8, later=False, computes_all=True)
     assert [f.invariant for f in broken([load], Past())] == ["recomputed_prompt_is_not_loaded"]
     assert not list(broken([load._replace(computes_all=False)], Past()))
+
+
+def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
+    load, failed = Promised("r0", 0, 8, later=True), LoadEnded("r0", failed=True)
+    assert [f.invariant for f in broken([load, failed], Past())] == ["loads_do_not_fail"]
+    assert [f.invariant for f in broken([StoreReset(), load, failed], Past())] != []
+    for lost in (StoreReset(), MayFail()):
+        assert not list(broken([load, lost, failed], Past()))
 
 
 class OfVllm(NamedTuple):

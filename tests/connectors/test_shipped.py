@@ -31,7 +31,7 @@ ONE = (Group("full", 4),)
 HYBRID = (Group("full", 4), Group("window", 4, window=8))
 MAMBA = (Group("full", 4), Group("mamba", 4))
 
-NOT_WHOLE = {"decode-bench", "images"}
+NOT_WHOLE = {"decode-bench", "images", "images-stored"}
 """One fills blocks with values that are wrong on purpose, the other stores nothing."""
 
 ONE_GROUP = {"example", "multi-example-offloading"}
