@@ -102,9 +102,9 @@ class StoreReset(NamedTuple):
     """The connector's cache is reset: loads that are under way may fail."""
 
 
-class ToldTooEarly(NamedTuple):
-    """A tier of the connector was told that a request has ended, and then something is submitted
-    for this request by `call`."""
+class NotifiedTooEarly(NamedTuple):
+    """A tier of the connector was notified that a request has ended, and then something is
+    submitted for this request by `call`."""
 
     request: str
     tier: str
@@ -233,7 +233,7 @@ Fact: TypeAlias = (
     | LoadFailed
     | MayFail
     | StoreReset
-    | ToldTooEarly
+    | NotifiedTooEarly
     | Died
     | Waits
     | Owed

@@ -1,12 +1,13 @@
-"""The tiers of a store on the scheduler's side, as vLLM's offloading has them, and what they are
-told. `on_request_finished` is the last call for a request, but for reports of what is under way."""
+"""The tiers of a store on the scheduler's side, as vLLM's offloading has them, and what they
+receive. `on_request_finished` is the last call for a request, but for reports of what is under way.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.connectors.device.replaced import found
-from kvproof.connectors.facts import Fact, ToldTooEarly
+from kvproof.connectors.facts import Fact, NotifiedTooEarly
 
 OFFLOADING = "vllm.v1.kv_offload."
 
@@ -44,12 +45,12 @@ def _noted(
         last = [*arguments, *more.values()][-1]
         name = getattr(last, "req_context", last).req_id
         if call == ENDED:
-            judged["ends told to tiers"] += 1
+            judged["notified ends of requests"] += 1
             ended.add(name)
         elif call == "on_new_request":
             ended.discard(name)
         elif name in ended:
-            facts.append(ToldTooEarly(name, type(tier).__name__, call))
+            facts.append(NotifiedTooEarly(name, type(tier).__name__, call))
         return original(*arguments, **more)
 
     return noted

@@ -27,7 +27,7 @@ REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
 OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"
 EVENTS = "events_carry_whole_blocks"
-NO_FAILURE, TOLD_LAST = "loads_do_not_fail", "tier_is_told_last"
+NO_FAILURE, TOLD_LAST = "loads_do_not_fail", "tier_is_notified_last"
 
 
 # The scheduler's side.
