@@ -2,8 +2,9 @@
 hits may end between two such boundaries (vllm#52419). Whoever shares the prompt computes the rest
 again; all answers stay correct.
 
-What a later hit takes in a full-attention group must be cached when the prompt is computed. States
-and windows are cached at some boundaries only, and say nothing here.
+What a later hit takes in a full-attention group must be cached when the request that computed the
+prompt has ended: while it goes on, it may cache its blocks a step later. States and windows are
+cached at some boundaries only, and say nothing here.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import Key
+from kvproof.model.state import SENDING, Engine, Key
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
 
@@ -34,14 +35,21 @@ def owed(cfg: EngineConfig, prompt: str) -> Iterator[Key]:
                 yield index, prompt[:end]
 
 
+def _goes_on(engine: Engine, prompt: str) -> bool:
+    """Whether a request with this prompt has not ended."""
+    return any(r.status != SENDING and r.tokens.startswith(prompt) for r in engine.requests)
+
+
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
-    """Nothing is missing of a prompt that was computed just now."""
+    """Nothing is missing of a prompt that an ended request has computed just now."""
     for before, after in zip(step.before.engines, step.after.engines, strict=True):
         cfg = cluster.engine(after.name)
         if after.ghost.served == before.ghost.served or not cfg.prefix_caching:
             continue
         keys = {key for key, blocks in after.cached if blocks}
         for served in sorted({*after.ghost.served} - {*before.ghost.served}):
+            if _goes_on(after, served.prompt):
+                continue
             for index, prefix in owed(cfg, served.prompt):
                 if (index, prefix) not in keys:
                     yield because(
