@@ -6,6 +6,8 @@ from kvproof.live.contract.table_transfers import BASE
 
 TRANSFER = "vllm.distributed.kv_transfer"
 FACTORY = f"{TRANSFER}.kv_connector.factory"
+ENCODER = "vllm.distributed.ec_transfer"
+RUNNER = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 CALLS = "vllm.v1.worker.gpu.kv_connector:ActiveKVConnector"
 PAUSE = "vllm.v1.core.sched.interface:PauseState"
 PLANNED = "get_kv_cache_config_from_groups"
@@ -55,6 +57,11 @@ ENTRIES = entries(
         (f"vllm.multimodal.inputs:{name}", "an image in a prompt")
         for name in ("MultiModalFeatureSpec", "PlaceholderRange")
     ),
+    (f"{CONFIG}:ECTransferConfig", "the settings of an encoder-cache connector"),
+    (f"{ENCODER}:ec_transfer_state", "where vLLM finds an encoder-cache connector"),
+    (f"{ENCODER}.ec_connector.base:ECConnectorRole", "its two sides"),
+    (f"{ENCODER}.ec_connector.factory:ECConnectorFactory", "an encoder-cache connector"),
+    (RUNNER, "its calls of a model runner"),
     (f"{CONFIG}:VllmConfig.compilation_config", "where the layers are listed"),
     (f"{CONFIG}:CompilationConfig.static_forward_context", "where the layers are listed"),
     (
