@@ -24,6 +24,7 @@ OF_FAULT: dict[str, str] = {
     "cached_state_overwritten": "MambaManager.allocate_new_blocks",
     "chunk_rounds_up": _SPLIT,
     "chunk_takes_placeholder": "AsyncScheduler._update_request_with_output",
+    "continued_session_is_not_counted": "Scheduler._update_request_as_session",
     "copied_before_filled": "Scheduler.schedule",
     "copy_not_predicted": _STATE_PREDICTED,
     "copy_of_load_not_reserved": "Scheduler._request_remaining_blocks",
