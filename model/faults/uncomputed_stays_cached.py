@@ -12,7 +12,7 @@ FAULT = Fault(
         "filled"
     ),
     replaces={"reference.blocks.pool:forget_uncomputed": lambda _begun, engine, _request: engine},
-    breaks=("cached_block_holds_its_key", "writer_is_alone"),
+    breaks=("cached_block_holds_its_key",),
     cluster="priority-hybrid",
     trace_events=7,
 )
