@@ -57,7 +57,7 @@ Played = DrivenEngine | EnginePair
 """What a plan is played on."""
 
 Note = Callable[[Played, int, list[Fact]], bool]
-"""Is told the engine after an action, the number of the action, and the facts of it. Returns
+"""Receives the engine after an action, the number of the action, and the facts of it. Returns
 whether the episode goes on although a rule is broken."""
 
 

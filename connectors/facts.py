@@ -172,10 +172,11 @@ class Announced(NamedTuple):
 
 class CacheStatistics(NamedTuple):
     """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
-    end: look-ups of `counted` requests that had not run before. `arrived` requests have arrived."""
+    end: look-ups of `looked_up` requests that had not run before. `arrived` requests have
+    arrived."""
 
     where: str
-    counted: int
+    looked_up: int
     arrived: int
 
 

@@ -13,7 +13,7 @@ from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 
 PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
-"""The variable that tells the engines of one machine apart. Nothing listens there."""
+"""The variable that makes the engines of one machine different. Nothing listens there."""
 
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 """What a router sends to P beside a request (`kv_transfer_params`)."""

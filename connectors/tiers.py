@@ -30,7 +30,7 @@ def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> None:
     for tier in _tiers(connector, tuple(kinds), set()):
         ended: set[str] = set()
         for kind, calls in kinds.items():
-            if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases tell no end
+            if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases report no end
                 for call in (*calls, ENDED, "on_new_request"):
                     setattr(tier, call, _noted(tier, call, ended, facts, judged))
 

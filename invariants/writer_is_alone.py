@@ -69,7 +69,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             elif (
                 old is not None
                 and old == new
-                and block not in taken
+                and not (block in taken and before.blocks[block].refs == 0)
                 and not _kept(cluster, before, after, block)
             ):
                 how = reason(

@@ -68,15 +68,18 @@ DONE = (
     "docs",
     "campaign",
     "cli",
+    "connectors",
     "findings",
     "gate",
     "invariants",
     "benchmarks",
     "live",
     "model",
+    "proofs",
     "reports",
     "strategies",
     "tests/testdata",
+    "watch",
 )
 """Folders whose words are right."""
 

@@ -11,14 +11,14 @@ from kvproof.model.severity import Severity
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """Not more requests are counted than have arrived."""
-    if isinstance(fact, CacheStatistics) and fact.counted > fact.arrived:
+    if isinstance(fact, CacheStatistics) and fact.looked_up > fact.arrived:
         yield because(
             reason("arrived", "{arrived} requests have arrived", arrived=fact.arrived),
             reason(
                 "counted",
                 "the statistics of the {where} prefix cache count {counted} requests",
                 where=fact.where,
-                counted=fact.counted,
+                counted=fact.looked_up,
             ),
         )
 

@@ -227,10 +227,10 @@ class Search:
         self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
         self._due = followed
         if followed:
-            self._all(rest, "further traces", TRACES_AT_ONCE)
+            self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
             self._where_they_differ()
             names, others, touching = self._presets()
-            self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE)
+            self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
             self._where_they_differ()
             self._due = False
             self._all(self._episodes(others), "further presets", SAMPLED_AT_ONCE)

@@ -157,6 +157,4 @@ def jobs(
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""
-    if extra_key:
-        prompt = prompt.replace(".", LETTERS[0])  # an answer has no form for an extra key
     return Job(name, prompt, max_tokens, as_embeds, priority, parts, extra_key=extra_key)

@@ -229,7 +229,7 @@ class Tier(OffloadingManager):
 
 @named_by(TOLD_LAST)
 class TellsTheEndTooEarly(Store):
-    """A tier is told the end of a request, and then what to store of it."""
+    """A tier is notified of the end of a request, and then gets what to store of it."""
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
