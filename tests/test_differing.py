@@ -9,6 +9,7 @@ from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.differing import PARTS, PARTS_IN_ALL, Differing, unlike
+from kvproof.gate.search.further import Further
 from kvproof.gate.search.search import Search
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.model.presets import CLUSTERS
@@ -51,7 +52,7 @@ def test_each_such_cluster_has_some_workloads_and_all_together_no_more_than_a_nu
     for presets, number in ((few, 2 * PARTS), (all_of_them, PARTS_IN_ALL)):
         with compared(nothing, lambda each: replace(nothing(each), digest=1)) as found:
             found.drive(presets)
-            made = Differing(found)
+            made = Differing(found, Further(0))
             taken = made.take(PARTS_IN_ALL)
             names = [each.name for each in taken]
             found.drive(taken)  # they differ, too, and are of the same clusters
@@ -72,4 +73,4 @@ def test_machines_that_make_other_choices_are_unlike_and_equal_ones_are_alike() 
 def test_where_they_behave_alike_nothing_is_due() -> None:
     with compared(nothing, lambda each: result(each.name)) as found:
         found.drive([RUN, *workloads.of_presets(0)[:3]])
-        assert not Differing(found).due
+        assert not Differing(found, Further(0)).due

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow
-from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.further import Further
 from kvproof.model.config import Cluster
 
 PARTS = 16
@@ -20,38 +20,28 @@ PARTS_IN_ALL = 80
 
 
 class Differing:
-    """The clusters of a comparison in which base and head behave differently, and how many further
-    workloads each has had."""
+    """The clusters of a comparison in which base and head behave differently."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, further: Further) -> None:
         self._comparison = comparison
-        self._first: dict[Cluster, Follow | Episodes] = {}
-        self._parts: dict[Cluster, int] = {}
+        self._further = further
+        self._clusters: dict[Cluster, None] = {}
         self._looked_at = 0
 
     @property
     def due(self) -> bool:
         """Whether further workloads are due."""
         self._look()
-        few = any(parts < PARTS for parts in self._parts.values())
-        return few and sum(self._parts.values()) < PARTS_IN_ALL
+        parts = [self._further.parts[cluster] for cluster in self._clusters]
+        return any(each < PARTS for each in parts) and sum(parts) < PARTS_IN_ALL
 
     def take(self, number: int) -> list[Episodes]:
         """The next workloads, those of the clusters with the fewest so far; none where none is
         due."""
-        return [self._next() for _ in range(number) if self.due]
-
-    def _next(self) -> Episodes:
-        cluster = min(self._parts, key=self._parts.__getitem__)
-        part = self._parts[cluster]
-        self._parts[cluster] += 1
-        return workloads.like(self._first[cluster], self._comparison.seed, part)
+        return [self._further.next(self._clusters) for _ in range(number) if self.due]
 
     def _look(self) -> None:
-        for each in self._new():
-            cluster = each.cluster.carrying()
-            self._first.setdefault(cluster, each)
-            self._parts.setdefault(cluster, 0)
+        self._clusters |= dict.fromkeys(map(self._further.add, self._new()))
 
     def _new(self) -> Iterator[Follow | Episodes]:
         both = self._comparison

@@ -36,6 +36,8 @@ from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.differing import Differing
+from kvproof.gate.search.further import Further
+from kvproof.gate.search.near import Near
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
@@ -90,7 +92,9 @@ class Search:
         self.statements = [key for each in changes.accounting for key in each.statements]
         self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
         self.named = named_features.named(changes.accounting)
-        self.differing = Differing(comparison)
+        further = Further(comparison.seed)
+        self.differing = Differing(comparison, further)
+        self.near = Near(comparison, further, self.changed)
         self.about = named_features.traits(changes.accounting)
         self.until = until
         self.fails = fails
@@ -211,7 +215,7 @@ class Search:
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
-        again: Iterator[Workload] = iter(())
+        others: list[Workload] = []
         followed = self.by_traces or not (self.reaching or self.engines)
         if followed:
             if not self.traces:
@@ -229,23 +233,26 @@ class Search:
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
             self._where_they_differ()
-            names, others, touching = self._presets()
+            names, further = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
             self._where_they_differ()
             self._due = False
-            self._all(self._episodes(others), "further presets", SAMPLED_AT_ONCE)
+            others += self._episodes(further)
             random = workloads.of_random_clusters(self.comparison.seed)
-            clusters = named_features.preferred(random, self.named)
-            parts = count(1) if touching else ()
-            again = (each for part in parts for each in self._episodes(touching, part))
+            clusters = self.near.alike(named_features.preferred(random, self.named))
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
+        presets = iter(others)
         while not self._over():
             self._where_they_differ()
+            self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
-            self._drive([*islice(again, SAMPLED_AT_ONCE)], "presets again", SAMPLED_AT_ONCE)
+            near = self.near.take(SAMPLED_AT_ONCE) if followed else []
+            self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
             number = SAMPLED_AT_ONCE if self.sized else 1
             self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
+        if left := len([*presets]):
+            self.not_run.append(f"{left} of {len(others)} further presets")
 
     def _where_they_differ(self) -> None:
         """Further episodes of the clusters in which base and head behave differently."""
@@ -333,9 +340,9 @@ class Search:
         so_far = reached(self.comparison)
         return turn % 2 == 0 or not all(each.ran(so_far) for each in self.changes.accounting)
 
-    def _presets(self) -> tuple[list[str], list[str], list[str]]:
+    def _presets(self) -> tuple[list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is
-        reached, and of all others that reach it; those of the rest; and of all that reach it. A
+        reached, and of all others that reach it; and those of the rest. A
         preset without a trace may reach it. A few that together reach all that the traces reach
         come first, then those with the most features that the change names."""
         found = workloads.of_presets(self.comparison.seed)
@@ -353,11 +360,11 @@ class Search:
             some = [n for n in names if shares[n] == share and n not in idle and n not in first]
             first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
         first += [name for name in touching if name not in first]
-        return first, [name for name in names if name not in first], touching
+        return first, [name for name in names if name not in first]
 
-    def _episodes(self, names: Iterable[str], part: int = 0) -> list[Workload]:
-        """Random episodes of these presets. Each `part` has others."""
-        presets = workloads.of_presets(self.comparison.seed, part)
+    def _episodes(self, names: Iterable[str]) -> list[Workload]:
+        """Random episodes of these presets."""
+        presets = workloads.of_presets(self.comparison.seed)
         found = {each.cluster.name: each for each in presets}
         return [found[name] for name in names]
 

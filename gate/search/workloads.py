@@ -48,16 +48,15 @@ def of_faults() -> list[Follow]:
     ]
 
 
-def of_presets(seed: int, part: int = 0) -> list[Episodes]:
-    """Random episodes of every preset. Each `part` has others."""
-    return [_episodes(name, name, seed, part) for name in (*CLUSTERS, *LIVE_CLUSTERS)]
+def of_presets(seed: int) -> list[Episodes]:
+    """Random episodes of every preset."""
+    return [_episodes(name, seed) for name in (*CLUSTERS, *LIVE_CLUSTERS)]
 
 
 def of_random_clusters(seed: int) -> Iterator[Episodes]:
     """Random episodes of random clusters, without end."""
     for number in count(seed * SEEDS):
-        name = f"random:{number}"
-        yield _episodes(name, name, seed, 0)
+        yield _episodes(f"random:{number}", seed)
 
 
 def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
@@ -91,8 +90,6 @@ def of_loops(seed: int, part: int = 0) -> Loops:
     return Loops(f"loops{again}", seed * SEEDS + part, LOOPS)
 
 
-def _episodes(name: str, cluster: str, seed: int, part: int) -> Episodes:
-    again = f", part {part + 1}" if part else ""
-    return Episodes(
-        f"episodes of {name}{again}", cluster_named(cluster), seed * SEEDS + part, EPISODES, STEPS
-    )
+def _episodes(cluster: str, seed: int) -> Episodes:
+    name = f"episodes of {cluster}"
+    return Episodes(name, cluster_named(cluster), seed * SEEDS, EPISODES, STEPS)
