@@ -14,6 +14,7 @@ import pytest
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
 from kvproof.gate.search import around_scheduler
+from kvproof.gate.search.comparison import around
 from kvproof.live.startup.contract.rules import RULES, broken
 from kvproof.live.startup.plan import StartupPlan, lines, random_plan
 from kvproof.model.errors import AdapterDrift
@@ -119,6 +120,25 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 assert not both.introduced
                 kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
                 assert ("mended", "admitted_length_is_served") in kinds
+
+
+@pytest.mark.live
+def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() -> None:
+    """So base's break in one kind does not hide head's in another, and each is tried in its own."""
+    name = "half of the memory is used"
+    side = StartSide(name)
+    [result] = side.drive([Starts("starts", 0, 40)])
+    found = [each for each in result.breaks if each.signature.check == MISTAKES[name][1]]
+    assert len({each.signature for each in found}) > 2
+    one = next(each for each in found if ", " in each.signature.feature)
+    tried = around("starts", one, 1)
+    assert isinstance(tried, Starts)
+    assert tried.like is not None
+    [again] = side.drive([tried])
+    assert again.steps == tried.plans
+    assert one.signature in {each.signature for each in again.breaks}
+    of_it = {e.signature for e in again.breaks if e.signature.check == one.signature.check}
+    assert of_it == {one.signature}
 
 
 def _asks_for_more(self: Any, _config: Any) -> None:

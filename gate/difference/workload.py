@@ -88,7 +88,9 @@ class _OfEngines(_Workload, frozen=True):
 
 
 class Starts(_OfEngines, frozen=True, tag="starts"):
-    """Random starts of engines."""
+    """Random starts of engines; with the plan `like`, with layers of its kinds alone."""
+
+    like: dict[str, Any] | None = None
 
 
 class Loops(_OfEngines, frozen=True, tag="loops"):
@@ -96,9 +98,8 @@ class Loops(_OfEngines, frozen=True, tag="loops"):
 
 
 class _OfEngine(_Planned, frozen=True):
-    """One plan for the engine around a scheduler. `MANY` are random ones of its kind."""
+    """One plan for the engine around a scheduler."""
 
-    MANY: ClassVar[type[Starts] | type[Loops]]
     plan: dict[str, Any]
 
 
@@ -106,14 +107,12 @@ class Start(_OfEngine, frozen=True, tag="start"):
     """Start one engine: its layers, and the memory of its workers."""
 
     PARTS = "layers"
-    MANY = Starts
 
 
 class Loop(_OfEngine, frozen=True, tag="loop"):
     """Run the loop of one engine: the messages that come, in order."""
 
     PARTS = "actions"
-    MANY = Loops
 
 
 Fixed: TypeAlias = Follow | Play | Start | Loop

@@ -4,7 +4,7 @@ its loop break."""
 import contextlib
 import json
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,10 @@ from kvproof.model.signature import Signature
 
 APART = 1 << 20
 """Two workloads whose seeds differ have no plan in common."""
+
+TRIES = 2_000
+"""The number of random starts among which those with the kinds of layers of another are looked for:
+there may be none."""
 
 RULES = of_starts.RULES | of_loops.RULES
 """The rules of both by id."""
@@ -109,9 +113,7 @@ def driven(
     if isinstance(workload, Start | Loop):
         plans = [msgspec.convert(workload.plan, kind.plan)]
     else:
-        plans = [
-            kind.random_plan(workload.seed * APART + number) for number in range(workload.plans)
-        ]
+        plans = [*islice(_random(kind, workload), workload.plans)]
     kept: dict[Key, Break] = {}
     seen: list[Any] = []
     died: list[str] = []
@@ -132,6 +134,15 @@ def driven(
         steps=len(plans),
         course=NOT_TAKEN if place is None else _course(kind, seen),
     )
+
+
+def _random(kind: Kind, workload: Starts | Loops) -> Iterator[Any]:
+    """The random plans of a workload."""
+    plans = (kind.random_plan(workload.seed * APART + number) for number in count())
+    if isinstance(workload, Loops) or workload.like is None:
+        return plans
+    kinds = msgspec.convert(workload.like, StartupPlan).kinds
+    return (plan for plan in islice(plans, TRIES) if plan.kinds == kinds)
 
 
 def in_words(found: Start | Loop) -> tuple[str, ...]:
@@ -167,16 +178,15 @@ def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
 
 
 def _feature(seen: Any, finding: Finding) -> str:
-    """What is different between breaks of one rule, as its reasons say; between hangs: a vLLM that
-    forgets the null block lacks one block, and may have other mistakes."""
-    for each in finding.reasons:
-        if "feature" in each.facts:
-            return str(each.facts["feature"])
-    if finding.invariant == START.survives:  # one death has several causes
-        return ", ".join(sorted({each.kind for each in seen.plan.layers}))
-    if finding.invariant != "admitted_length_is_served":
-        return ""
-    return "lacks a block" if seen.lacks <= 1 else "lacks blocks"
+    """What is different between breaks of one rule: what its reasons say, and the kinds of layers,
+    since one rule is broken for several causes; between hangs: a vLLM that forgets the null block
+    lacks one block, and may have other mistakes."""
+    parts = [str(each.facts["feature"]) for each in finding.reasons if "feature" in each.facts]
+    if isinstance(seen.plan, StartupPlan):
+        parts += seen.plan.kinds
+    if finding.invariant == "admitted_length_is_served":
+        parts.append("lacks a block" if seen.lacks <= 1 else "lacks blocks")
+    return ", ".join(parts)
 
 
 def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:

@@ -29,7 +29,16 @@ from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Fixed, Loop, Plays, Start, Workload
+from kvproof.gate.difference.workload import (
+    Episodes,
+    Fixed,
+    Loop,
+    Loops,
+    Plays,
+    Start,
+    Starts,
+    Workload,
+)
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.source.statements import Places
@@ -76,10 +85,12 @@ def as_run(name: str, found: Break) -> Fixed:
 
 def around(name: str, found: Break, seed: int) -> Workload:
     """Random episodes of the cluster of a break, or random plans of its kind: of a connector, with
-    the same cache groups."""
+    the same cache groups; of a start, with the same kinds of layers."""
     called = f"{name}, around"
-    if isinstance(found.plan, Start | Loop):
-        return found.plan.MANY(called, seed, NEIGHBOURS)
+    if isinstance(found.plan, Start):
+        return Starts(called, seed, NEIGHBOURS, found.plan.plan)
+    if isinstance(found.plan, Loop):
+        return Loops(called, seed, NEIGHBOURS)
     if found.plan is not None:
         return Plays(called, found.plan.connector, seed, NEIGHBOURS, found.plan.plan)
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)

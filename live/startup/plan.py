@@ -79,6 +79,11 @@ class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
         """The number of pipeline stages."""
         return 1 + max((layer.stage for layer in self.layers), default=0)
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of its layers, sorted."""
+        return tuple(sorted({layer.kind for layer in self.layers}))
+
     def workers(self) -> list[dict[str, Layer]]:
         """The layers of each worker, by name."""
         return [
