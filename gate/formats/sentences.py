@@ -111,6 +111,12 @@ def _nothing(gate: Gate) -> str:
             f"{rest:,} of the {counted(statements, 'changed statement')} {_was(rest)} "
             f"executed in no watched run ({named([*map(lines_left, not_run)], 2)})"
         )
+    ends = sum(each.outcomes for each in gate.functions)
+    if hidden := sum(len(each.not_seen) for each in gate.functions):
+        yet.append(
+            f"{hidden:,} of the {counted(ends, 'outcome')} of changed conditions {_was(hidden)} "
+            "not seen"
+        )
     if not yet:
         return "Nothing introduced"
     return f"Nothing introduced in what was driven, yet {', and '.join(yet)}"
@@ -301,7 +307,21 @@ def executed(each: GateFunction) -> str:
         return ""
     done = f"{each.statements - len(each.not_executed):,} of {each.statements:,}"
     left = f"; not {named([*map(line_of, each.not_executed)])}" if each.not_executed else ""
-    return f"changed statements executed: {done}{left}"
+    return f"changed statements executed: {done}{left}{_outcomes(each)}"
+
+
+def _outcomes(each: GateFunction) -> str:
+    """Which outcomes of changed conditions were not seen; empty where all were."""
+    if not each.not_seen:
+        return ""
+    seen = f"{each.outcomes - len(each.not_seen):,} of {each.outcomes:,}"
+    left = named([f"{line_of(line)} to {_end(to)}" for line, to in each.not_seen], 3)
+    return f"; outcomes of changed conditions seen: {seen}; not line {left}"
+
+
+def _end(line: int) -> str:
+    """The line to which a condition leads, or the end of the function."""
+    return f"{line}" if line > 0 else "the end"
 
 
 def belongs(each: GateFunction) -> str:

@@ -27,6 +27,7 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
+from kvproof.model.config.features.registry import used_by
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
@@ -100,6 +101,7 @@ class _Played:
         note: Note | None,
     ) -> None:
         self.name, self.plan, self.place, self.note = name, plan, place, note
+        self.features = used_by(Cluster(name, (plan.engine,)))
         self.stands: tuple[Stands, ...] = ()
         self.died: Died | None = None
         self.waits = False
@@ -126,7 +128,10 @@ class _Played:
         if at == self.place:
             self.stands = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
-            self.note(f"{self._event(at)}: {_shape(fact)}" for fact in facts)
+            event = self._event(at)
+            self.note(
+                f"{each}: {event}: {_shape(fact)}" for fact in facts for each in self.features
+            )
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)

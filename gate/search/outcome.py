@@ -22,6 +22,7 @@ from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
+from kvproof.gate.source.outcomes import place_of as outcome_of
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.trees import Tree, fingerprint
@@ -157,6 +158,8 @@ def _functions(
             runs=runs[each.key],
             statements=len(each.statements),
             not_executed=tuple(line for _, line in places),
+            outcomes=len(each.outcomes),
+            not_seen=tuple(outcome_of(key) for key in each.outcomes if key not in so_far),
         )
     for each in changes.others:
         yield GateFunction(function=each.key, part=None, why=each.why)

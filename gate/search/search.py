@@ -21,7 +21,8 @@ depends on the seed and the two trees only.
 
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
-next step near it is expected to show little that is new (`unseen`). Else the time ends it.
+next step near it is expected to show little that is new (`unseen`). It goes on for some workloads
+where a changed condition had not all of its outcomes. Else the time ends it.
 """
 
 import time
@@ -37,7 +38,7 @@ from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.differing import Differing
 from kvproof.gate.search.further import Further
-from kvproof.gate.search.near import Near
+from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes
 from kvproof.model import interruption
@@ -50,6 +51,10 @@ ENGINES_FIRST = 8
 
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
+
+OUTCOMES = 80
+"""How many further workloads a changed condition has to show each of its outcomes, when the change
+is known but for these: some never come."""
 
 TRACES_S = 40.0
 """The time after which what differs is not confirmed after all traces only, in seconds."""
@@ -91,10 +96,11 @@ class Search:
         self.changed = [each.key for each in changes.accounting]
         self.statements = [key for each in changes.accounting for key in each.statements]
         self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
+        self.outcomes = {key for each in changes.accounting for key in each.outcomes}
         self.named = named_features.named(changes.accounting)
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
-        self.near = Near(comparison, further, self.changed)
+        self.near = Reaching(comparison, further, [*self.changed, *self.outcomes])
         self.about = named_features.traits(changes.accounting)
         self.until = until
         self.fails = fails
@@ -113,6 +119,7 @@ class Search:
         self._parts = count()
         self._due = True
         self._known = (0, False)
+        self._all_but_outcomes: int | None = None
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -291,8 +298,16 @@ class Search:
             known = so_far.issuperset(self.awaited)
             known = known and all(each.ran(so_far) for each in self.changes.accounting)
             known = known and both.unseen(self.changed) <= UNSEEN_MAX
-            self._known = len(both.names), known
+            self._known = len(both.names), known and not self._awaits_outcomes(so_far)
         return self._known[1]
+
+    def _awaits_outcomes(self, so_far: Collection[str]) -> bool:
+        """Whether the search goes on, for some time, because a changed condition had not each of
+        its outcomes yet."""
+        driven = len(self.comparison.names)
+        if self._all_but_outcomes is None:
+            self._all_but_outcomes = driven
+        return not self.outcomes <= {*so_far} and driven < self._all_but_outcomes + OUTCOMES
 
     def _all(
         self,

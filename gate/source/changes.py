@@ -5,17 +5,25 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.difference.plan import touched
-from kvproof.gate.source import bodies
+from kvproof.gate.source import bodies, outcomes
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
 from kvproof.gate.source.parts import CONNECTED, belongs, for_people, may_belong, unused
-from kvproof.gate.source.statements import RUNS, Lines, Places, differing, key_of, places
+from kvproof.gate.source.statements import (
+    RUNS,
+    Lines,
+    Places,
+    changed_lines,
+    differing,
+    key_of,
+    places,
+)
 from kvproof.gate.source.units import MODULE, Module, Unit
 
 COMPARED_MAX = 60
@@ -47,7 +55,8 @@ class ChangedFunction(NamedTuple):
 
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
-    that only raise an exception, and `words` are the names in them all.
+    that only raise an exception, and `words` are the names in them all. `outcomes` are the keys of
+    the outcomes of changed conditions.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses."""
@@ -64,6 +73,7 @@ class ChangedFunction(NamedTuple):
     statements: tuple[str, ...] = ()
     raises: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    outcomes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -130,6 +140,7 @@ def _with_statements(
     """Functions with their changed statements, and the places of their files on both sides."""
     keys: dict[str, list[list[tuple[str, Lines]]]] = {each.file: [[], []] for each in functions}
     whole: dict[str, list[str]] = {each.file: [] for each in functions}
+    conditions = cache(outcomes.Outcomes)
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
@@ -140,6 +151,14 @@ def _with_statements(
         ]
         for known, new in zip(keys[each.file], of_both, strict=True):
             known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
+        ends: list[dict[str, Lines]] = [{}, {}]
+        of_lines = changed_lines(*of_file, each.name) if any(of_both) else ((), ())
+        for side, module in enumerate(of_file):
+            for line, to in conditions(module).of(of_lines[side]) if module is not None else ():
+                key = outcomes.key_of(each.file, 2 * side - 1, line, to)
+                ends[side][key] = range(line, line + 1)
+        for known, more in zip(keys[each.file], ends, strict=True):
+            known += more.items()
         whole[each.file] += [] if any(of_both) else [each.name]
         texts = {
             key: module.lines[lines.start - 1 : lines.stop - 1]
@@ -151,6 +170,7 @@ def _with_statements(
             each._replace(
                 statements=tuple(texts),
                 raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
+                outcomes=tuple(key for side in ends for key in side),
                 words=frozenset(NAME.findall("\n".join(itertools.chain(*texts.values())))),
             )
         )

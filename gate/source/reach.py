@@ -17,6 +17,7 @@ from pathlib import Path
 import coverage
 
 from kvproof.gate.difference.result import Near
+from kvproof.gate.source.outcomes import had
 from kvproof.gate.source.statements import RUNS, Places
 from kvproof.model.errors import UsageError
 
@@ -47,9 +48,11 @@ class Reached:
         data, by_step = self._tracer.get_data(), dict[str, set[str]]()
         for name in data.measured_files():
             of_file = places.get(files.get(os.path.realpath(name), ""), {})
+            taken = {*(data.arcs(name) or ())}
             for line, steps in data.contexts_by_lineno(name).items():
+                keys = [key for key in of_file.get(line, ()) if had(key, line, taken)]
                 for step in steps:
-                    by_step.setdefault(step, set()).update(of_file.get(line, ()))
+                    by_step.setdefault(step, set()).update(keys)
         self.keys = frozenset().union(*by_step.values())
         seen: dict[str, Counter[str]] = {}
         for number, abstract_steps in enumerate(self.steps):
@@ -68,7 +71,7 @@ def reached(package: Path, places: Places) -> Iterator[Reached]:
     reached is known after the block. Raises UsageError where a debugger is at work."""
     files = {os.path.realpath(package / file): file for file in places}
     patterns = [SPECIAL.sub("?", name) for name in files]
-    tracer = coverage.Coverage(data_file=None, config_file=False, include=patterns)
+    tracer = coverage.Coverage(data_file=None, config_file=False, include=patterns, branch=True)
     found = Reached(tracer)
     if not files:
         yield found

@@ -19,8 +19,9 @@ Lines = range
 Places = Mapping[str, Mapping[int, tuple[str, ...]]]
 """By file and line, the keys of what a run reaches with the line: the file (`v1/request.py:`), the
 function (`v1/request.py:Request.append`), a changed statement (`v1/request.py:@12`; with @-12
-it is one of base), and a changed function of which it executes what is changed
-(`v1/request.py:Request.append@`)."""
+it is one of base), an outcome of a changed condition, if the run goes on with its other line
+(`v1/request.py:@12?14`, see `outcomes`), and a changed function of which it executes what is
+changed (`v1/request.py:Request.append@`)."""
 
 RUNS = "@"
 """The end of the key of a function of which the change is executed."""
@@ -44,26 +45,49 @@ def differing(
 ) -> tuple[tuple[Lines, ...], ...]:
     """The changed statements of a function, of base and of head. Those of base are the ones for
     which head has nothing instead. None for a file that is missing or is no program."""
-    if after is None or name.startswith("<") or name not in after.units:
-        return NONE, NONE
-    new = after.units[name]
-    here = of(after, new)
-    if before is None or name not in before.units:
-        return NONE, here
-    old = before.units[name]
-    there = of(before, old)
     removed: list[Lines] = []
     added: list[Lines] = []
-    matcher = SequenceMatcher(None, before.text(old), after.text(new), autojunk=False)
-    for tag, first, end, first_new, end_new in matcher.get_opcodes():
-        if tag != "equal":
-            found = _within(here, range(new.line + first_new, new.line + end_new))
-            added += found
-            removed += () if found else _within(there, range(old.line + first, old.line + end))
+    for old, new in _parts(before, after, name):
+        found = _within(after, name, new)
+        added += found
+        removed += () if found else _within(before, name, old)
     return tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
 
 
-def _within(statements: Iterable[Lines], lines: Lines) -> list[Lines]:
+def changed_lines(
+    before: Module | None, after: Module | None, name: str
+) -> tuple[frozenset[int], frozenset[int]]:
+    """The lines of a function that changed, of base and of head."""
+    both = [*_parts(before, after, name)]
+    return (
+        frozenset(line for old, _ in both for line in old),
+        frozenset(line for _, new in both for line in new),
+    )
+
+
+def _parts(before: Module | None, after: Module | None, name: str) -> Iterator[tuple[Lines, Lines]]:
+    """The parts of a function that differ, on base and on head."""
+    if after is None or name.startswith("<") or name not in after.units:
+        return
+    new = after.units[name]
+    if before is None or name not in before.units:
+        yield range(0), range(new.line, new.end_line + 1)
+        return
+    old = before.units[name]
+    matcher = SequenceMatcher(None, before.text(old), after.text(new), autojunk=False)
+    for tag, first, end, first_new, end_new in matcher.get_opcodes():
+        if tag != "equal":
+            yield (
+                range(old.line + first, old.line + end),
+                range(new.line + first_new, new.line + end_new),
+            )
+
+
+def _within(module: Module | None, name: str, lines: Lines) -> list[Lines]:
+    """The statements of a function on these lines."""
+    if module is None or not lines:
+        return []
+    statements = of(module, module.units[name])
     return [e for e in statements if max(e.start, lines.start) < min(e.stop, lines.stop)]
 
 

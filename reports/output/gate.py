@@ -52,6 +52,9 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     which it belongs, null for one that is proved to be outside, and `why` says why. `statements` is
     the number of its changed statements, and `not_executed` has the lines of those that no watched
     run executed; a statement that head only removes has its line on base, as a negative number.
+    `outcomes` is the number of outcomes of its changed conditions, and `not_seen` has those that no
+    watched run had: the line of the condition, and the line to which it leads, negative for the end
+    of the function.
     `runs` is the number of watched runs that executed one, or that called the function where none
     is changed."""
 
@@ -61,6 +64,8 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     runs: Annotated[int, Meta(ge=0)] = 0
     statements: Annotated[int, Meta(ge=0)] = 0
     not_executed: tuple[int, ...] = ()
+    outcomes: Annotated[int, Meta(ge=0)] = 0
+    not_seen: tuple[tuple[int, int], ...] = ()
 
 
 Ran = Literal["fails", "passes", "cannot run", "not run"]

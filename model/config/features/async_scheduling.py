@@ -13,4 +13,5 @@ FEATURE = Feature(
     used=lambda engine: engine.overlaps,
     off="steps_in_flight 1",
     draw=lambda settings: settings.on_engines(steps_in_flight=2),
+    chance=0.4,
 )

@@ -14,4 +14,5 @@ FEATURE = Feature(
     draw=lambda settings: settings.on_cluster(
         resets=True, resets_any_time=settings.choose((False, True))
     ),
+    chance=0.25,
 )

@@ -5,12 +5,11 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.result import Near as NearSteps
-from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.further import Further
-from kvproof.gate.search.near import Near
+from kvproof.gate.search.reaching import Reaching
 from kvproof.model.config.features.registry import used_by
 from tests.fake_sides import compared, nothing
 
@@ -22,7 +21,7 @@ def executing(feature: str) -> Callable[[Workload], Result]:
 
     def run(workload: Workload) -> Result:
         rare = isinstance(workload, Episodes) and feature in used_by(workload.cluster)
-        near = {COMMON: NearSteps(1, {"a": 1})} | ({RARE: NearSteps(1, {"a": 1})} if rare else {})
+        near = {COMMON: Near(1, {"a": 1})} | ({RARE: Near(1, {"a": 1})} if rare else {})
         return replace(nothing(workload), watched=True, near=near)
 
     return run
@@ -37,7 +36,7 @@ def test_clusters_that_execute_the_rarest_change_are_driven_further_the_least_dr
 ):
     with compared(executing("windows"), executing("windows")) as found:
         found.drive(workloads.of_presets(0)[:12])
-        made = Near(found, Further(0), (COMMON, RARE))
+        made = Reaching(found, Further(0), (COMMON, RARE))
         taken = made.take(40)
     wanted = {
         e.cluster.name for e in workloads.of_presets(0)[:12] if "windows" in used_by(e.cluster)
@@ -52,7 +51,7 @@ def test_random_clusters_that_are_like_these_are_chosen_every_other_time() -> No
     feature = "eagle"
     with compared(executing(feature), executing(feature)) as found:
         found.drive([*workloads.of_presets(0), *islice(workloads.of_random_clusters(0), 40)])
-        made = Near(found, Further(0), (COMMON, RARE))
+        made = Reaching(found, Further(0), (COMMON, RARE))
         chosen = [*islice(made.alike(workloads.of_random_clusters(1)), 40)]
     assert len({each.name for each in chosen}) == 40
     assert has(feature, iter(chosen[1::2]), 20) >= 15
@@ -62,6 +61,6 @@ def test_random_clusters_that_are_like_these_are_chosen_every_other_time() -> No
 def test_where_nothing_executes_a_change_nothing_is_near() -> None:
     with compared(nothing, nothing) as found:
         found.drive(workloads.of_presets(0)[:3])
-        made = Near(found, Further(0), (RARE,))
+        made = Reaching(found, Further(0), (RARE,))
         assert made.take(4) == []
         assert len([*islice(made.alike(workloads.of_random_clusters(1)), 4)]) == 4

@@ -23,8 +23,9 @@ PRIOR = 4
 seen: what few clusters have in common may be chance."""
 
 
-class Near:
-    """Which clusters of a comparison execute the change of each of the `changed` functions."""
+class Reaching:
+    """Which clusters of a comparison execute the change of each of the `changed` functions, and
+    have each outcome of changed conditions."""
 
     def __init__(self, comparison: Comparison, further: Further, changed: Collection[str]) -> None:
         self._comparison = comparison
@@ -47,7 +48,8 @@ class Near:
             yield max(islice(random, CANDIDATES), key=self._likeness())
 
     def _rarest(self) -> Collection[Cluster]:
-        """The clusters that execute the change of the function that the fewest execute."""
+        """The clusters that execute the change of the function that the fewest execute, or have the
+        outcome that the fewest have."""
         self._look()
         reached = filter(None, self._clusters.values())
         return min(reached, key=len, default=())
@@ -81,7 +83,8 @@ class Near:
                 continue
             cluster = self._further.add(each)
             self._driven[cluster] = None
-            for key in {*base.near, *head.near} & self._clusters.keys():
+            seen = {*base.near, *head.near, *base.reached, *head.reached}
+            for key in self._clusters.keys() & seen:
                 self._clusters[key][cluster] = None
 
 
