@@ -6,6 +6,8 @@ Mamba layers are given the pages of their states, or in the oldest a list of sta
 """
 
 import importlib
+from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
@@ -15,12 +17,33 @@ from kvproof.model.errors import AdapterDrift
 
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
 
+OTHER_BACKEND = "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend"
+"""It also runs on a CPU."""
+
+BLOCKS = 7
+"""No other dimension of a shape that is asked for has this size."""
+
 MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 
 
+@cache
 def backend() -> Any:
-    """vLLM's attention backend for a CPU."""
-    return adapt.first([BACKEND])
+    """vLLM's attention backend for a CPU. For some time (vllm#44393) the KV cache of the first has
+    keys and values in one dimension, and NIXL's worker takes it for one that has all keys before
+    all values, while that of the other has both in each block."""
+    chosen = adapt.first([BACKEND])
+    if len(_shape(chosen)) == 4:
+        with suppress(AdapterDrift, ImportError):
+            other = adapt.first([OTHER_BACKEND])
+            if _shape(other)[:2] == (BLOCKS, 2):
+                return other
+    return chosen
+
+
+def _shape(of: Any) -> tuple[int, ...]:
+    """The shape of a KV cache of `BLOCKS` blocks; empty where no backend says it."""
+    shape = getattr(of, "get_kv_cache_shape", None)
+    return tuple(shape(BLOCKS, 4, 1, 8)) if shape is not None else ()
 
 
 def layout(vllm_config: Any) -> Any:
@@ -62,7 +85,7 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
             blocks, spec.block_size, spec.num_kv_heads, spec.head_size
         )
         view = memory.view(spec.dtype).view(shape)
-        if by_page and shape[0] == 2:
+        if by_page and _shape(backend())[:1] == (2,):
             half = view[0, 0].numel()
             view = view.as_strided(shape, (half, 2 * half, *view.stride()[2:]))
         return view
@@ -79,9 +102,13 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
 
 def slots(view: Any, attention: bool) -> torch.Tensor:
     """A view of the same memory as `[blocks, slots of a block, ...]` of float32. It is given as
-    `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]`; of
-    Mamba as pages, in older releases as a list of states."""
+    `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
+    `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of
+    states."""
     if not attention:
         pages = view[0] if isinstance(view, list) else view
         return pages.view(torch.float32).flatten(1).unsqueeze(1)
-    return view.transpose(1, 2) if view.dim() == 4 else view.permute(1, 3, 0, 2, 4)
+    if view.dim() == 4:
+        return view.transpose(1, 2)
+    keys_first = _shape(backend())[:1] == (2,)
+    return view.permute(1, 3, 0, 2, 4) if keys_first else view.transpose(1, 2)

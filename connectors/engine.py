@@ -140,6 +140,8 @@ class DrivenEngine:
             self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
             )
+        except NotImplementedError:
+            self.forgets = False  # the caller gets the error, and the engine goes on
         except RuntimeError as error:
             if "Failed to reset KV cache" not in str(error):
                 raise  # vLLM refuses to reset while a transfer has blocks, and says so

@@ -56,6 +56,7 @@ class ConnectorWorker:
         facts: list[Fact],
         clock: Clock,
     ) -> None:
+        from vllm.config import set_current_vllm_config
         from vllm.distributed.kv_transfer import kv_transfer_state
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -74,12 +75,13 @@ class ConnectorWorker:
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
             context[name] = model_layer(cache)
-        self.connector = KVConnectorFactory.create_connector(
-            self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
-        )
         self.state = kv_transfer_state
-        self.state._KV_CONNECTOR_AGENT = self.connector
-        self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)
+        with set_current_vllm_config(self.vllm_config):
+            self.connector = KVConnectorFactory.create_connector(
+                self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
+            )
+            self.state._KV_CONNECTOR_AGENT = self.connector
+            self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""

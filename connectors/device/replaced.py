@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from kvproof.connectors.allocated import BACKEND
+from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.threads import QueueModule, Threads
@@ -128,6 +128,7 @@ THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_FILE = "no file names a server"
+NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
 
 REPLACED: tuple[Replacement, ...] = (
@@ -171,22 +172,37 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
     Replacement(f"{STORE}:get_dcp_group", _always(lambda: GROUP), ONE_RANK),
-    Replacement(
-        f"{BACKEND}.get_supported_kernel_block_sizes", _any_size, "no kernel runs: blocks are small"
-    ),
-    Replacement(f"{NIXL}.base_worker:NixlWrapper", nixl.agents, COPIES),
-    Replacement(f"{NIXL}.base_worker:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
-    Replacement(f"{NIXL}.base_worker:zmq_ctx", socket_context, NO_SOCKET),
-    Replacement(f"{NIXL}.base_scheduler:zmq_ctx", socket_context, NO_SOCKET),
-    Replacement(f"{NIXL}.base_scheduler:threading", Threads, THREADS),
-    Replacement(f"{NIXL}.base_worker:current_platform", _bare_platform, "no core is reserved"),
-    Replacement(f"{NIXL}.base_worker:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
-    Replacement(
-        f"{NIXL}.base_worker:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK
+    *(
+        Replacement(f"{place}.get_supported_kernel_block_sizes", _any_size, NO_KERNEL)
+        for place in (BACKEND, OTHER_BACKEND)
     ),
     *(
-        Replacement(f"{NIXL}.{module}:time", StepTime, "a step takes a second")
-        for module in ("base_worker", "base_scheduler", "pull_worker", "pull_scheduler")
+        Replacement(f"{NIXL}.{module}:{name}", by, why, older)
+        for worker, scheduler, older in (
+            ("base_worker", "base_scheduler", False),
+            ("worker", "scheduler", True),
+        )
+        for module, name, by, why in (
+            (worker, "NixlWrapper", nixl.agents, COPIES),
+            (worker, "ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
+            (worker, "zmq_ctx", socket_context, NO_SOCKET),
+            (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
+            (scheduler, "threading", Threads, THREADS),
+            (worker, "current_platform", _bare_platform, "no core is reserved"),
+            (worker, "get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
+            (worker, "get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
+        )
+    ),
+    *(
+        Replacement(f"{NIXL}.{module}:time", StepTime, "a step takes a second", older)
+        for module, older in (
+            ("base_worker", False),
+            ("base_scheduler", False),
+            ("pull_worker", False),
+            ("pull_scheduler", False),
+            ("worker", True),
+            ("scheduler", True),
+        )
     ),
 )
 

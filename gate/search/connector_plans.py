@@ -25,10 +25,11 @@ from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
+from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
@@ -187,13 +188,27 @@ def _shape(fact: Fact) -> str:
     return " ".join((type(fact).__name__, *true))
 
 
+def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
+    """The cache groups with which a connector can be made. Raises AdapterDrift where this vLLM does
+    not have it, or not with these settings."""
+    try:
+        return accepted(chosen, found)
+    except UsageError as error:
+        raise AdapterDrift(f"This vLLM has no {chosen.name}", chosen.name) from error
+    except ValueError as error:
+        if is_ours(error):
+            raise
+        why = f"This vLLM refuses the settings of {chosen.name} ({last_line(error)})"
+        raise AdapterDrift(why, chosen.name) from error
+
+
 def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
     found = PlanSearch()
     if workload.like is None:
-        kinds = accepted(chosen, found)
+        kinds = _accepted(chosen, found)
         kinds = [each for each in kinds if each.traits & {*workload.about}] or kinds
     else:
         kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]

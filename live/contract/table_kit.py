@@ -52,6 +52,11 @@ ENTRIES = entries(
         "the layers that a connector sees",
     ),
     ("vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend", "the layers' backend"),
+    (
+        "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend",
+        "the backend where NIXL's worker does not take the first",
+    ),
+    (f"{CONFIG}:set_current_vllm_config", "a connector's worker is made with it"),
     ("vllm.model_executor.layers.mamba.abstract:MambaBase", "the layers with states"),
     *(
         (f"vllm.multimodal.inputs:{name}", "an image in a prompt")
