@@ -11,7 +11,7 @@ from kvproof.live.contract.table import TABLE
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 
-CHOICE = 4
+CHOICE = 12
 """Of so many random clusters, the one with the most named features is driven."""
 
 TRAITS = {
@@ -23,6 +23,30 @@ TRAITS = {
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
 
+NAMES = {
+    "aborts": re.compile("abort|finish_requests"),
+    "async_scheduling": re.compile("async_(tokens|sched)|placeholder|in_flight"),
+    "drafts": re.compile("spec_(token|decode)|draft|rejected|lookahead_tokens"),
+    "eagle": re.compile("eagle", re.IGNORECASE),
+    "embeddings": re.compile("embeds"),
+    "evictions": re.compile("evict"),
+    "extra_keys": re.compile("lora|salt|extra_keys"),
+    "failures": re.compile("invalid_block|failed_recv|load_failure|affected"),
+    "kv_events": re.compile("kv_(cache_)?event|BlockStored|BlockRemoved"),
+    "long_prefill": re.compile("long_prefill"),
+    "mamba": re.compile("mamba", re.IGNORECASE),
+    "partial_block_hits": re.compile("partial|_cow|copy_on|block_copies|hash_block_size"),
+    "pd": re.compile("remote|external|connector|recving"),
+    "priority": re.compile("priority"),
+    "resets": re.compile("reset|discard"),
+    "retention": re.compile("retention|reachable"),
+    "sessions": re.compile("streaming|resumable|session"),
+    "watermark": re.compile("watermark"),
+    "windows": re.compile("sliding_?window|swa", re.IGNORECASE),
+}
+"""What names in vLLM say that the code is about a feature, beside the names of the contract. They
+only decide which clusters come first."""
+
 
 def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
     """The traits of cache groups that the changed statements of these functions name."""
@@ -32,7 +56,7 @@ def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:
     """The ids of the features that the changed statements of these functions name: with a name that
-    the contract has for that feature alone."""
+    the contract has for that feature alone, or with one of `NAMES`."""
     words = frozenset[str]().union(*(each.words for each in functions))
     by_name: dict[str, set[str]] = {}
     for entry in TABLE:
@@ -40,7 +64,8 @@ def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:
             name = place.parameter or place.mentioned or (place.names[-1] if place.names else "")
             by_name.setdefault(name, set()).add(FEATURES[entry.feature].id)
     found = (ids for name, ids in by_name.items() if name in words)
-    return frozenset(id for ids in found if len(ids) == 1 for id in ids if id)
+    like = (id for id, name in NAMES.items() if any(map(name.search, words)))
+    return frozenset((*like, *(id for ids in found if len(ids) == 1 for id in ids if id)))
 
 
 def shared(cluster: Cluster, features: frozenset[str]) -> int:

@@ -41,10 +41,9 @@ class Reaching:
         return [self._further.next(rarest) for _ in range(number) if rarest]
 
     def alike(self, random: Iterator[Episodes]) -> Iterator[Episodes]:
-        """Random clusters without end: every other one is the one of `CANDIDATES` that most
-        resembles those that execute what the fewest execute."""
-        for each in random:
-            yield each
+        """Random clusters without end: each is the one of `CANDIDATES` that most resembles those
+        that execute what the fewest execute."""
+        while True:
             yield max(islice(random, CANDIDATES), key=self._likeness())
 
     def _rarest(self) -> Collection[Cluster]:

@@ -246,7 +246,8 @@ class Search:
             self._due = False
             others += self._episodes(further)
             random = workloads.of_random_clusters(self.comparison.seed)
-            clusters = self.near.alike(named_features.preferred(random, self.named))
+            both = (named_features.preferred(random, self.named), self.near.alike(random))
+            clusters = (each for two in zip(*both, strict=False) for each in two)
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():

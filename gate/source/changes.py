@@ -55,7 +55,8 @@ class ChangedFunction(NamedTuple):
 
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
-    that only raise an exception, and `words` are the names in them all. `outcomes` are the keys of
+    that only raise an exception, and `words` are the names in them all and
+    in what they replace. `outcomes` are the keys of
     the outcomes of changed conditions.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
@@ -153,6 +154,12 @@ def _with_statements(
             known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
         ends: list[dict[str, Lines]] = [{}, {}]
         of_lines = changed_lines(*of_file, each.name) if any(of_both) else ((), ())
+        changed_texts = [
+            module.lines[line - 1]
+            for module, side in zip(of_file, of_lines, strict=True)
+            if module is not None
+            for line in side
+        ]
         for side, module in enumerate(of_file):
             for line, to in conditions(module).of(of_lines[side]) if module is not None else ():
                 key = outcomes.key_of(each.file, 2 * side - 1, line, to)
@@ -171,7 +178,9 @@ def _with_statements(
                 statements=tuple(texts),
                 raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
                 outcomes=tuple(key for side in ends for key in side),
-                words=frozenset(NAME.findall("\n".join(itertools.chain(*texts.values())))),
+                words=frozenset(
+                    NAME.findall("\n".join((*itertools.chain(*texts.values()), *changed_texts)))
+                ),
             )
         )
     made: list[Places] = []
