@@ -11,7 +11,7 @@ from kvproof.live.contract.table import TABLE
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 
-CHOICE = 12
+CHOICE = 30
 """Of so many random clusters, the one with the most named features is driven."""
 
 TRAITS = {

@@ -52,7 +52,7 @@ ENGINES_FIRST = 8
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
 
-OUTCOMES = 80
+OUTCOMES = 96
 """How many further workloads a changed condition has to show each of its outcomes, when the change
 is known but for these: some never come."""
 
@@ -252,10 +252,14 @@ class Search:
         presets = iter(others)
         while not self._over():
             self._where_they_differ()
-            self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
-            self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
+            self._drive(
+                [*islice(clusters, 2 * SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE
+            )
             near = self.near.take(SAMPLED_AT_ONCE) if followed else []
             self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
+            if followed and self._all_but_outcomes is not None:
+                continue
+            self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
             number = SAMPLED_AT_ONCE if self.sized else 1
             self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
