@@ -4,7 +4,7 @@ from itertools import islice
 
 from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Plays, Workload, follow
-from kvproof.gate.search.named_features import named, preferred, shared
+from kvproof.gate.search.named_features import COMBINED, combined, named, preferred, shared
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.workloads import of_random_clusters
 from kvproof.gate.source.changes import ChangedFunction
@@ -71,3 +71,17 @@ def test_random_clusters_with_the_features_that_the_change_names_are_preferred()
         return sum(shared(each.cluster, features) for each in chosen)
 
     assert with_windows(features) > with_windows(frozenset()) + 5
+
+
+def test_clusters_are_made_with_the_features_that_the_change_names_and_few_others() -> None:
+    wanted = frozenset({"async_scheduling", "drafts", "resets"})
+    made = [*islice(combined(wanted, 0), 3 * COMBINED)]
+    assert len({each.name for each in made}) == len(made)
+    shares = [shared(each.cluster, wanted) for each in made[:COMBINED]]
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], shares[-1]) == (3, 2)
+    assert all(len(used_by(each.cluster)) <= 9 for each in made)
+    tight, roomy = (made[n].cluster.engines[0].num_blocks for n in (1, 0))
+    assert tight < roomy
+    assert [each.cluster for each in made[:COMBINED]] == [e.cluster for e in made[-COMBINED:]]
+    assert [*combined(frozenset({"drafts"}), 0)] == []

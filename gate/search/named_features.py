@@ -2,16 +2,27 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import combinations, islice
+from itertools import combinations, count, islice
+
+from msgspec.structs import replace
 
 from kvproof.gate.difference.workload import Episodes
+from kvproof.gate.search import workloads
 from kvproof.gate.source.changes import ChangedFunction
 from kvproof.live.contract.features import FEATURES
 from kvproof.live.contract.table import TABLE
+from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
+from kvproof.model.presets.random_clusters import clusters_with
 
-CHOICE = 30
+COMBINED = 12
+"""How many clusters with the named features are made."""
+
+TIGHT_TOKENS = 16
+"""Every second one has pools for one request of so many tokens."""
+
+CHOICE = 12
 """Of so many random clusters, the one with the most named features is driven."""
 
 TRAITS = {
@@ -77,6 +88,27 @@ def pairs(cluster: Cluster) -> frozenset[str]:
     """Each feature of a cluster, and each two of them."""
     used = sorted(used_by(cluster))
     return frozenset((*used, *map(" and ".join, combinations(used, 2))))
+
+
+def combined(features: frozenset[str], seed: int) -> Iterator[Episodes]:
+    """Random episodes of clusters with as many of these features as vLLM accepts together, at least
+    two, and few others: those with the most first, `COMBINED` in all, and then other episodes of
+    them, without end."""
+    found: list[Cluster] = []
+    for size in range(len(features), 1, -1):
+        for some in combinations(sorted(features), size):
+            if len(found) < COMBINED:
+                found += clusters_with(frozenset(some), COMBINED // 3, f"{some} {seed}")
+    for part in count(0) if found else ():
+        for number, cluster in enumerate(found[:COMBINED], 1):
+            made = replace(cluster, name=f"combined-{number}")
+            yield workloads.of_cluster(made if number % 2 else _tight(made), seed, part)
+
+
+def _tight(cluster: Cluster) -> Cluster:
+    """The same cluster with pools for one request."""
+    engines = [replace(e, num_blocks=1 + needed_blocks(e, TIGHT_TOKENS)) for e in cluster.engines]
+    return replace(cluster, engines=tuple(engines))
 
 
 def preferred(clusters: Iterator[Episodes], features: frozenset[str]) -> Iterator[Episodes]:

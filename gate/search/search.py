@@ -222,6 +222,7 @@ class Search:
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
+        combined: Iterator[Workload] = iter(())
         others: list[Workload] = []
         followed = self.by_traces or not (self.reaching or self.engines)
         if followed:
@@ -248,13 +249,14 @@ class Search:
             random = workloads.of_random_clusters(self.comparison.seed)
             both = (named_features.preferred(random, self.named), self.near.alike(random))
             clusters = (each for two in zip(*both, strict=False) for each in two)
+            combined = named_features.combined(self.named, self.comparison.seed)
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():
             self._where_they_differ()
-            self._drive(
-                [*islice(clusters, 2 * SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE
-            )
+            these = [*islice(combined, SAMPLED_AT_ONCE)]
+            self._drive(these, "clusters with the named features", SAMPLED_AT_ONCE)
+            self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             near = self.near.take(SAMPLED_AT_ONCE) if followed else []
             self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
             if followed and self._all_but_outcomes is not None:

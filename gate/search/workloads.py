@@ -5,6 +5,7 @@ from itertools import count
 
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
 from kvproof.live.deviations import traces
+from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.witnesses import witnesses
@@ -63,6 +64,12 @@ def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
     """Random episodes of the cluster of a workload, with its jobs. Each `part` has others."""
     name = f"episodes like {workload.name}, part {part + 1}"
     return Episodes(name, workload.cluster, seed * SEEDS + OTHERS + part, EPISODES, STEPS)
+
+
+def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
+    """Random episodes of a cluster. Each `part` has others."""
+    name = f"episodes of {cluster.name}, part {part + 1}"
+    return Episodes(name, cluster, seed * SEEDS + part, EPISODES, STEPS)
 
 
 def of_connectors(
