@@ -12,12 +12,13 @@ and random messages to engines whose loops run; else some come after a trace of 
 
 A search begins with more plans for the connectors that reach what is changed, if only code of
 connectors is (else they come after a trace of each cluster), and more starts and loops where they
-do. Where the traces reach something, they come next, one of each cluster first:
-these show which functions of vLLM each cluster reaches, so the presets that reach what the pull
-request changes come next, then the other presets. Between these, at once, clusters in which base
-and head behave differently are driven further. Until the end, random clusters
-and further episodes of the presets that reach it take turns, and plans for connectors. The order
-depends on the seed and the two trees only.
+do. Where the traces reach something, they come next, one of each cluster first: these show which
+functions of vLLM each cluster reaches. Then come clusters that are made with the features that the
+changed lines name, and the presets that reach what the pull request changes. Between these, at
+once, clusters in which base and head behave differently are driven further. Until the end, clusters
+with the named features, random clusters, further episodes of the clusters that execute the change
+(`reaching`), the other presets and plans for connectors take turns. The order depends on the seed
+and the two trees only.
 
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
@@ -240,6 +241,9 @@ class Search:
         self._due = followed
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
+            combined = named_features.combined(self.named, self.comparison.seed)
+            these = [*islice(combined, named_features.COMBINED)]
+            self._all(these, "clusters with the named features", SAMPLED_AT_ONCE, due=True)
             self._where_they_differ()
             names, further = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
@@ -249,7 +253,6 @@ class Search:
             random = workloads.of_random_clusters(self.comparison.seed)
             both = (named_features.preferred(random, self.named), self.near.alike(random))
             clusters = (each for two in zip(*both, strict=False) for each in two)
-            combined = named_features.combined(self.named, self.comparison.seed)
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():
