@@ -290,7 +290,9 @@ def scheduler(
             **options.of_scheduler(cfg),
         ),
         cache_config=CacheConfig(
-            block_size=smallest_block(cfg), enable_prefix_caching=cfg.prefix_caching
+            block_size=smallest_block(cfg),
+            enable_prefix_caching=cfg.prefix_caching,
+            **options.of_cache(cfg),
         ),
         device_config=DeviceConfig("cpu"),
         **_further_configs(cfg, load_failure, turns, pushes, connector),

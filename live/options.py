@@ -20,6 +20,11 @@ def of_scheduler(cfg: config.EngineConfig) -> dict[str, Any]:
     return chosen
 
 
+def of_cache(cfg: config.EngineConfig) -> dict[str, Any]:
+    """The options of an engine for vLLM's `CacheConfig`."""
+    return {"enable_mamba_shared_prefix_checkpoint": True} if cfg.prefix_checkpoint else {}
+
+
 def watermark(cfg: config.EngineConfig) -> float:
     """The share of the pool that vLLM rounds down to `watermark_blocks` blocks. It lies between two
     numbers of blocks, so that no error of rounding changes the result."""

@@ -20,7 +20,7 @@ from kvproof.live.contract.entry import Entry
 from kvproof.live.contract.features import FEATURES, used_by
 from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import cluster_named
 from tests.removed_entries import remove
 from tests.watching import LATER
 
@@ -36,6 +36,7 @@ SHOWN_BY = {
     "priority": "priority",
     "whole prompts": "whole-prompt",
     "long prefills": "long-prefill",
+    "states where prompts part": "partial-eagle-parting",
     "watermark": "watermark",
     "aborts": "oversized",
     "evictions": "hybrid-evicting",
@@ -102,7 +103,7 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) 
 def test_every_feature_of_a_cluster_is_shown_by_a_preset() -> None:
     assert [*SHOWN_BY, *APART] == list(FEATURES)
     for feature, preset in SHOWN_BY.items():
-        assert feature in used_by(CLUSTERS[preset])
+        assert feature in used_by(cluster_named(preset))
 
 
 def test_this_vllm_has_all_of_it() -> None:

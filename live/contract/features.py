@@ -34,6 +34,9 @@ FEATURES = {
     "priority": ContractFeature("requests served by priority", (CORE,), "priority"),
     "whole prompts": ContractFeature("a choice of admission", (CORE,), "whole_prompt"),
     "long prefills": ContractFeature("a limit on long prefills", (CORE,), "long_prefill"),
+    "states where prompts part": ContractFeature(
+        "a state cached where prompts part", (CORE,), "prefix_checkpoint"
+    ),
     "watermark": ContractFeature("blocks kept free at an admission", (CORE,), "watermark"),
     "aborts": ContractFeature("requests that are aborted", (CORE,), "aborts"),
     "evictions": ContractFeature("blocks evicted from outside", (CORE,), "evictions"),

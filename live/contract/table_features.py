@@ -79,6 +79,13 @@ ENVIRONMENT = (
         (f"{CONFIG}:SchedulerConfig(long_prefill_token_threshold)", "the tokens of one request"),
     ),
     *entries(
+        "states where prompts part",
+        (
+            f"{CONFIG}:CacheConfig(enable_mamba_shared_prefix_checkpoint)",
+            "a state is cached where prompts part",
+        ),
+    ),
+    *entries(
         "watermark",
         (f"{CONFIG}:SchedulerConfig(watermark)", "the share of the pool that is kept free"),
     ),

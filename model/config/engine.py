@@ -50,7 +50,8 @@ class EngineConfig(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=T
     does by default. A request beside other requests gets at most `long_prefill_tokens` tokens in
     one step (`long_prefill_token_threshold`); 0 means no such limit. Where another request runs, an
     admission leaves at least `watermark_blocks` blocks free (`watermark`, which vLLM takes as a
-    fraction of the pool).
+    fraction of the pool). With `prefix_checkpoint`, a state is also cached where a prompt parts
+    from a cached one, inside a block (`enable_mamba_shared_prefix_checkpoint`).
     """
 
     name: Name
@@ -73,6 +74,7 @@ class EngineConfig(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=T
     reserve_whole_prompt: bool | None = None
     long_prefill_tokens: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     watermark_blocks: Annotated[int, Meta(ge=0, le=4095)] = 0
+    prefix_checkpoint: bool = False
 
     checks: ClassVar[tuple[Callable[["EngineConfig"], None], ...]] = ()
     """Further checks of a new engine: the table of features, which the package `config` sets."""

@@ -39,6 +39,7 @@ FEATURE = Feature(
     options="`match_unit`, or unequal sizes",
     of=EngineConfig,
     used=lambda engine: engine.partial_block_hits,
+    on="a Mamba block_size above match_unit",
     off="one block_size for all groups and match_unit 0",
     needs=("mamba",),
     exclusions=(
