@@ -73,7 +73,7 @@ LOOKED_AT = {
     "12. The look-up asks for one block more, which it drops for the drafter: blocks 0 to 2, and "
     "finds nothing. Prompts that fill a further block are found. So performance is lost "
     "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
-    "OffloadingConnector, `connector_survives` in `reset_cache`": "Its cache is reset twice while "
+    "OffloadingConnector, `reset_is_carried_out`": "Its cache is reset twice while "
     "jobs are in flight, and no step is between: the second call asserts that no job waits to be "
     "flushed. An engine core answers that call with the error, and goes on.",
     "OffloadingConnector beside Mamba layers, `promised_tokens_are_loaded`": "Two causes. With "
@@ -81,8 +81,8 @@ LOOKED_AT = {
     "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it, and 0.32.0 "
     "and 0.33.0 have the code before it. And Model Runner V2 zeroes the new blocks of a step "
     "before it calls `handle_preemptions`, which waits for the stores that still read these "
-    "blocks: zeros are stored under the key of the old content. The V1 runner calls it first; with "
-    "that order the plan ends without a finding.",
+    "blocks: zeros are stored under the key of the old content: `findings/zeroed_before_saved`. "
+    "The V1 runner calls it first; with that order the plan ends without a finding.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
     "NixlConnector with a drafter, `every_request_ends`": "The finding "

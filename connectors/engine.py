@@ -24,6 +24,7 @@ from kvproof.connectors.facts import (
     Owed,
     Promised,
     Remembered,
+    ResetRaised,
     SlotRead,
     StoreReset,
     Waits,
@@ -136,15 +137,21 @@ class DrivenEngine:
         self.forgot = idle and connector and self.forgets and not self.paired
 
     def _reset(self, running: bool, connector: bool) -> None:
+        """The caller gets what is raised, and the engine goes on."""
+        self.owners.judged["resets"] += connector
         try:
             self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
             )
-        except NotImplementedError:
-            self.forgets = False  # the caller gets the error, and the engine goes on
-        except RuntimeError as error:
-            if "Failed to reset KV cache" not in str(error):
-                raise  # vLLM refuses to reset while a transfer has blocks, and says so
+        except Exception as error:
+            self.forgets = False
+            # vLLM refuses to reset while a transfer has blocks, and says so.
+            refused = "Failed to reset KV cache" in str(error)
+            if is_ours(error) or not (refused or connector):
+                raise
+            if not (refused or isinstance(error, NotImplementedError)):
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                self.facts.append(ResetRaised(death_of(error, place)))
 
     def pause(self, new: bool) -> None:
         """Nothing is scheduled, or no `new` request."""

@@ -119,6 +119,12 @@ class Died(NamedTuple):
     in_connector: bool
 
 
+class ResetRaised(NamedTuple):
+    """A reset of the connector's cache raised an exception. The engine goes on."""
+
+    death: Death
+
+
 class Waits(NamedTuple):
     """A request did not end, although nothing more arrives and the engine was stepped
     `steps` times without any change."""
@@ -236,6 +242,7 @@ Fact: TypeAlias = (
     | StoreReset
     | NotifiedTooEarly
     | Died
+    | ResetRaised
     | Waits
     | Owed
     | Missed

@@ -26,6 +26,7 @@ MATCHED, SURVIVES = "matched_tokens_can_be_loaded", "connector_survives"
 REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
 OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"
+CARRIED_OUT = "reset_is_carried_out"
 EVENTS = "events_carry_whole_blocks"
 NO_FAILURE, TOLD_LAST = "loads_do_not_fail", "tier_is_notified_last"
 
@@ -109,6 +110,19 @@ class ResetForgetsNothing(Store):
     """The cache is said to be reset, and is not."""
 
     def reset_cache(self) -> bool:
+        return True
+
+
+@named_by(CARRIED_OUT)
+class RefusesASecondReset(Store):
+    """A second reset meets an assertion about the first."""
+
+    was_reset = False
+
+    def reset_cache(self) -> bool:
+        assert not self.was_reset
+        self.was_reset = True
+        self.kept.clear()
         return True
 
 
