@@ -1,10 +1,10 @@
-"""vLLM 0.32.0, Model Runner V2: a step zeroes and copies blocks before the connector is told, so a
+"""vLLM 0.32.0, Model Runner V2: a step zeroes and copies blocks before the connector is notified, so a
 save in the background that still reads them saves zeros.
 
 `KVConnectorBase_V1.handle_preemptions` is called "BEFORE they are overwritten": OffloadingConnector
 and SimpleCPUOffloadConnector wait there for the copies that read blocks which the step uses anew.
 `GPUModelRunner.execute_model` of Model Runner V2 calls `update_requests` first, which zeroes the
-new blocks and copies blocks of partial hits; the connector is told in `pre_forward`.
+new blocks and copies blocks of partial hits; the connector is notified in `pre_forward`.
 
 Here `execute_model`, `update_requests` and `ActiveKVConnector` are the real ones. The connector
 copies one block in the background, and the kernel that zeroes (Triton) is replaced by one of torch.
@@ -41,7 +41,7 @@ class Metadata(KVConnectorMetadata):  # type: ignore[misc]
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connector is told before anything is written."""
+    """The connector is notified before anything is written."""
     released = GPUModelRunner.execute_model
 
     def execute(self: Any, scheduler_output: SchedulerOutput) -> Any:
