@@ -1,5 +1,5 @@
-"""vLLM 0.32.0, Model Runner V2: a step zeroes and copies blocks before the connector is notified, so a
-save in the background that still reads them saves zeros.
+"""vLLM 0.32.0, Model Runner V2: a step zeroes and copies blocks before the connector is notified,
+so a save in the background that still reads them saves zeros.
 
 `KVConnectorBase_V1.handle_preemptions` is called "BEFORE they are overwritten": OffloadingConnector
 and SimpleCPUOffloadConnector wait there for the copies that read blocks which the step uses anew.
@@ -93,7 +93,9 @@ def make_runner(cache: torch.Tensor, connector: Any, monkeypatch: pytest.MonkeyP
             num_computed_prefill_tokens=numbers.np.copy(),
         ),
         kv_block_zeroer=SimpleNamespace(zero_block_ids=zero),
-        kv_connector=ActiveKVConnector(VllmConfig(device_config=DeviceConfig("cpu")), {"layer0": cache}),
+        kv_connector=ActiveKVConnector(
+            VllmConfig(device_config=DeviceConfig("cpu")), {"layer0": cache}
+        ),
         aux_output_connector=None,
         encoder_cache=None,
         _merge_ec_connector_no_forward=lambda _step, output: output,
