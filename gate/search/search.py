@@ -242,8 +242,8 @@ class Search:
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
             combined = named_features.combined(self.named, self.comparison.seed)
-            these = [*islice(combined, named_features.COMBINED)]
-            self._all(these, "clusters with the named features", SAMPLED_AT_ONCE, due=True)
+            first_of_all = [*islice(combined, named_features.COMBINED)]
+            self._all(first_of_all, "clusters with the named features", SAMPLED_AT_ONCE, due=True)
             self._where_they_differ()
             names, further = self._presets()
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
