@@ -48,9 +48,10 @@ class Outcomes:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 code = compile("\n".join(module.lines), "vllm", "exec", dont_inherit=True)
+                found = [*_jumps(code)]
         except ERRORS:
             return
-        for line, to in _jumps(code):
+        for line, to in found:
             self._all.setdefault(line, set()).add(to)
 
     def of(self, changed: Collection[int]) -> Iterator[tuple[int, int]]:
