@@ -33,8 +33,8 @@ MET = {
 }
 """What happens in a preset, and nothing else does."""
 
-WITHOUT_GOAL = {"full_attention", "chunked_prefill", "no_prefix_cache"}
-"""Features that nearly all presets use, and the one that only takes hits away."""
+WITHOUT_GOAL = {"full_attention", "chunked_prefill", "no_prefix_cache", "prefix_checkpoint"}
+"""Features that nearly all presets use, the one that only takes hits away, and one of live vLLM."""
 
 
 @functools.cache

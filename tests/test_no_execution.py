@@ -92,7 +92,8 @@ def allowed(path: str) -> bool:
 def test_nothing_is_executed() -> None:
     texts = product()
     assert len(texts) > 400
-    assert {path: found for path, text in texts.items() if (found := executes(text))} == {}
+    found = {path: names for path, text in texts.items() if (names := executes(text))}
+    assert found == {"gate/source/outcomes.py": ["compile"]}  # it reads the jumps of the code
 
 
 def test_files_are_opened_in_one_place() -> None:

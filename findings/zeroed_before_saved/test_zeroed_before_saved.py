@@ -18,7 +18,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
-import numpy as np
 import pytest
 import torch
 from vllm.config import DeviceConfig, VllmConfig
@@ -81,7 +80,7 @@ def make_runner(cache: torch.Tensor, connector: Any, monkeypatch: pytest.MonkeyP
     def zero(blocks: list[int]) -> None:
         cache[blocks] = 0.0
 
-    numbers = SimpleNamespace(np=np.zeros(4, dtype=np.int32))
+    numbers = SimpleNamespace(np=torch.zeros(4, dtype=torch.int32).numpy())
     runner = SimpleNamespace(
         **dict.fromkeys(
             ("update_pp_decode_requests", "finish_requests", "free_states", "add_requests"), nothing
