@@ -137,8 +137,8 @@ class DrivenEngine:
         self.forgot = idle and connector and self.forgets and not self.paired
 
     def _reset(self, running: bool, connector: bool) -> None:
-        """The caller gets what is raised, and the engine goes on."""
-        self.owners.judged["resets"] += connector
+        """The caller gets what a reset of the connector's cache raises, and the engine goes on. A
+        reset that vLLM or the connector refuses in words says nothing of the rule."""
         try:
             self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
@@ -146,12 +146,15 @@ class DrivenEngine:
         except Exception as error:
             self.forgets = False
             # vLLM refuses to reset while a transfer has blocks, and says so.
-            refused = "Failed to reset KV cache" in str(error)
-            if is_ours(error) or not (refused or connector):
+            if isinstance(error, RuntimeError) and "Failed to reset KV cache" in str(error):
+                return
+            if is_ours(error) or not connector:
                 raise
-            if not (refused or isinstance(error, NotImplementedError)):
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                self.facts.append(ResetRaised(death_of(error, place)))
+            if isinstance(error, NotImplementedError):
+                return
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            self.facts.append(ResetRaised(death_of(error, place)))
+        self.owners.judged["resets"] += connector
 
     def pause(self, new: bool) -> None:
         """Nothing is scheduled, or no `new` request."""

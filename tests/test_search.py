@@ -127,6 +127,20 @@ def test_the_search_ends_where_the_change_is_known() -> None:
     assert len(clusters) < len(workloads.of_presets(0)) / 2
 
 
+def test_the_search_goes_on_for_some_time_while_an_outcome_of_a_condition_is_missing() -> None:
+    def driven(*outcomes: str, seen: bool) -> int:
+        changes = changing(SOME)
+        changes = changes._replace(accounting=(changes.accounting[0]._replace(outcomes=outcomes),))
+        with compared(nothing, lambda each: knowing(each, *outcomes * seen)) as found:
+            searching(found, changes=changes).run()
+        return len(found.names)
+
+    known = driven(seen=True)
+    assert driven("a.py:@1?2", seen=True) == known
+    further = driven("a.py:@1?2", seen=False) - known
+    assert search.OUTCOMES <= further < search.OUTCOMES + 2 * search.SAMPLED_AT_ONCE
+
+
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
     """But for one that only raises an exception, which is not awaited."""
     changes = changing(SOME, statements=(SOME, "x", "y"))

@@ -115,7 +115,7 @@ def _nothing(gate: Gate) -> str:
     if hidden := sum(len(each.not_seen) for each in gate.functions):
         yet.append(
             f"{hidden:,} of the {counted(ends, 'outcome')} of changed conditions {_was(hidden)} "
-            "not seen"
+            "seen in no watched run"
         )
     if not yet:
         return "Nothing introduced"

@@ -125,7 +125,8 @@ def driven(
         for each in (_break(kind, plan, one, found) for one in seen for found in kind.broken(one)):
             if each.key not in kept or each.length < kept[each.key].length:
                 kept[each.key] = each
-    if len(plans) == len(died) > 1:  # what starts nothing is no vLLM that a user has
+    alike = isinstance(workload, Starts) and workload.like is not None
+    if len(plans) == len(died) > 1 and not alike:  # what starts nothing is no vLLM that a user has
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
     return Result(
         workload.name,

@@ -194,7 +194,7 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
     try:
         return accepted(chosen, found)
     except UsageError as error:
-        raise AdapterDrift(f"This vLLM has no {chosen.name}", chosen.name) from error
+        raise AdapterDrift(str(error).partition(". Use ")[0], chosen.name) from error
     except ValueError as error:
         if is_ours(error):
             raise

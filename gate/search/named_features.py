@@ -91,9 +91,9 @@ def pairs(cluster: Cluster) -> frozenset[str]:
 
 
 def combined(features: frozenset[str], seed: int) -> Iterator[Episodes]:
-    """Random episodes of clusters with as many of these features as vLLM accepts together, at least
-    two, and few others: those with the most first, `COMBINED` in all, and then other episodes of
-    them, without end."""
+    """Random episodes of clusters with as many of these features as go together, at least two, and
+    few others: those with the most first, `COMBINED` in all, and then other episodes of them,
+    without end."""
     found: list[Cluster] = []
     for size in range(len(features), 1, -1):
         for some in combinations(sorted(features), size):

@@ -317,7 +317,9 @@ class Search:
         driven = len(self.comparison.names)
         if self._all_but_outcomes is None:
             self._all_but_outcomes = driven
-        return not self.outcomes <= {*so_far} and driven < self._all_but_outcomes + OUTCOMES
+        # A workload of plans has as many runs as several of episodes.
+        further = OUTCOMES if self.by_traces else OUTCOMES // 8
+        return not self.outcomes <= {*so_far} and driven < self._all_but_outcomes + further
 
     def _all(
         self,

@@ -55,9 +55,8 @@ class ChangedFunction(NamedTuple):
 
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
-    that only raise an exception, and `words` are the names in them all and
-    in what they replace. `outcomes` are the keys of
-    the outcomes of changed conditions.
+    that only raise an exception, and `words` are the names in them all and in what they replace.
+    `outcomes` are the keys of the outcomes of changed conditions.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses."""
