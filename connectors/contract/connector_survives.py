@@ -3,7 +3,7 @@ every request on it (vllm#46231, vllm#43281, vllm#42289)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import ConnectorRule, Past
+from kvproof.connectors.contract.rule import ConnectorRule, Past, what_it_says
 from kvproof.connectors.facts import Died, Fact
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -13,7 +13,6 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """No call of the engine raises an exception."""
     if isinstance(fact, Died):
         where = fact.death.function
-        # A bare assertion says nothing: its statement does.
         yield because(
             reason("connector_raised", "the connector raised an exception in {where}", where=where)
             if fact.in_connector
@@ -22,12 +21,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
                 "vLLM, with this connector, raised an exception in {where}",
                 where=where,
             ),
-            reason(
-                "message",
-                "{exception}: {message}",
-                exception=fact.death.exception,
-                message=fact.death.message or fact.death.statement,
-            ),
+            what_it_says(fact.death),
         )
 
 

@@ -12,8 +12,9 @@ from kvproof.connectors.facts import (
     SendEnded,
     StoreReset,
 )
-from kvproof.model.because import Because
+from kvproof.model.because import Because, Reason, reason
 from kvproof.model.severity import Severity
+from kvproof.model.state import Death
 
 
 @dataclass
@@ -57,3 +58,13 @@ class ConnectorRule:
     counts: str
     otherwise: str
     judge: Callable[[Fact, Past], Iterator[Because]]
+
+
+def what_it_says(death: Death) -> Reason:
+    """An exception with its message. A bare assertion has none: its statement says it."""
+    return reason(
+        "message",
+        "{exception}: {message}",
+        exception=death.exception,
+        message=death.message or death.statement,
+    )
