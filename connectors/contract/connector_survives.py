@@ -3,7 +3,7 @@ every request on it (vllm#46231, vllm#43281, vllm#42289)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import ConnectorRule, Past, what_it_says
+from kvproof.connectors.contract.rule import ConnectorRule, Past, message_of
 from kvproof.connectors.facts import Died, Fact
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -21,7 +21,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
                 "vLLM, with this connector, raised an exception in {where}",
                 where=where,
             ),
-            what_it_says(fact.death),
+            message_of(fact.death),
         )
 
 

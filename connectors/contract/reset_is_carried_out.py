@@ -4,7 +4,7 @@ connector that cannot reset its cache says so (`NotImplementedError`)."""
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rule import ConnectorRule, Past, what_it_says
+from kvproof.connectors.contract.rule import ConnectorRule, Past, message_of
 from kvproof.connectors.facts import Fact, ResetRaised
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -17,7 +17,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
             reason(
                 "reset_raised", "a reset raised an exception in {where}", where=fact.death.function
             ),
-            what_it_says(fact.death),
+            message_of(fact.death),
         )
 
 

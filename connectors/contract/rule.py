@@ -60,7 +60,7 @@ class ConnectorRule:
     judge: Callable[[Fact, Past], Iterator[Because]]
 
 
-def what_it_says(death: Death) -> Reason:
+def message_of(death: Death) -> Reason:
     """An exception with its message. A bare assertion has none: its statement says it."""
     return reason(
         "message",
