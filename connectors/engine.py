@@ -69,6 +69,7 @@ class DrivenEngine:
     ) -> None:
         self.paired = numbers is not None
         self.cfg, self.keeps_prompts = (cfg := plan.engine), keeps_prompts
+        self.clock = clock
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = 0
@@ -227,6 +228,7 @@ class DrivenEngine:
 
     def close(self) -> None:
         """Give back what an engine that died still has."""
+        self.clock.over = True
         for part in (self.worker.connector, self.scheduler):
             with contextlib.suppress(Exception):
                 part.shutdown()

@@ -6,9 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.difference.workload import Episodes, Plays, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.differing import PARTS, PARTS_IN_ALL, Differing, unlike
+from kvproof.gate.search.differing_plans import PARTS as PLAN_PARTS
+from kvproof.gate.search.differing_plans import PARTS_IN_ALL as PLAN_PARTS_IN_ALL
+from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
 from kvproof.gate.search.search import Search
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -74,3 +77,32 @@ def test_where_they_behave_alike_nothing_is_due() -> None:
     with compared(nothing, lambda each: result(each.name)) as found:
         found.drive([RUN, *workloads.of_presets(0)[:3]])
         assert not Differing(found, Further(0)).due
+
+
+PLANS = Plays("plans", "offloading", kinds="")
+
+
+def test_cache_groups_in_which_a_connector_acts_have_further_plans_and_only_these() -> None:
+    def one(each: Workload) -> Result:
+        return replace(nothing(each), digests={"full": 1, "full+mamba": 2})
+
+    def other(each: Workload) -> Result:
+        return replace(nothing(each), digests={"full": 1, "full+mamba": 3})
+
+    with compared(one, other) as found:
+        found.drive([PLANS])
+        made = DifferingPlans(found)
+        taken = made.take(PLAN_PARTS_IN_ALL)
+        found.drive(taken)  # they differ, too, in the same cache groups
+        assert [each.kinds for each in taken] == ["full+mamba"] * PLAN_PARTS
+        assert len({each.seed for each in taken}) == PLAN_PARTS
+        assert not made.due
+
+
+def test_equal_plans_of_a_connector_need_no_further_ones() -> None:
+    def same(each: Workload) -> Result:
+        return replace(nothing(each), digests={"full": 1})
+
+    with compared(same, same) as found:
+        found.drive([PLANS])
+        assert not DifferingPlans(found).due

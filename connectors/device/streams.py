@@ -35,7 +35,9 @@ class Stream:
         """Carry out all work up to a position."""
         while self.done < position:
             self.done += 1
-            self.works.popleft()()
+            work = self.works.popleft()
+            if not self.clock.over:
+                work()
 
     def synchronize(self) -> None:
         """Wait for all work."""

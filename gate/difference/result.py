@@ -23,7 +23,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
     out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
     cache, and `blocks_held` is the largest number of blocks that were not free. `digest` is equal
-    where two machines took the same events with the same choices, and held the same after each.
+    where two machines took the same events with the same choices, and held the same after each;
+    `digests` has such a number for the plans with each kind of cache groups.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
     changed function. `course` is there only where it was asked for.
@@ -38,6 +39,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     hit_tokens: int = 0
     blocks_held: int = 0
     digest: int = 0
+    digests: dict[str, int] = {}
     reached: tuple[str, ...] = ()
     watched: bool = False
     near: dict[str, Near] = {}

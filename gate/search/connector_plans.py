@@ -4,7 +4,9 @@ import contextlib
 import json
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -15,7 +17,18 @@ from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, Played, play
-from kvproof.connectors.facts import Died, Fact, Waits
+from kvproof.connectors.facts import (
+    BlocksKept,
+    Died,
+    Fact,
+    LoadEnded,
+    Matched,
+    Missed,
+    Owed,
+    Promised,
+    SendEnded,
+    Waits,
+)
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
@@ -35,6 +48,10 @@ from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
+
+BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits)
+"""The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
+has the id of a block: a vLLM may choose any free one."""
 
 
 def known() -> tuple[KitConnector, ...]:
@@ -72,6 +89,7 @@ def driven(workload: Play | Plays, place: int | None = None, note: Note | None =
         breaks=tuple(kept.values()),
         whole=all(one.course.ended for one in played),
         steps=sum(one.result.steps for one in played),
+        digests=_digests(played),
         course=NOT_TAKEN if place is None else played[0].course,
     )
 
@@ -107,6 +125,7 @@ class _Played:
         self.died: Died | None = None
         self.waits = False
         self.breaks: dict[Key, Break] = {}
+        self.digest = 0
         self.past = Past()
         try:
             self.result = play(chosen, plan, self._note)
@@ -133,6 +152,8 @@ class _Played:
             self.note(
                 f"{each}: {event}: {_shape(fact)}" for fact in facts for each in self.features
             )
+        shown = [repr(fact) for fact in facts if isinstance(fact, BEHAVIOUR)]
+        self.digest = crc32("\n".join(shown).encode(), self.digest)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
         after = tuple(self.breaks)
@@ -182,6 +203,15 @@ class _Played:
         )
 
 
+def _digests(played: Iterable[_Played]) -> dict[str, int]:
+    """What the plans with each kind of cache groups showed, as a number each."""
+    found: dict[str, int] = {}
+    for one in played:
+        kinds = LayerGroups.of(one.plan).kinds
+        found[kinds] = crc32(one.digest.to_bytes(4), found.get(kinds, 0))
+    return found
+
+
 def _shape(fact: Fact) -> str:
     """A fact without its names and numbers."""
     true = (name for name, value in fact._asdict().items() if value is True or value is None)
@@ -210,6 +240,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
     if workload.like is None:
         kinds = _accepted(chosen, found)
         kinds = [each for each in kinds if each.traits & {*workload.about}] or kinds
+        kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
     else:
         kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
     chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]

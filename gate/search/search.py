@@ -15,10 +15,10 @@ connectors is (else they come after a trace of each cluster), and more starts an
 do. Where the traces reach something, they come next, one of each cluster first: these show which
 functions of vLLM each cluster reaches. Then come clusters that are made with the features that the
 changed lines name, and the presets that reach what the pull request changes. Between these, at
-once, clusters in which base and head behave differently are driven further. Until the end, clusters
-with the named features, random clusters, further episodes of the clusters that execute the change
-(`reaching`), the other presets and plans for connectors take turns. The order depends on the seed
-and the two trees only.
+once, what base and head behave differently in is driven further: clusters (`differing`), and cache
+groups with a connector (`differing_plans`). Until the end, clusters with the named features, random
+clusters, further episodes of the clusters that execute the change (`reaching`), the other presets
+and plans for connectors take turns. The order depends on the seed and the two trees only.
 
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
@@ -38,6 +38,7 @@ from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.differing import Differing
+from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.unseen import UNSEEN_MAX
@@ -101,6 +102,7 @@ class Search:
         self.named = named_features.named(changes.accounting)
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
+        self.differing_plans = DifferingPlans(comparison)
         self.near = Reaching(comparison, further, [*self.changed, *self.outcomes])
         self.about = named_features.traits(changes.accounting)
         self.until = until
@@ -238,6 +240,7 @@ class Search:
             if not (self.sized or self._over()):
                 self._look_at_engines()
         self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
+        self._where_they_differ()
         self._due = followed
         if followed:
             self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
@@ -272,7 +275,9 @@ class Search:
             self.not_run.append(f"{left} of {len(others)} further presets")
 
     def _where_they_differ(self) -> None:
-        """Further episodes of the clusters in which base and head behave differently."""
+        """Further plans and episodes of what base and head behave differently in."""
+        while not self._over() and (plans := self.differing_plans.take(SAMPLED_AT_ONCE)):
+            self._drive(plans, "cache groups in which base and head differ", SAMPLED_AT_ONCE)
         while not self._over() and (these := self.differing.take(SAMPLED_AT_ONCE)):
             self._drive(these, "clusters in which base and head differ", SAMPLED_AT_ONCE)
 
@@ -301,7 +306,7 @@ class Search:
         executed that does more than raise an exception, and every function, and the next step near
         the change hardly shows something new."""
         both = self.comparison
-        if self._due or self.differing.due:
+        if self._due or self.differing.due or self.differing_plans.due:
             return False
         if self._known[0] != len(both.names):
             so_far = reached(both)

@@ -85,6 +85,13 @@ def of_connectors(
     ]
 
 
+def of_kinds(connector: str, kinds: str, seed: int, part: int) -> Plays:
+    """Random plans for a connector with cache groups of these kinds alone. Each `part` has
+    others."""
+    name = f"plans for {connector} with {kinds}, part {part}"
+    return Plays(name, connector, seed * SEEDS + OTHERS + part, PLAYS, kinds=kinds)
+
+
 def of_starts(seed: int, part: int = 0) -> Starts:
     """Random starts of engines. Each `part` has others."""
     again = f", part {part + 1}" if part else ""

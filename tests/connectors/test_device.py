@@ -130,3 +130,13 @@ def test_the_honest_store_gives_back_what_it_was_given_unless_it_fails() -> None
     assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [FAILED]
     assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [4]
     assert memory.raw == b"abcd"
+
+
+def test_when_the_episode_is_over_no_copy_is_made() -> None:
+    clock, done = Clock(Copies(late=True, steps=1)), list[str]()
+    with device(clock):
+        stream = Stream()
+        stream.add(lambda: done.append("copied"))
+        clock.over = True
+        stream.synchronize()
+    assert not done
