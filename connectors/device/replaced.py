@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -117,7 +118,9 @@ def _thread_start(clock: Clock) -> Any:
 
 def _store_config(_clock: Clock) -> Any:
     home = importlib.import_module(STORE)
-    made = home.MooncakeStoreConfig("", "", "tcp", "")
+    needed = [f for f in fields(home.MooncakeStoreConfig) if f.default is MISSING]
+    values = {f.name: 0 if f.type in (int, "int") else "" for f in needed}
+    made = home.MooncakeStoreConfig(**values | {"protocol": "tcp"})
     return staticmethod(lambda: made)
 
 

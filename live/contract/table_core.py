@@ -123,7 +123,7 @@ STEPS = entries(
     ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction is recorded"),
     (
         "KVCacheCoordinator.get_num_blocks_to_allocate(apply_admission_cap)"
-        f" | !{SCHEDULER}:Scheduler(hash_block_size)",
+        f" | !{SCHEDULER}:Scheduler(hash_block_size) | !{SPECS}:KVCacheSpecKind",
         "which prediction is used, if a release makes two",
     ),
     ("KVCacheCoordinator.single_type_managers", "the groups"),
