@@ -112,6 +112,8 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 """What requests of one episode have beside their tokens."""
 
 IMAGE_TOKENS_MAX = 5
+WHICH = st.integers(0, len(IMAGES) - 1)
+SIZES = st.integers(1, IMAGE_TOKENS_MAX)
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
@@ -152,8 +154,11 @@ def plans(
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
-    pictures = draw(st.lists(albums(), min_size=1, max_size=3)) if images else [()]
-    room = draw(encoder_room(pictures[0])) if images else 0
+    # Few images, so that a prompt needs what another one's image was evicted for.
+    few = st.lists(st.tuples(WHICH, SIZES), min_size=2, max_size=4, unique=True)
+    items = draw(few) if images else []
+    pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if images else [()]
+    room = draw(encoder_room([size for _, size in items])) if images else 0
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: SubmitRequest(*prompt, *more),
         st.sampled_from(prompts),
@@ -179,25 +184,26 @@ def plans(
 
 
 @st.composite
-def albums(draw: st.DrawFn) -> tuple[Image, ...]:
-    """The images of a prompt, in order, with and without tokens between them."""
+def albums(draw: st.DrawFn, items: Sequence[tuple[int, int]]) -> tuple[Image, ...]:
+    """The images of a prompt, some of these (which one, its tokens), in order, with and without
+    tokens between them."""
     images: list[Image] = []
     at = draw(st.integers(0, 6))
     for _ in range(draw(st.integers(1, 3))):
-        size = draw(st.integers(1, IMAGE_TOKENS_MAX))
-        images.append(Image(draw(st.integers(0, len(IMAGES) - 1)), at, size))
+        which, size = draw(st.sampled_from(items))
+        images.append(Image(which, at, size))
         at += size + draw(st.integers(0, 3))
     return tuple(images)
 
 
 @st.composite
-def encoder_room(draw: st.DrawFn, album: tuple[Image, ...]) -> int:
-    """Tokens in the encoder cache: room for any image, and often just enough for the first images
-    of a prompt, or one too few."""
+def encoder_room(draw: st.DrawFn, sizes: Sequence[int]) -> int:
+    """Tokens in the encoder cache, for images of these sizes: room for some of them, and often just
+    enough, or one too few; always for any one."""
     if draw(st.booleans()):
         return draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX))
-    together = sum(image.tokens for image in album[: draw(st.integers(2, 3))])
-    return max(IMAGE_TOKENS_MAX, together - draw(st.integers(0, 1)))
+    together = sum(sizes[: draw(st.integers(2, 3))])
+    return max(*sizes, together - draw(st.integers(0, 1)))
 
 
 @st.composite
