@@ -187,6 +187,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
     overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
+    overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
+    overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
