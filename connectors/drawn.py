@@ -11,6 +11,7 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     AbortRequest,
     Action,
+    Asked,
     Beside,
     ConnectorPlan,
     Copies,
@@ -150,9 +151,11 @@ def plans(
     overlaps: bool,
     forgets: bool = False,
     images: bool = False,
+    asks: Sequence[Asked] = (),
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
-    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
+    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
+    request may ask one of `asks` of the connector."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -190,6 +193,7 @@ def plans(
         st.sampled_from(draw(st.sampled_from(BESIDE))),
         st.sampled_from((False,) * 9 + (True,)),
         st.sampled_from(pictures),
+        st.sampled_from([(), (), (), *asks]),
     )
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())

@@ -159,7 +159,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, subject.forgets, subject.has_images))
+    @given(plans(kinds, overlaps, subject.forgets, subject.has_images, subject.asks))
     def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:
