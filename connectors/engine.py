@@ -111,7 +111,12 @@ class DrivenEngine:
         self.owners.prompts[name] = arrives.prompt
         self.owners.beside[name] = f"{arrives.beside}:" if arrives.beside else ""
         request = build.request(
-            self.cfg, known, transfer or dict(arrives.asks), 0, self.arrived, more=_arguments(arrives)
+            self.cfg,
+            known,
+            transfer or dict(arrives.asks),
+            0,
+            self.arrived,
+            more=_arguments(arrives),
         )
         request.skip_reading_prefix_cache = arrives.computes_all
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all

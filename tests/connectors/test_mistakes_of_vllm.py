@@ -68,7 +68,9 @@ def hits_are_recorded_twice(patch: pytest.MonkeyPatch) -> None:
 
 def every_prompt_is_looked_up(patch: pytest.MonkeyPatch) -> None:
     """A prompt that must be computed whole is looked up like others."""
-    patch.setattr(KVCacheManager, "prefix_cache_lookup_enabled", lambda self, _: self.enable_caching)
+    patch.setattr(
+        KVCacheManager, "prefix_cache_lookup_enabled", lambda self, _: self.enable_caching
+    )
 
 
 def key_without_salt(patch: pytest.MonkeyPatch) -> None:
@@ -104,9 +106,8 @@ def test_a_mistake_of_vllm_is_named(each: Planted, monkeypatch: pytest.MonkeyPat
     named: set[str] = set()
     for seed in SEEDS:
         found = search(each.subject, EPISODES, seed, shrinks=False)
-        named |= {*found.tolerated, *(f.invariant for f in found.result.findings)} if (
-            found.result
-        ) else {*found.tolerated}
+        findings = found.result.findings if found.result else ()
+        named |= {*found.tolerated, *(finding.invariant for finding in findings)}
         if each.rule in named:
             return
     pytest.fail(f"named were {named}")
