@@ -11,6 +11,7 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     AbortRequest,
     Action,
+    Asked,
     Beside,
     ConnectorPlan,
     Copies,
@@ -31,12 +32,15 @@ from kvproof.model.config import EngineConfig, Group
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
     the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
-    each block."""
+    each block. `match_unit` and `retention` are those of the engine: hits may end inside a block,
+    and few blocks of windows and states stay in its cache."""
 
     groups: tuple[Group, ...]
     local: bool = False
     ranks: int = 1
     every_state: bool = False
+    match_unit: int = 0
+    retention: int | None = None
 
     @property
     def drafts(self) -> int:
@@ -46,13 +50,26 @@ class LayerGroups(NamedTuple):
     @classmethod
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
-        return cls(plan.engine.groups, plan.local, plan.ranks, plan.every_state)
+        engine = plan.engine
+        further = engine.match_unit, engine.retention
+        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *further)
+
+    @property
+    def needs_new(self) -> bool:
+        """Whether there are vLLMs of this year that cannot have such groups."""
+        return bool(self.match_unit) or self.retention is not None
 
     @property
     def traits(self) -> frozenset[str]:
         """The kinds of the groups, and what is special of them."""
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
-        more = {"drafter": self.drafts, "ranks": self.ranks > 1, "every state": self.every_state}
+        more = {
+            "drafter": self.drafts,
+            "ranks": self.ranks > 1,
+            "every state": self.every_state,
+            "hits in blocks": self.match_unit,
+            "retention": self.retention is not None,
+        }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
     @property
@@ -68,7 +85,12 @@ class LayerGroups(NamedTuple):
             + ", drafter)" * g.eagle
             + ")" * (not g.eagle)
             for g in self.groups
-        ) + (f" on {self.ranks} ranks" * (self.ranks > 1) + ", each state" * self.every_state)
+        ) + (
+            f" on {self.ranks} ranks" * (self.ranks > 1)
+            + ", each state" * self.every_state
+            + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
+            + (f", retention {self.retention}" if self.retention is not None else "")
+        )
 
 
 ALONE: tuple[LayerGroups, ...] = (
@@ -90,6 +112,12 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("mamba", 4), Group("full", 4))),
     LayerGroups((Group("full", 8), Group("mamba", 8))),
     LayerGroups((Group("full", 4), Group("mamba", 4)), every_state=True),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2),
+    LayerGroups((Group("mamba", 8), Group("full", 8)), match_unit=2),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=0),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=8),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), retention=0),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), retention=8),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
 than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
@@ -125,9 +153,11 @@ def plans(
     overlaps: bool,
     forgets: bool = False,
     images: bool = False,
+    asks: Sequence[Asked] = (),
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
-    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some."""
+    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
+    request may ask one of `asks` of the connector."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -143,6 +173,8 @@ def plans(
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
         steps_in_flight=2 if overlaps and not ngrams and draw(st.booleans()) else 1,
         drafts=drafts,
+        match_unit=layers.match_unit,
+        retention=layers.retention,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)
@@ -166,6 +198,7 @@ def plans(
         st.sampled_from(draw(st.sampled_from(BESIDE))),
         st.sampled_from((False,) * 9 + (True,)),
         st.sampled_from(pictures),
+        st.sampled_from([(), (), (), *asks]),
     )
     actions = draw(rounds(submit, engine.overlaps, forgets))
     recompute = draw(st.booleans())

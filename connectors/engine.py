@@ -104,7 +104,7 @@ class DrivenEngine:
     def submit(
         self, name: str, arrives: SubmitRequest, transfer: dict[str, Any] | None = None
     ) -> None:
-        """A request arrives, with these `kv_transfer_params`."""
+        """A request arrives, with these `kv_transfer_params`; without, with what it asks."""
         tokens = arrives.tokens_of_prompt
         known = state.Request(
             name, state.WAITING, tokens, len(tokens), arrives.max_tokens, route="local"
@@ -112,7 +112,12 @@ class DrivenEngine:
         self.owners.prompts[name] = arrives.prompt
         self.owners.beside[name] = f"{arrives.beside}:" if arrives.beside else ""
         request = build.request(
-            self.cfg, known, transfer, 0, self.arrived, more=_arguments(arrives)
+            self.cfg,
+            known,
+            transfer or dict(arrives.asks),
+            0,
+            self.arrived,
+            more=_arguments(arrives),
         )
         request.skip_reading_prefix_cache = arrives.computes_all
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all

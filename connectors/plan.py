@@ -19,6 +19,9 @@ the last two; the first and the last have equal blocks after other tokens."""
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
 
 
+Asked = tuple[tuple[str, int], ...]
+"""What a request asks of its connector (`kv_transfer_params`): names and numbers."""
+
 Beside = Literal["", "salt", "lora"]
 """What a request has beside its tokens. KV of equal tokens differs with it."""
 
@@ -48,7 +51,7 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
     depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
     the log-probabilities of its prompt. Its `images` are in order, and what of them is behind the
-    end of the prompt is not there."""
+    end of the prompt is not there. `asks` is what it asks of the connector."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
@@ -56,6 +59,7 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     beside: Beside = ""
     computes_all: bool = False
     images: tuple[Image, ...] = ()
+    asks: Asked = ()
 
     @property
     def prompt(self) -> str:
@@ -187,6 +191,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
     overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
+    overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
+    overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
@@ -199,6 +205,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
             what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
             what += "".join(f", image {i.name} at token {i.at}" for i in action.whole)
+            what += "".join(f", {name} {number}" for name, number in action.asks)
             arrived += 1
         else:
             what = WORDS[type(action)] + _more(action)

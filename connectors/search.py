@@ -92,6 +92,8 @@ def accepted(
         try:
             play(subject, bare(each))
         except Exception as error:
+            if isinstance(error, AdapterDrift) and each.needs_new:
+                continue
             if isinstance(error, AdapterDrift) or is_ours(error):
                 raise
             found.unmade[each], why = error, error
@@ -117,7 +119,14 @@ def is_refusal(error: Exception) -> bool:
 
 def bare(layers: LayerGroups) -> ConnectorPlan:
     """A plan in which an engine is made, and ends."""
-    engine = EngineConfig("E", layers.groups, num_blocks=ROOM, drafts=layers.drafts)
+    engine = EngineConfig(
+        "E",
+        layers.groups,
+        num_blocks=ROOM,
+        drafts=layers.drafts,
+        match_unit=layers.match_unit,
+        retention=layers.retention,
+    )
     return ConnectorPlan(
         engine, (), local=layers.local, ranks=layers.ranks, every_state=layers.every_state
     )
@@ -150,7 +159,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, subject.forgets, subject.has_images))
+    @given(plans(kinds, overlaps, subject.forgets, subject.has_images, subject.asks))
     def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

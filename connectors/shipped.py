@@ -38,10 +38,17 @@ def _several(*subjects: TestedConnector) -> TestedConnector:
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = TestedConnector("DecodeBenchConnector")
-OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True)
-WIDE = TestedConnector("OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2})
+LIMITS = ((("max_offload_tokens", 8),), (("max_load_tokens", 4),), (("max_load_tokens", 7),))
+"""What a request may ask of OffloadingConnector."""
+
+OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS)
+WIDE = TestedConnector(
+    "OffloadingConnector",
+    {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
+    asks=LIMITS,
+)
 SELF_DESCRIBING = TestedConnector(
-    "OffloadingConnector", {**WIDE.extra, "self_describing_kv_events": True}
+    "OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}
 )
 """Its KV events carry tokens."""
 FILES = TestedConnector(

@@ -20,7 +20,9 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"UNKNOWN: {subject.name} promised no load in {searched.episodes} episodes."
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
     else:
-        yield f"SAMPLED: {subject.name} kept every rule in {searched.episodes} episodes."
+        whole = "no grave rule" if searched.tolerated else "no rule"
+        yield f"SAMPLED: {subject.name} broke {whole} in {searched.episodes} episodes."
+        yield from _tolerated(searched)
     yield (
         f"{searched.episodes} episodes, {searched.steps} steps; judged: "
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
@@ -28,9 +30,16 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     )
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
+    if searched.plan is not None or searched.nothing_judged:
+        yield from _tolerated(searched)
+
+
+def _tolerated(searched: PlanSearch) -> Iterator[str]:
+    """The broken rules that end no search."""
     for name, count in sorted(searched.tolerated.items()):
         rule = RULES[name]
-        yield f"Also seen, {count} times ({rule.severity.words}): it must be true that {rule.name}."
+        yield f"But {name}: {rule.severity.words}, in {count} episodes."
+        yield f"It must be true that {rule.name}."
 
 
 def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof.connectors.plan import Asked
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -28,7 +29,7 @@ class TestedConnector:
     encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
     `ranks`, it is driven as one of several ranks of context parallelism too: what it stores and
     loads is of its own rank alone. With `pair`, it is driven between two engines: one computes the
-    prompt, the other loads it."""
+    prompt, the other loads it. `asks` is what a request may ask of it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class TestedConnector:
     images: bool = False
     ranks: bool = False
     pair: bool = False
+    asks: tuple[Asked, ...] = ()
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""

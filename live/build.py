@@ -293,6 +293,8 @@ def scheduler(
             block_size=smallest_block(cfg),
             enable_prefix_caching=cfg.prefix_caching,
             **options.of_cache(cfg),
+            # Connectors read it there; the scheduler gets the size of hashes below.
+            **adapt.accepted(CacheConfig, prefix_match_unit=cfg.match_unit or None),
         ),
         device_config=DeviceConfig("cpu"),
         **_further_configs(cfg, load_failure, turns, pushes, connector),

@@ -255,7 +255,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, True, chosen.forgets, chosen.has_images))
+    @given(plans(kinds, True, chosen.forgets, chosen.has_images, chosen.asks))
     def draw(plan: ConnectorPlan) -> None:
         chosen_plans.append(plan)
 

@@ -27,9 +27,11 @@ CHOICE = 12
 
 TRAITS = {
     "drafter": re.compile("eagle|spec_decode|draft", re.IGNORECASE),
+    "hits in blocks": re.compile("partial|_cow|copy_on|hash_block_size|per_hash"),
     "local": re.compile("chunked_?local", re.IGNORECASE),
     "mamba": re.compile("mamba", re.IGNORECASE),
     "ranks": re.compile("context_parallel|[dp]?cp_(world_)?size|[dp]cp_rank"),
+    "retention": re.compile("retention|reachable"),
     "window": re.compile("sliding_?window|swa", re.IGNORECASE),
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""

@@ -283,17 +283,6 @@ class HalfABlockIsLoaded(Store):
                     cache[block, :, half:] = before[name][block, :, half:]
 
 
-@named_by(OWN)
-class LoadsIntoBlocksOfAnAbortedRequest(LaterStore):
-    """A load begins a step late, also if its request has ended by then."""
-
-    def start_load_kv(self, forward_context: Any, **more: Any) -> None:
-        late, self.late = getattr(self, "late", {}), self._connector_metadata.loads
-        self._connector_metadata.loads = late
-        super().start_load_kv(forward_context, **more)
-        self.loaded = set(self.late)
-
-
 @named_by(LOADED)
 class OneLayerIsNotLoaded(Store):
     """The load is over before the last layer."""
@@ -327,7 +316,7 @@ class LayersAreSwapped(Store):
         super().save_kv_layer(other, kv_layer, *args, **more)
 
 
-@named_by(LOADED)
+@named_by(OWN)
 class LoadsIntoTheNextBlock(Store):
     """A load writes one block beside its own."""
 

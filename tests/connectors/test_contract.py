@@ -62,7 +62,7 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
     rule = RULES[RULE_OF[mistake]]
     grave = rule.severity <= FAIL_ON
     if not grave:
-        assert search(subject, TOLERATED_EPISODES, 1).tolerated[rule.id]
+        assert any(search(subject, TOLERATED_EPISODES, seed).tolerated[rule.id] for seed in SEEDS)
         return
     # What was written to a wrong place may be read before the place is looked at.
     results = (search(subject, EPISODES, seed, shrinks=False).result for seed in SEEDS)
