@@ -96,9 +96,14 @@ class StepCounts(Part):
         if output is None or not output.num_scheduled_tokens:
             return
         tokens, known = output.num_scheduled_tokens, self.scheduler.requests
+        new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
+        begun = [(each.req_id, each.num_computed_tokens) for each in new]
         differ = {
             name: told
-            for name, told in Batch.starts(output).items()
+            for name, told in (
+                *begun,
+                *zip(cached.req_ids, cached.num_computed_tokens, strict=True),
+            )
             if told + tokens[name] != known[name].num_computed_tokens
         }
         yield self.question(
