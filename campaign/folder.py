@@ -82,6 +82,11 @@ class CampaignFolder:
     def state(self) -> CampaignState:
         """The settings and the progress. Raises UsageError where they cannot be read."""
         path = self.path / STATE
+        if self.path.is_dir() and not path.exists():
+            raise UsageError(
+                f"The folder {shown(self.path)} has no campaign ({STATE}). Use the folder of a "
+                "campaign, or one file."
+            )
         text = read_bytes(path, "campaign", SIZE_MAX_MIB)
         use = "the folder of a campaign"
         return decoded_json(text, CampaignState, f"The file {shown(path)}", use)

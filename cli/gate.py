@@ -15,6 +15,7 @@ from kvproof.cli import gate_files
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.gate.formats import terminal
+from kvproof.gate.formats.sentences import counted
 from kvproof.gate.search import judge, trees
 from kvproof.gate.search.outcome import GateOutcome, output
 from kvproof.gate.source.changes import Changes, changed
@@ -72,10 +73,8 @@ def run(args: argparse.Namespace) -> int:
         else:
             changes = changed(base.package, head.package)
             if not changes.accounting:
-                others = len(changes.others)
-                what = (
-                    f"it changes {others} other functions" if others else "only other text differs"
-                )
+                others = counted(len(changes.others), "other function")
+                what = f"it changes {others}" if changes.others else "only other text differs"
                 found = GateOutcome(
                     unchanged=True, reason=f"head changes no function of it; {what}"
                 )

@@ -92,6 +92,20 @@ def new_blocks_are_noted_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(manager, "take_new_block_ids", lambda _self: [])
 
 
+def worker_is_told_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    """It takes the positions of its tokens from that. The model has no output, so no such fault."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = Scheduler._make_cached_request_data
+
+    def cached_requests(self: Any, *args: Any, **kwargs: Any) -> Any:
+        data = original(self, *args, **kwargs)
+        data.num_computed_tokens = [count + 1 for count in data.num_computed_tokens]
+        return data
+
+    patch.setattr(Scheduler, "_make_cached_request_data", cached_requests)
+
+
 MISTAKES = {
     change.__name__: Mistake(change, finds)
     for change, finds in (

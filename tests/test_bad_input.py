@@ -46,6 +46,8 @@ from tests.sentences import two_sentences
         (["replay", "missing.jsonl"], "No such file"),
         (["replay", "/"], "cannot be read"),
         (["report", "missing.jsonl"], "No such file"),
+        (["report", "/"], "has no campaign"),
+        (["report", "/dev/null"], "not a regular file"),
         (["matrix", "--fault", "nothing"], "no fault named"),
     ],
 )

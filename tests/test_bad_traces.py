@@ -33,6 +33,7 @@ def test_trace_cut_after_any_line(refused: Any, lines: list[str]) -> None:
         said = bad_trace(refused, "".join(lines[:count]))
         assert f"Line {max(1, count + (count > 0))} of bad.jsonl" in said
         assert "cut off" in said
+        assert ("the file is empty" in said) == (count == 0)
 
 
 def test_trace_cut_within_a_line(refused: Any, lines: list[str]) -> None:

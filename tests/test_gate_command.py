@@ -126,7 +126,7 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
         (tmp_path / side / "vllm" / "color.py").write_text(f"def red():\n    return {number}\n")
     code, out, _ = run(*DIFFERENT)
     assert code == 0
-    assert "head changes no function of it; it changes 1 other function" in out
+    assert "head changes no function of it; it changes 1 other function." in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,11 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.mistakes_of_steps import MISTAKES, new_blocks_are_noted_for_ever
+from tests.mistakes_of_steps import (
+    MISTAKES,
+    new_blocks_are_noted_for_ever,
+    worker_is_told_one_too_many,
+)
 
 pytestmark = pytest.mark.live
 
@@ -60,6 +64,13 @@ def test_a_list_that_nobody_takes_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     outcome = run("full", "idle_engine_keeps_nothing", False)
     assert outcome.finding is not None
     assert "new_block_ids" in outcome.finding.sentence
+
+
+def test_a_worker_that_is_told_a_wrong_position_writes_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker_is_told_one_too_many(monkeypatch)
+    assert run("full", "request_reads_its_own_prefix", False).verdict is Verdict.VIOLATED
 
 
 def test_a_session_that_waits_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
         *("request_reads_its_own_prefix", "all_blocks_return", "idle_engine_keeps_nothing"),
         *("step_keeps_its_limits", "admitted_request_was_waiting", "hit_blocks_are_cached"),
         *("only_a_step_takes_blocks", "entry_is_lost_with_its_block"),
+        "computed_tokens_are_those_scheduled",
     ),
     "hybrid-evicting": (
         *("no_more_is_held_than_is_read", "new_blocks_are_zeroed", "zeroed_blocks_are_new"),
@@ -162,6 +163,10 @@ def hit_in_another_order(patch: pytest.MonkeyPatch) -> None:
 
 
 AGAINST_GUARDS = {
+    "computed_tokens_are_those_scheduled": (
+        mistakes_of_steps.worker_is_told_one_too_many,
+        "full",
+    ),
     "step_keeps_its_limits": (more_than_the_batch, "resetting-limited"),
     "only_a_step_takes_blocks": (output_takes_a_block, "full"),
     "entry_is_lost_with_its_block": (entries_go_with_their_requests, "full"),

@@ -44,6 +44,11 @@ class Views(Enum):
         "The batch of a step: its size, and the requests that compute beyond their known tokens.",
         Need.BATCH,
     )
+    COUNTS = _view(
+        "The requests of a step whose computed tokens after it are not those that the worker is "
+        "told, with the tokens of the step.",
+        Need.CHANGED_COUNTS,
+    )
     ADMITTED = _view(
         "The requests that a step admits or whose load it finishes, as they were before.",
         Need.ADMITTED,

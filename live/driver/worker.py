@@ -65,13 +65,14 @@ class Worker(Batch):
         for name in self.update(output):
             self.states.pop(name, None)
         self._copy_blocks(output)
-        samples = self.samples(output)
+        samples, starts = self.samples(output), self.starts(output)
         awaited = waiting or {}
         first = {new.req_id for new in output.scheduled_new_reqs}
         first |= set(output.scheduled_cached_reqs.resumed_req_ids)
         batch, shares = [], []
         for name, tokens in output.num_scheduled_tokens.items():
-            request = self._seen(requests[name])
+            told = requests[name]._replace(computed=starts[name] + tokens)
+            request = self._seen(told)
             if name not in awaited:
                 batch.append((request, tokens))
             blocks = memory.used(self.cfg, request, tokens + awaited.get(name, 0))

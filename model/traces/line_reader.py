@@ -71,6 +71,8 @@ class LineReader:
         self.number += 1
         if self.number > len(self.lines):
             self.fail(f"is missing: the {self.form.what} was cut off before its end record")
+        if self.lines == [""] and not self.ended:
+            self.fail(f"is missing: the file is empty, so the {self.form.what} was cut off")
         if self.number == len(self.lines) and not self.ended:
             self.fail(f"has no line end: the {self.form.what} was cut off")
         line = self.lines[self.number - 1]

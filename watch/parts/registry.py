@@ -14,6 +14,7 @@ from kvproof.watch.parts.steps import (
     EmptyStep,
     Places,
     StepBatch,
+    StepCounts,
     Watermark,
 )
 from kvproof.watch.parts.transfers import Offers, Transfers
@@ -25,6 +26,7 @@ PARTS: tuple[type[Part], ...] = (
     Allocations,
     Reads,
     StepBatch,
+    StepCounts,
     Admissions,
     Gained,
     LostEntries,

@@ -83,6 +83,44 @@ class StepBatch(Part):
         )
 
 
+class StepCounts(Part):
+    """The computed tokens of the requests of a step: what the output tells the worker, from which
+    it takes the positions of the tokens, and what the scheduler counts after the step."""
+
+    view = Views.COUNTS.value
+
+    def questions(self) -> Iterator[Question]:
+        """Each step that computes something, with the requests whose numbers differ."""
+        event = self.seen.event
+        output = event.result if event.what == "schedule" else None
+        if output is None or not output.num_scheduled_tokens:
+            return
+        tokens, known = output.num_scheduled_tokens, self.scheduler.requests
+        new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
+        begun = [(each.req_id, each.num_computed_tokens) for each in new]
+        differ = {
+            name: told
+            for name, told in (
+                *begun,
+                *zip(cached.req_ids, cached.num_computed_tokens, strict=True),
+            )
+            if told + tokens[name] != known[name].num_computed_tokens
+        }
+        yield self.question(
+            self._engine({name: known[name].num_computed_tokens for name in differ}),
+            before=self._engine(differ),
+            event=Schedule(self.cfg.name, tuple(Compute(name, tokens[name]) for name in differ)),
+        )
+
+    def _engine(self, computed: Mapping[str, int]) -> Engine:
+        status = self.slices.status
+        requests = tuple(
+            Request(name, status(self.scheduler.requests[name]), "", 0, 0, computed=count)
+            for name, count in computed.items()
+        )
+        return Engine(self.cfg.name, (), (), requests=requests)
+
+
 class Admissions(Part):
     """The requests that a step admits, or whose load it finishes, as they were before."""
 
