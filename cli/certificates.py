@@ -7,7 +7,8 @@ from pathlib import Path
 from kvproof.cli.finish import File
 from kvproof.model.files.folders import check_empty
 from kvproof.model.files.reading import shown
-from kvproof.proofs.certificate import questions, write_certificates
+from kvproof.proofs.certificate import write_certificates
+from kvproof.proofs.prove import everything_named
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def prepare(args: argparse.Namespace) -> None:
     """Raises UsageError if the certificates cannot be written."""
     if args.certificates is not None:
-        list(questions(args.obligation or None))  # raises for an unknown id
+        for name in args.obligation:
+            everything_named(name)  # raises for an unknown id
         check_empty(args.certificates)
 
 

@@ -28,7 +28,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "explain",
         "json",
         "annotations",
-        "print_completion",
     ),
 }
 """The options by group; those that have no group come after all groups."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import kvproof
-from kvproof.cli import completion, outputs
+from kvproof.cli import outputs
 from kvproof.cli.command import Command, Parser
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
@@ -59,7 +59,6 @@ def parser(*loaded: str) -> Parser:
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
-    completion.add_option(top, parser)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, does in COMMANDS.items():
         one = commands.add_parser(name, help=does, description=does, allow_abbrev=False)

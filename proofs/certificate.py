@@ -1,114 +1,61 @@
 """Certificates: every query to Z3 as a text that another solver can check.
 
-A certificate is one SMT-LIB 2 file: the assumptions, the negated claim, and `(check-sat)`. The
-answer `unsat` proves the claim. An obligation of arithmetic is one question; a claim proved by
-induction is one question for the start and one for each action. Each question has its own Z3
-context, as in `solve`, so a text does not depend on earlier questions.
+A certificate is one SMT-LIB 2 file, written from the solver that Z3 is asked with. The answer
+`unsat` proves the claim. An obligation of arithmetic is one question; a claim proved by induction
+is one question for the start and one for each action. Each question has its own Z3 context, as in
+`solve`, so a text does not depend on earlier questions.
 """
 
-import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import z3
 
 import kvproof
-from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import check_empty, write_folder
-from kvproof.model.planting import planted_now
-from kvproof.proofs.induction import Claimed, InductionStep, steps
+from kvproof.proofs.induction import Claimed, steps
+from kvproof.proofs.inductive import StepQuestion
 from kvproof.proofs.obligation import Obligation
 from kvproof.proofs.prove import everything, everything_named
+from kvproof.proofs.solve import ClaimSearch
 
 
-class CertificateQuestion(NamedTuple):
-    """One question: the obligation or claim, and the step of the induction, None for arithmetic."""
-
-    about: Obligation | Claimed
-    step: InductionStep | None = None
-
-    @property
-    def name(self) -> str:
-        """The id, with the action where there is one: letters, digits, `_` and dots."""
-        return self.about.id if self.step is None else f"{self.about.id}.{self.step.action}"
-
-
-def questions(names: Iterable[str] | None = None) -> Iterator[CertificateQuestion]:
-    """The questions of the obligations and claims with these ids, or of all. Raises UsageError for
-    an unknown id."""
-    for name in everything() if names is None else names:
-        about = everything_named(name)
-        if isinstance(about, Claimed):
-            yield from (CertificateQuestion(about, step) for step in steps(about.system))
-        else:
-            yield CertificateQuestion(about)
-
-
-def certificate(question: CertificateQuestion) -> str:
-    """The question as SMT-LIB 2 text; the text is deterministic. Raises UsageError if a rule does
+def certificates(names: Iterable[str] | None = None) -> Iterator[tuple[str, str]]:
+    """The name and the SMT-LIB 2 text of each question about the obligations and claims with these
+    ids, or about all. A name is the id, with the action where there is one: letters, digits, `_`
+    and dots. The texts are deterministic. Raises UsageError for an unknown id, and if a rule does
     not run on Z3 terms."""
-    about, step = question
+    chosen = [everything_named(name) for name in (everything() if names is None else names)]
     try:
-        variables, given, denied = _formulas(question)
+        for about in chosen:
+            if isinstance(about, Obligation):
+                yield about.id, _text(about, "", ClaimSearch(about).solver)
+            else:
+                yield from _of_claim(about)
     except (z3.Z3Exception, TypeError) as error:
         raise UsageError(
             f"A rule that {about.id} asks for does not run on Z3 terms ({error}). "
             "Use the algebra of kvproof.model.arithmetic.algebra."
         ) from error
-    return "\n".join(
-        (
-            f"; kvproof {kvproof.__version__}",
-            f"; {about.id}" + (f", step {step.action}" if step else ""),
-            f"; claimed: {' '.join(about.name.split())}",
-            "; expected: unsat, that is, no numbers meet the assumptions and break the claim",
-            "(set-logic ALL)",
-            *(f"(declare-const {name} Int)" for name in variables),
-            "; given",
-            f"(assert {given})",
-            "; the claim, denied",
-            f"(assert {denied})",
-            "(check-sat)",
-            "",
-        )
+
+
+def _of_claim(about: Claimed) -> Iterator[tuple[str, str]]:
+    for step in steps(about.system):
+        question = StepQuestion(step, frozenset())
+        text = _text(about, f", step {step.action}", question.solver(about.claim, question.before))
+        yield f"{about.id}.{step.action}", text
+
+
+def _text(about: Obligation | Claimed, step: str, solver: z3.Solver) -> str:
+    head = (
+        f"; kvproof {kvproof.__version__}",
+        f"; {about.id}{step}",
+        f"; claimed: {' '.join(about.name.split())}",
+        "; expected: unsat, that is, no numbers meet the assumptions and break the claim",
+        "(set-logic ALL)",
     )
-
-
-def _formulas(question: CertificateQuestion) -> tuple[Iterable[str], str, str]:
-    """The variables, the assumptions, and the negated claim."""
-    about, step = question
-    context = z3.Context()
-    if isinstance(about, Obligation):
-        claim = about.on(_variables(about.for_all, context))
-        return about.for_all, _text(claim.given, context), _denied(claim.holds, context)
-    assert step is not None
-    holds = step.holds(about.claim, _variables(step.variables, context))
-    return step.variables, _given_before(step), _denied(holds, context)
-
-
-def _given_before(step: InductionStep) -> str:
-    return _assumed(step, frozenset(planted_now().items()))
-
-
-@functools.lru_cache(maxsize=32)
-def _assumed(step: InductionStep, _mistakes: Hashable) -> str:
-    """The assumptions before a step, which are the same for all claims."""
-    context = z3.Context()
-    return _text(step.given(_variables(step.variables, context)), context)
-
-
-def _variables(names: Iterable[str], context: z3.Context) -> dict[str, Any]:
-    return {name: z3.Int(name, context) for name in names}
-
-
-def _text(truth: Truth, context: z3.Context) -> str:
-    term = z3.BoolVal(truth, context) if isinstance(truth, bool) else truth
-    return str(term.sexpr())
-
-
-def _denied(truth: Truth, context: z3.Context) -> str:
-    return _text(not truth if isinstance(truth, bool) else z3.Not(truth), context)
+    return "\n".join((*head, *solver.to_smt2().splitlines()[1:], ""))
 
 
 def write_certificates(folder: Path, *, names: Sequence[str] | None = None) -> int:
@@ -117,8 +64,9 @@ def write_certificates(folder: Path, *, names: Sequence[str] | None = None) -> i
     A new folder appears with all its files. Raises UsageError for an unknown id, and, before any
     question is made, for a folder that is not empty or cannot be written.
     """
-    chosen = list(questions(names))
+    for name in names or ():
+        everything_named(name)
     check_empty(folder)
-    texts = {f"{question.name}.smt2": certificate(question) for question in chosen}
+    texts = {f"{name}.smt2": text for name, text in certificates(names)}
     write_folder(folder, texts)
-    return len(chosen)
+    return len(texts)

@@ -30,7 +30,7 @@ class ClaimResult(NamedTuple):
     seconds: float
 
 
-class _Question:
+class StepQuestion:
     """The assumptions before a step, and the claims to check after it."""
 
     def __init__(self, step: InductionStep, without: frozenset[str]) -> None:
@@ -42,7 +42,9 @@ class _Question:
         self.possible = self.true == step.given(self.variables, without=frozenset(before))
         self.before = {n: self.true == b for n, b in before.items() if n not in without}
 
-    def _solver(self, claim: str, assumed: Iterable[str]) -> z3.Solver:
+    def solver(self, claim: str, assumed: Iterable[str]) -> z3.Solver:
+        """A solver that searches for a step that breaks the claim; these claims are assumed before
+        it."""
         # Not z3.Solver: see `solve`.
         solver = z3.SimpleSolver(ctx=self.context)
         solver.set("random_seed", 0)
@@ -57,11 +59,11 @@ class _Question:
         `SMALL`."""
         deadline = time.monotonic() + timeout_s
         itself = [name for name in self.before if name == claim]
-        alone = self._solver(claim, itself)
+        alone = self.solver(claim, itself)
         alone.set("rlimit", ALONE_UNITS)
         if self._check(alone, deadline) == "unsat":
             return Answer("unsat", {}, "")
-        solver = self._solver(claim, self.before)
+        solver = self.solver(claim, self.before)
         result = self._check(solver, time.monotonic() + timeout_s / 2)
         if result == "unsat":
             return Answer("unsat", {}, "")
@@ -98,7 +100,7 @@ def settle(
     """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
     those `without` are assumed before it."""
     try:
-        question = _Question(step, without)
+        question = StepQuestion(step, without)
     except (z3.Z3Exception, TypeError) as error:
         answer = Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
         return [ClaimResult(step, claim, answer, 0.0) for claim in claims]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.arithmetic import case_targets, cases, counts
+from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, both, div, if_, max_
-from kvproof.model.arithmetic.cases import Cases, cases_of
 from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.model.errors import UsageError
+from tests.functions import case_targets, cases
+from tests.functions.cases import Cases, cases_of
 
 pytestmark = pytest.mark.proof
 
@@ -194,7 +195,7 @@ def test_other_processes_find_the_same_cases() -> None:
     program = (
         "from kvproof.model.arithmetic import counts;"
         "from kvproof.model.arithmetic.ranges import at_least;"
-        "from kvproof.model.arithmetic.cases import cases_of;"
+        "from tests.functions.cases import cases_of;"
         f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
     )
     said = [

@@ -59,7 +59,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "functions", "start-up", "engine loop", "refusals")
+APART = ("connector kit", "watching", "start-up", "engine loop", "refusals")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -121,9 +121,7 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
 
     with monkeypatch.context() as patch:
         remove(entry, patch)
-        if entry.feature == "functions":
-            said = called_without()
-        elif entry.feature == "connector kit":
+        if entry.feature == "connector kit":
             said = played_without(capsys)
         elif entry.feature == "start-up":
             said = started_without()
@@ -181,15 +179,6 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
         assert not said.startswith("VIOLATED"), (entry.name, said)
         codes.append(code)
     assert codes.count(3) > 70
-
-
-def called_without() -> str:
-    from kvproof.live.functions.function import compare
-    from kvproof.live.functions.registry import FUNCTIONS
-
-    with pytest.raises(AdapterDrift) as raised:
-        compare(FUNCTIONS["tokens_skipped_by_state"], ())
-    return str(raised.value)
 
 
 def played_without(capsys: pytest.CaptureFixture[str]) -> str:

@@ -99,10 +99,9 @@ def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
     made = (head / "kvproof-traces" / "test_references_are_exact.py").read_text("utf-8")
     assert "kvproof" not in "".join(re.findall("^(?:import|from) .*$", made, re.MULTILINE))
     assert "it fails on head and passes on base" in " ".join(ran.stdout.split()), ran.stdout
-    again = ("replay", str(trace), "--machine", "live", "--cache", "cache", "--json", "--vllm")
-    for tree, code in (("head", 1), (str(place().parent), 0)):
-        ran_again = started([*again, tree], head.parent, timeout=300)
-        assert ran_again.returncode == code, ran_again.stdout + ran_again.stderr
+    again = ("replay", str(trace), "--machine", "live", "--cache", "cache", "--vllm", "head")
+    ran_again = started(again, head.parent, timeout=300)
+    assert ran_again.returncode == 1, ran_again.stdout + ran_again.stderr
 
 
 @pytest.mark.slow

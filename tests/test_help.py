@@ -1,28 +1,16 @@
-"""`--help` and completion: true examples, every default, names where names are taken."""
+"""`--help`: true examples and every default."""
 
-import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvproof.cli.completion import SHELLS, script
 from kvproof.cli.help_text import COMMANDS as GROUPED
 from kvproof.cli.help_text import EXAMPLES, GROUPS, START
 from kvproof.cli.main import COMMANDS, main, parser
-from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 
 ROOT = Path(__file__).parent.parent
-COMPLETE = """
-source "$1"; shift
-COMP_WORDS=("$@")
-COMP_CWORD=$(($# - 1))
-_shtab_kvproof
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
 
 
 def helped(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -103,71 +91,9 @@ def test_help_does_not_fail_where_the_terminal_is_narrow(
     assert "usage: kvproof" in helped(capsys, *command.split())
 
 
-@pytest.fixture(scope="module")
-def bash(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("completion") / "kvproof.bash"
-    path.write_text(script(parser(), "bash"), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (["expl"], {"explore", "explain"}),
-        (["explain", "references_a"], {"references_are_exact"}),
-        (["explain", "copies_in"], {"copies_in_one_batch"}),
-        (["explore", "--fau"], {"--fault"}),
-        (["explore", "--fault", ""], set(FAULTS)),
-        (["explore", "--config", "pd-pre"], {"pd-preempting"}),
-        (["explore", "--config", "own"], {"own.json"}),
-        (["explore", "--config", ""], {*CLUSTERS, *LIVE_CLUSTERS, "own.json", "traces"}),
-        (["sample", "--invariant", "pool_a"], {"pool_adds_up"}),
-        (["sample", "--machine", ""], {"model", "live"}),
-        (["gate", "--fail-on", "h"], {"hang"}),
-        (["prove", "--obligation", "trim_equal_c"], {"trim_equal_counts"}),
-        (["report", ""], {"own.json", "traces"}),
-        (["explore", "--traces", ""], {"traces"}),
-        (["--print-completion", ""], set(SHELLS)),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",  # a set has no order
-)
-def test_bash_completes_what_is_begun(
-    bash: Path, tmp_path: Path, words: list[str], completed: set[str]
-) -> None:
-    (tmp_path / "own.json").touch()
-    (tmp_path / "traces").mkdir()
-    done = subprocess.run(
-        ["bash", "-c", COMPLETE, "bash", str(bash), "kvproof", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    assert set(done.stdout.split()) == completed
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_of_a_shell_is_printed(shell: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", "--print-completion", shell],
-        env=os.environ | {"COLUMNS": "40"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-    assert "front_trim" in done.stdout
-    assert "truncated_at_most_once" in done.stdout
-
-
-def test_another_shell_is_bad_usage(refused: Callable[..., str]) -> None:
-    assert "choose from 'bash', 'zsh', 'tcsh'" in refused("--print-completion", "cmd")
-
-
 def test_the_start_does_not_load_it() -> None:
     program = "import sys; from kvproof.cli.main import main; main(['configs', '--json']); "
-    program += "print([m for m in ('shtab', 'kvproof.cli.help_text') if m in sys.modules])"
+    program += "print([m for m in ('kvproof.cli.help_text',) if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -10,7 +10,6 @@ pytest.importorskip("vllm")
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.ranges import at_least
-from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from tests.planted import under
@@ -46,11 +45,11 @@ NAMES = (
 def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
     """A function of the registry beside its rule, its known deviations told as faults."""
     from kvproof.live.deviations.registry import KNOWN
-    from kvproof.live.functions.function import compare
-    from kvproof.live.functions.registry import function_named
+    from tests.functions.function import compare
+    from tests.functions.registry import FUNCTIONS
 
     known = [FAULTS[name] for name in KNOWN if name in FAULTS] if faults is None else faults
-    return compare(function_named(name), known)
+    return compare(FUNCTIONS[name], known)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -63,7 +62,7 @@ def test_vllm_computes_what_the_rule_says(name: str) -> None:
 
 
 def test_every_function_is_compared() -> None:
-    from kvproof.live.functions.registry import FUNCTIONS
+    from tests.functions.registry import FUNCTIONS
 
     assert tuple(FUNCTIONS) == NAMES
 
@@ -195,13 +194,13 @@ def test_a_known_deviation_explains_only_what_it_computes(monkeypatch: pytest.Mo
 
 def test_with_nothing_computed_vllm_skips_minus_one_token() -> None:
     """Outside the range of the rule, which says 0. The callers in vLLM take it for none."""
-    from kvproof.live.functions.managers import state_skipped
+    from tests.functions.managers import state_skipped
 
     assert state_skipped(0) == -1
 
 
 def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
-    from kvproof.live.functions.function import Function, compare
+    from tests.functions.function import Function, compare
 
     def raising(n: int) -> int:  # noqa: ARG001
         raise ValueError("no")
@@ -210,10 +209,3 @@ def test_what_a_driver_raises_is_told_with_its_numbers() -> None:
     with pytest.raises(ValueError, match="no") as raised:
         compare(function, ())
     assert raised.value.__notes__ == ["vllm.f was called for {'n': 3}"]
-
-
-def test_a_misspelt_name_gets_the_nearest() -> None:
-    from kvproof.live.functions.registry import function_named
-
-    with pytest.raises(UsageError, match=r"align_chunks.*Use align_chunk instead"):
-        function_named("align_chunks")

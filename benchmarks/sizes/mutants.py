@@ -17,8 +17,8 @@ import z3
 
 from kvproof.model.arithmetic import algebra, counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, either
-from kvproof.model.arithmetic.case_targets import as_tuple
-from kvproof.model.arithmetic.cases import EFFORT, always
+from tests.functions.case_targets import as_tuple
+from tests.functions.cases import EFFORT, always
 
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Sizes are looked for up to these, the smallest first."""

@@ -27,8 +27,6 @@ from benchmarks.sizes.mutants import (
     smallest,
 )
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.functions.function import Function
-from kvproof.live.functions.registry import FUNCTIONS
 from kvproof.model import planting
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
@@ -41,6 +39,8 @@ from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.sampling.wide import EPISODES
+from tests.functions.function import Function
+from tests.functions.registry import FUNCTIONS
 
 PLACES = 60
 PLACES_OF_CLUSTER = 20
@@ -58,7 +58,7 @@ Each rule of `model/arithmetic/counts.py` with one small change, made from its s
 are the smallest at which the two differ, by Z3 (a truth value is 0 or 1). *Cluster* is a preset or
 a random cluster in which the model takes another step with the change, and
 *result* the check that notices it there. *Live vLLM* has the functions of
-`live/functions` with a case, on which vLLM is called, at which the two differ. Made by
+`tests/functions` with a case, on which vLLM is called, at which the two differ. Made by
 `benchmarks/sizes/table.py`.
 """
 HEAD = "| place | was | instead | sizes | cluster | result | live vLLM |"

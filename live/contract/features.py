@@ -65,9 +65,6 @@ FEATURES = {
         ("connector", "windows", "states", "async", "aborts", "resets"),
     ),
     "watching": ContractFeature("a running engine is watched", drives=False),
-    "functions": ContractFeature(
-        "single functions, called on the cases of a rule", ("P/D", "windows")
-    ),
     "start-up": ContractFeature("the sizing of the KV caches at the start", ("windows", "states")),
     "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
     "refusals": ContractFeature("requests that the front of the engine refuses", ("engine loop",)),

@@ -6,7 +6,6 @@ from kvproof.live.contract.table_core import (
     MANAGERS,
     OUTPUTS,
     REQUEST,
-    SCHEDULER,
     SPECS,
     UTILS,
 )
@@ -195,38 +194,4 @@ STEPS = (
     ),
 )
 
-FUNCTIONS = entries(
-    "functions",
-    (f"{COORDINATORS}:replay_boundaries", "retention"),
-    (f"{MANAGERS}:SlidingWindowManager", "the blocks that a window keeps"),
-    (f"{MANAGERS}:SlidingWindowManager._contiguous_blocks_for_hit", "hits of a window"),
-    (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask", "retention"),
-    *(
-        (f"{MANAGERS}:SlidingWindowManager.reachable_block_mask({name})", "retention")
-        for name in (
-            *("start_block", "end_block", "alignment_tokens", "kv_cache_spec", "use_eagle"),
-            *("retention_interval", "reachable_boundaries"),
-        )
-    ),
-    ("SingleTypeKVCacheManager.get_num_skipped_tokens", "blocks that are freed early"),
-    ("SingleTypeKVCacheManager.get_num_blocks_to_allocate", "predictions"),
-    ("SingleTypeKVCacheManager.add_local_computed_blocks", "the counter of cached blocks"),
-    ("SingleTypeKVCacheManager.block_size", "predictions"),
-    ("SingleTypeKVCacheManager.block_pool", "blocks for a test state"),
-    (f"{MANAGERS}:MambaManager~_allocated_block_reqs", "predictions of a state"),
-    ("BlockPool.get_new_blocks", "blocks for a test state"),
-    ("BlockPool.free_blocks", "blocks for a test state"),
-    ("BlockPool.null_block", "blocks for a test state"),
-    ("Request.append_output_token_ids", "a request with output tokens"),
-    ("Request.num_tokens", "the length of a request"),
-    ("Request.prompt_embeds", "the length of a request"),
-    (f"{SCHEDULER}:Scheduler._mamba_block_aligned_split", "chunks"),
-    ("KVCacheManager.get_computed_blocks", "hits"),
-    ("KVCacheManager.allocate_slots(delay_cache_blocks)", "a load"),
-    ("Scheduler.finished_recving_kv_req_ids", "a load that has ended"),
-    ("NixlConnectorScheduler._get_remote_prefill_token_count", "the tokens that P and D transfer"),
-    ("NixlConnectorScheduler._truncate_request_for_prefill", "the tokens that P and D transfer"),
-    ("NixlConnectorScheduler.get_exchange_clipped_blocks", "the blocks that P offers"),
-)
-
-ENTRIES = (*GROUPS, *ENVIRONMENT, *STEPS, *FUNCTIONS)
+ENTRIES = (*GROUPS, *ENVIRONMENT, *STEPS)

@@ -10,10 +10,10 @@ from typing import Any
 
 from kvproof.live import build
 from kvproof.live.driver import nixl
-from kvproof.live.functions.scheduling import arrived
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.engine import Role
 from kvproof.model.config.group import Kind
+from tests.functions.scheduling import arrived
 
 DIES = -1
 """What a driver returns for each number where vLLM raises AssertionError."""

@@ -3,7 +3,6 @@ come out, and the cases that vLLM never reaches. `counts` does all the computing
 
 from typing import Any
 
-from kvproof.live.functions import transfers
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import (
     Num,
@@ -17,6 +16,7 @@ from kvproof.model.arithmetic.algebra import (
     min_,
     not_,
 )
+from tests.functions import transfers
 
 
 def grown(end: Num, block_size: Num, held_blocks: Num) -> Num:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import z3
 
 from kvproof.model.arithmetic.algebra import Truth
-from kvproof.model.arithmetic.case_targets import CaseTarget, Formula, as_tuple
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.errors import UsageError
+from tests.functions.case_targets import CaseTarget, Formula, as_tuple
 
 SMALL = (2, 4, 8, 16, 32)
 """Numbers are looked for up to these, the smallest first."""

@@ -6,12 +6,11 @@ context parallelism are off.
 
 import functools
 
-from kvproof.live.functions import called, managers, scheduling, transfers
-from kvproof.live.functions.function import Function
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.errors import unknown
 from kvproof.model.group_needs import STATE_WINDOW
+from tests.functions import called, managers, scheduling, transfers
+from tests.functions.function import Function
 
 SIZE = at_least(1)
 BLOCKS = at_least(0)
@@ -231,10 +230,3 @@ FUNCTIONS: dict[str, Function] = {
         ),
     )
 }
-
-
-def function_named(name: str) -> Function:
-    """The function with this id. Raises UsageError with the nearest name."""
-    if name not in FUNCTIONS:
-        raise unknown("function", name, FUNCTIONS)
-    return FUNCTIONS[name]

@@ -1,15 +1,17 @@
 """A function of vLLM, the rule that it must follow, and their comparison."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kvproof.live.contract_check import check
 from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
-from kvproof.model.arithmetic.case_targets import as_tuple
-from kvproof.model.arithmetic.cases import Cases, always, cases_of
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.planting import planted_now
+from tests.functions.case_targets import as_tuple
+from tests.functions.cases import Cases, always, cases_of
+
+_FOUND: dict[Hashable, Cases] = {}
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,13 @@ class Function:
     also: tuple[Callable[..., Truth], ...] = ()
 
     def cases(self) -> Cases:
+        """The cases of the function with the mistakes that are planted now, looked for once."""
+        key = (self.id, frozenset(planted_now().items()))
+        if key not in _FOUND:
+            _FOUND[key] = self._cases()
+        return _FOUND[key]
+
+    def _cases(self) -> Cases:
         """Numbers for each branch and boundary of the rule and of the conditions of its known
         deviations, then numbers for the rule where none of these conditions holds."""
         found = cases_of(self.rule, self.ranges, self.given, self.bound, self._covered)
@@ -135,9 +144,7 @@ class FunctionComparison(NamedTuple):
 
 def compare(function: Function, deviations: Iterable[Fault]) -> FunctionComparison:
     """Call vLLM on each case. A deviation explains a difference only where the function lists it
-    and its condition holds for the numbers. Raises AdapterDrift where this vLLM lacks a function
-    that is called."""
-    check().require(["functions"])
+    and its condition holds for the numbers."""
     faults = {fault.name: fault for fault in deviations}
     cases = function.cases()
     differences = []
