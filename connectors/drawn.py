@@ -65,6 +65,7 @@ class LayerGroups(NamedTuple):
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
         more = {
             "drafter": self.drafts,
+            "three": len(self.groups) > 2,
             "ranks": self.ranks > 1,
             "every state": self.every_state,
             "hits in blocks": self.match_unit,
@@ -112,6 +113,12 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("mamba", 4), Group("full", 4))),
     LayerGroups((Group("full", 8), Group("mamba", 8))),
     LayerGroups((Group("full", 4), Group("mamba", 4)), every_state=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8))),
+    LayerGroups(
+        (Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8, eagle=True))
+    ),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=4))),
+    LayerGroups((Group("full", 4), Group("mamba", 4), Group("mamba", 4))),
     LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2),
     LayerGroups((Group("mamba", 8), Group("full", 8)), match_unit=2),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=0),
