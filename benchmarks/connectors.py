@@ -81,8 +81,8 @@ LOOKED_AT = {
     "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it. 0.32.0 has "
     "the code before it; 0.33.0 has no prefix caching in this mode. And Model Runner V2 zeroes the "
     "new blocks of a step before it calls `handle_preemptions`, which waits for the stores that "
-    "still read these blocks: zeros are stored under the key of the old content, or what a partial hit copied "
-    "there: `findings/zeroed_before_saved`. "
+    "still read these blocks: zeros are stored under the key of the old content, "
+    "or what a partial hit copied there: `findings/zeroed_before_saved`. "
     "The V1 runner calls it first; with that order the plan ends without a finding.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
