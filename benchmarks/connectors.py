@@ -85,8 +85,8 @@ LOOKED_AT = {
     "or what a partial hit copied there: `findings/zeroed_before_saved`. "
     "The V1 runner calls it first; with that order the plan ends without a finding.",
     "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
-    "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine where "
-    "its prompt has a partial tail behind that limit: `_build_partial_tail_store_jobs` asserts "
+    "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
+    "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
     "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
