@@ -78,12 +78,16 @@ LOOKED_AT = {
     "flushed. An engine core answers that call with the error, and goes on.",
     "OffloadingConnector beside Mamba layers, `promised_tokens_are_loaded`": "Two causes. With "
     "Mamba cache mode `all`, the hit of a whole prompt is not rounded to the end of a state, so "
-    "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it, and 0.32.0 "
-    "and 0.33.0 have the code before it. And Model Runner V2 zeroes the new blocks of a step "
-    "before it calls `handle_preemptions`, which waits for the stores that still read these "
-    "blocks: zeros are stored under the key of the old content, or what a partial hit copied "
-    "there: `findings/zeroed_before_saved`. "
+    "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it. 0.32.0 has "
+    "the code before it; 0.33.0 has no prefix caching in this mode. And Model Runner V2 zeroes the "
+    "new blocks of a step before it calls `handle_preemptions`, which waits for the stores that "
+    "still read these blocks: zeros are stored under the key of the old content, "
+    "or what a partial hit copied there: `findings/zeroed_before_saved`. "
     "The V1 runner calls it first; with that order the plan ends without a finding.",
+    "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
+    "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
+    "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
+    "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
     "NixlConnector with a drafter, `every_request_ends`": "The finding "

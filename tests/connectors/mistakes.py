@@ -316,7 +316,7 @@ class LayersAreSwapped(Store):
         super().save_kv_layer(other, kv_layer, *args, **more)
 
 
-@named_by(OWN)
+@named_by(LOADED)
 class LoadsIntoTheNextBlock(Store):
     """A load writes one block beside its own."""
 
