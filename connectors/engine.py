@@ -76,6 +76,7 @@ class DrivenEngine:
         self.forgot = self.forgets = False
         self.ended: dict[str, tuple[str, str]] = {}
         self.spoiled: set[str] = set()
+        self.given_up: dict[str, int] = {}
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any]] = deque()
@@ -262,6 +263,7 @@ class DrivenEngine:
         if len(self.queue) == self.cfg.steps_in_flight:
             self._update()
         output = self.scheduler.schedule()
+        self._note_short()
         self.queue.append((output, self._execute(output)))
         if not self.cfg.overlaps:
             self._update()
@@ -356,6 +358,17 @@ class DrivenEngine:
             kept = (each for name, each in self.ended.items() if name not in self.spoiled)
             self.computed.update(kept)
             self.ended.clear()
+            self.given_up.clear()
+
+    def _note_short(self) -> None:
+        """A window gives blocks up while its request runs. Where they may be used again, a
+        connector that stores a step later cannot have stored them."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        null = pool.null_block.block_id
+        for name in self.running:
+            self.given_up[name] = sum(table.count(null) for table in self.owners.tables(name))
+        if pool.get_num_free_blocks() < sum(self.given_up.values()):
+            self.spoiled.update(self.given_up)
 
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what a settled request had in common with this one: of

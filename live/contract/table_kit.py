@@ -21,6 +21,7 @@ ENTRIES = entries(
         (f"{FACTORY}:KVConnectorFactory.{name}", "the connector under test")
         for name in ("create_connector", "get_connector_class", "get_connector_class_by_name")
     ),
+    ("BlockPool.null_block", "the blocks that windows have given up"),
     (
         f"{FACTORY}:KVConnectorFactory.supports_hma_config | {FACTORY}:supports_hma",
         "whether it supports several cache groups",
