@@ -119,6 +119,8 @@ HYBRID: tuple[LayerGroups, ...] = (
     ),
     LayerGroups((Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=4))),
     LayerGroups((Group("full", 4), Group("mamba", 4), Group("mamba", 4))),
+    LayerGroups((Group("full", 4), Group("window", 4, window=9))),
+    LayerGroups((Group("full", 4), Group("window", 4, window=5))),
     LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2),
     LayerGroups((Group("mamba", 8), Group("full", 8)), match_unit=2),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=0),
@@ -126,8 +128,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=0),
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=8),
 )
-"""Cache groups for a connector that supports several (`SupportsHMA`). No window is one token longer
-than whole blocks: there, OffloadingConnector looks for a block that it does not store (0.32)."""
+"""Cache groups for a connector that supports several (`SupportsHMA`)."""
 
 SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
 """Cache groups whose attention blocks lie on several ranks. None has states: a Mamba block has the

@@ -91,10 +91,11 @@ def accepted(
             continue
         try:
             play(subject, bare(each))
+        except AdapterDrift:
+            if not each.needs_new:
+                raise
         except Exception as error:
-            if isinstance(error, AdapterDrift) and each.needs_new:
-                continue
-            if isinstance(error, AdapterDrift) or is_ours(error):
+            if is_ours(error):
                 raise
             found.unmade[each], why = error, error
         else:

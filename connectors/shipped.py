@@ -47,6 +47,9 @@ WIDE = TestedConnector(
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
     asks=LIMITS,
 )
+CHUNKS = TestedConnector("OffloadingConnector", {**OFFLOADED, "block_size": 8}, equal_blocks=True)
+"""Chunks of several blocks; vLLMs before July 2026 have no `blocks_per_chunk`."""
+
 SELF_DESCRIBING = TestedConnector(
     "OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}
 )
@@ -103,6 +106,7 @@ SHIPPED: dict[str, Shipped] = {
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
+    "offloading-chunks": Shipped(CHUNKS, OF_OFFLOADING),
     "offloading-events": Shipped(SELF_DESCRIBING, OF_OFFLOADING),
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_TIERS),

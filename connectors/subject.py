@@ -29,7 +29,8 @@ class TestedConnector:
     encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
     `ranks`, it is driven as one of several ranks of context parallelism too: what it stores and
     loads is of its own rank alone. With `pair`, it is driven between two engines: one computes the
-    prompt, the other loads it. `asks` is what a request may ask of it."""
+    prompt, the other loads it. With `equal_blocks`, its settings hold where the blocks of all cache
+    groups have one size alone. `asks` is what a request may ask of it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class TestedConnector:
     images: bool = False
     ranks: bool = False
     pair: bool = False
+    equal_blocks: bool = False
     asks: tuple[Asked, ...] = ()
 
     def settings(self, folder: Path) -> dict[str, Any]:
@@ -96,6 +98,8 @@ class TestedConnector:
     def takes(self, groups: Sequence[Group], local: bool) -> bool:
         """Whether it is driven with these cache groups. NIXL splits the state of a convolution,
         which the kit's Mamba layers have not, and knows sliding windows alone as windows."""
+        if self.equal_blocks and len({group.block_size for group in groups}) > 1:
+            return False
         return not self.pair or (all(group.attention for group in groups) and not local)
 
     @property

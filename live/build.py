@@ -250,7 +250,7 @@ def _further_configs(
     extra = (connector or {}).get("kv_connector_extra_config", {})
     if ENCODER in extra:
         further[ENCODER] = configs.ECTransferConfig(**extra[ENCODER])
-    if cfg.kv_events or extra.get("self_describing_kv_events"):
+    if cfg.kv_events or connector is not None:
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )

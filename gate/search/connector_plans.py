@@ -130,7 +130,7 @@ class _Played:
         try:
             self.result = play(chosen, plan, self._note)
         except Exception as error:
-            if isinstance(error, AdapterDrift) or is_ours(error) or is_refusal(error):
+            if is_ours(error) or is_refusal(error):
                 raise
             self._unmade(error)
 
