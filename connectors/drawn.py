@@ -11,7 +11,6 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     AbortRequest,
     Action,
-    Asked,
     Beside,
     ConnectorPlan,
     Copies,
@@ -25,6 +24,7 @@ from kvproof.connectors.plan import (
     ResumeEngine,
     RunSteps,
     SubmitRequest,
+    TransferParams,
 )
 from kvproof.model.config import EngineConfig, Group
 
@@ -161,7 +161,7 @@ def plans(
     overlaps: bool,
     forgets: bool = False,
     images: bool = False,
-    asks: Sequence[Asked] = (),
+    asks: Sequence[TransferParams] = (),
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A

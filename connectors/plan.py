@@ -19,7 +19,7 @@ the last two; the first and the last have equal blocks after other tokens."""
 PROMPT_TOKENS_MAX = len(FAMILIES[0])
 
 
-Asked = tuple[tuple[str, int], ...]
+TransferParams = tuple[tuple[str, int], ...]
 """What a request asks of its connector (`kv_transfer_params`): names and numbers."""
 
 Beside = Literal["", "salt", "lora"]
@@ -59,7 +59,7 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     beside: Beside = ""
     computes_all: bool = False
     images: tuple[Image, ...] = ()
-    asks: Asked = ()
+    asks: TransferParams = ()
 
     @property
     def prompt(self) -> str:

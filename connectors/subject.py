@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import Asked
+from kvproof.connectors.plan import TransferParams
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -40,7 +40,7 @@ class TestedConnector:
     ranks: bool = False
     pair: bool = False
     equal_blocks: bool = False
-    asks: tuple[Asked, ...] = ()
+    asks: tuple[TransferParams, ...] = ()
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""

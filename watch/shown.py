@@ -45,8 +45,8 @@ class Views(Enum):
         Need.BATCH,
     )
     COUNTS = _view(
-        "The requests of a step whose computed tokens after it are not those that the worker is "
-        "told, with the tokens of the step.",
+        "The requests of a step whose computed tokens after it are not those that the worker "
+        "receives, with the tokens of the step.",
         Need.CHANGED_COUNTS,
     )
     ADMITTED = _view(

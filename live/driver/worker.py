@@ -71,8 +71,8 @@ class Worker(Batch):
         first |= set(output.scheduled_cached_reqs.resumed_req_ids)
         batch, shares = [], []
         for name, tokens in output.num_scheduled_tokens.items():
-            told = requests[name]._replace(computed=starts[name] + tokens)
-            request = self._seen(told)
+            counted = requests[name]._replace(computed=starts[name] + tokens)
+            request = self._seen(counted)
             if name not in awaited:
                 batch.append((request, tokens))
             blocks = memory.used(self.cfg, request, tokens + awaited.get(name, 0))

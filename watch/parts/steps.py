@@ -84,7 +84,7 @@ class StepBatch(Part):
 
 
 class StepCounts(Part):
-    """The computed tokens of the requests of a step: what the output tells the worker, from which
+    """The computed tokens of the requests of a step: what the output gives the worker, from which
     it takes the positions of the tokens, and what the scheduler counts after the step."""
 
     view = Views.COUNTS.value
@@ -99,12 +99,12 @@ class StepCounts(Part):
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
         begun = [(each.req_id, each.num_computed_tokens) for each in new]
         differ = {
-            name: told
-            for name, told in (
+            name: given
+            for name, given in (
                 *begun,
                 *zip(cached.req_ids, cached.num_computed_tokens, strict=True),
             )
-            if told + tokens[name] != known[name].num_computed_tokens
+            if given + tokens[name] != known[name].num_computed_tokens
         }
         yield self.question(
             self._engine({name: known[name].num_computed_tokens for name in differ}),
