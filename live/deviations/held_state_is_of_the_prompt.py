@@ -1,6 +1,6 @@
-"""P loads D's state as the state of P's prompt. It is the state after D's answer. P computes the last
-token of its prompt again, from a state before it: where that is of an earlier block, it was never
-loaded."""
+"""P loads D's state as the state of P's prompt. It is the state after D's answer. P computes the
+last token of its prompt again, from a state before it: where that is of an earlier block, it was
+never loaded."""
 
 from kvproof.live.deviations.facts import loaded, on_prefill, seen
 from kvproof.model.because import About
