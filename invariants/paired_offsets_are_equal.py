@@ -24,8 +24,9 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Both blocks of each attention pair have the same token offset."""
     for transfer in step.after.transfers:
-        if transfer == step.before.transfer(transfer.request) or not transfer.pairs:
-            continue
+        earlier = step.before.transfer(transfer.request)
+        if earlier is not None and earlier.pairs == transfer.pairs:
+            continue  # judged when the blocks were paired, whatever becomes of the transfer
         source, sent = giver(cluster, transfer.request)
         sink, taken = taker(cluster, transfer.request)
         ours = step.after.engine(sink.name).find(taken)

@@ -1,5 +1,5 @@
-"""Runs of vLLM 0.32.0 in which a check saw a new defect where there is none: vLLM was right, or it
-has a defect that is known. A run that shows another one belongs here."""
+"""Runs of vLLM 0.32.0 or 0.33.0 in which a check saw a new defect where there is none: vLLM was
+right, or it has a defect that is known. A run that shows another one belongs here."""
 
 from pathlib import Path
 

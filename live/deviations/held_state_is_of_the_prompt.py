@@ -1,4 +1,6 @@
-"""P loads D's state as the state of P's prompt. It is the state after D's answer."""
+"""P loads D's state as the state of P's prompt. It is the state after D's answer. P computes the
+last token of its prompt again, from a state before it: where that is of an earlier block, it was
+never loaded."""
 
 from kvproof.live.deviations.facts import loaded, on_prefill, seen
 from kvproof.model.because import About
@@ -18,6 +20,7 @@ DEVIATION = Deviation(
     says="P continues from the state after D's answer as if it were the state of its own prompt",
     signatures=(
         seen("prefill_and_decode_agree", "Schedule")
+        | seen("null_block_is_nobody", "Schedule", on=("mamba",))
         | seen("state_read_is_state_at_computed", "Schedule", on=("mamba",))
         | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("mamba",))
     ),
