@@ -87,7 +87,8 @@ LOOKED_AT = {
     "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
     "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
-    "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit.",
+    "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit: "
+    "`findings/tail_beyond_offload_limit`.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
     "NixlConnector with a drafter, `every_request_ends`": "The finding "

@@ -100,14 +100,15 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
     return states
 
 
-def slots(view: Any, attention: bool) -> torch.Tensor:
+def slots(view: Any, spec: Any) -> torch.Tensor:
     """A view of the same memory as `[blocks, slots of a block, ...]` of float32. It is given as
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
-    `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of
-    states."""
-    if not attention:
+    `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of states. A
+    page may be wider than its state: what follows is nobody's, and a connector need not copy it."""
+    if not _attends(spec):
         pages = view[0] if isinstance(view, list) else view
-        return pages.view(torch.float32).flatten(1).unsqueeze(1)
+        values = pages.view(torch.float32).flatten(1).unsqueeze(1)
+        return values[..., : torch.Size(spec.shapes[0]).numel()]
     if view.dim() == 4:
         return view.transpose(1, 2)
     keys_first = _shape(backend())[:1] == (2,)

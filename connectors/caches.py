@@ -8,7 +8,6 @@ import torch
 from kvproof.connectors.allocated import allocated, slots
 from kvproof.connectors.facts import Slot
 from kvproof.connectors.numbers import Numbers
-from kvproof.model.config import EngineConfig
 
 NO_NUMBER = float("nan")
 """What a slot reads as if its bytes are not all of one number: half a copy."""
@@ -41,16 +40,14 @@ class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
 
-    def __init__(
-        self, cfg: EngineConfig, kv_cache_config: Any, layout: Any, numbers: Numbers
-    ) -> None:
+    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
         self.numbers = numbers
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
-                now = slots(self.named[name], cfg.groups[index].attention)
+                now = slots(self.named[name], group.kv_cache_spec)
                 storage = now.untyped_storage()
                 memory = self.memory.setdefault(storage.data_ptr(), SharedBytes.of(storage))
                 seen = torch.tensor([], dtype=torch.float32).set_(

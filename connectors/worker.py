@@ -62,13 +62,13 @@ class ConnectorWorker:
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
         from vllm.v1.worker.gpu.kv_connector import ActiveKVConnector
 
-        self.plan, self.cfg = plan, (cfg := plan.engine)
+        self.plan, self.cfg = plan, plan.engine
         self.owners, self.facts, self.clock = owners, facts, clock
         self.vllm_config = scheduler.vllm_config
         order = layout(self.vllm_config)
-        self.caches = Caches(cfg, scheduler.kv_cache_config, order, numbers)
+        self.caches = Caches(scheduler.kv_cache_config, order, numbers)
         clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
-        self.batch = Batch(cfg)
+        self.batch = Batch(self.cfg)
         self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
         self.encoder.fit(scheduler)
