@@ -2,6 +2,26 @@
 
 from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Feature
+from kvproof.model.config.features.eagle import draw_eagle
+from kvproof.model.config.features.partial_block_hits import MATCH_UNITS
+from kvproof.model.config.random_settings import RandomSettings
+
+BLOCK_SIZE = 8
+"""Of a Mamba group in a random cluster, at least: wider than a prefix with a hash."""
+
+
+def _draw(settings: RandomSettings) -> None:
+    aligned = [*settings.aligned()]
+    if not aligned:
+        return
+    unit = settings.choose(MATCH_UNITS)
+    for group in aligned:
+        group["block_size"] = max(group["block_size"], BLOCK_SIZE)
+    for group in settings.attention():
+        group["block_size"] = unit  # a wider window prevents hits inside a block
+    draw_eagle(settings)
+    settings.on_engines(match_unit=unit, prefix_checkpoint=True)
+
 
 FEATURE = Feature(
     id="prefix_checkpoint",
@@ -13,4 +33,5 @@ FEATURE = Feature(
     used=lambda engine: engine.prefix_checkpoint,
     off="prefix_checkpoint false",
     needs=("eagle", "partial_block_hits"),
+    draw=_draw,
 )
