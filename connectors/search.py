@@ -37,7 +37,8 @@ class RuleBroken(Exception):
 class PlanSearch:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
     counts findings that are less severe than a leak. `unmade` are the cache groups with which the
-    connector could not be made, and what it raised."""
+    connector could not be made, and what it raised; `lacking` are those that this vLLM cannot have,
+    and why."""
 
     episodes: int = 0
     steps: int = 0
@@ -46,6 +47,7 @@ class PlanSearch:
     result: EpisodeResult | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
     unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
+    lacking: dict[LayerGroups, str] = field(default_factory=dict)
 
     @property
     def refused(self) -> dict[str, str]:
@@ -91,9 +93,10 @@ def accepted(
             continue
         try:
             play(subject, bare(each))
-        except AdapterDrift:
+        except AdapterDrift as drift:
             if not each.needs_new:
                 raise
+            found.lacking[each] = drift.why
         except Exception as error:
             if is_ours(error):
                 raise

@@ -30,6 +30,8 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     )
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
+    for groups, lacks in searched.lacking.items():
+        yield f"Not driven with the cache groups {groups.words}. {lacks}."
     if searched.plan is not None or searched.nothing_judged:
         yield from _tolerated(searched)
 

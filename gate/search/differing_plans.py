@@ -45,6 +45,6 @@ class DifferingPlans:
         for name in names:
             each, base, head = both.workloads[name], both.on_base[name], both.on_head[name]
             if isinstance(each, Plays) and not (base.reason or head.reason):
-                for kinds, digest in head.digests.items():
-                    if base.digests.get(kinds) != digest:
+                for kinds in sorted(head.digests.keys() & base.digests):
+                    if base.digests[kinds] != head.digests[kinds]:
                         yield each.connector, kinds

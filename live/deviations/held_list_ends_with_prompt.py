@@ -9,8 +9,10 @@ from kvproof.model.step import Step
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """P loads from an earlier turn of D, and D has computed more tokens than the prompt of this
-    turn has."""
+    turn has. Where that is about no group, there are no states, which cannot be loaded in part."""
     if not cluster.follow_up_turns or not on_prefill(cluster, about):
+        return False
+    if about.group is None and any(g.kind == "mamba" for g in cluster.prefill.groups):
         return False
     known = request(step, about)
     for each in [known] if known is not None else holders(step, about):
@@ -25,6 +27,7 @@ DEVIATION = Deviation(
     says="P pairs D's list from its end, although the list continues after P's prompt",
     signatures=(
         seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))
+        | seen("prefill_and_decode_agree", "Schedule")
         | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))
         | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("full", "window"))
     ),

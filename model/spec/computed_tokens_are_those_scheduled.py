@@ -4,7 +4,8 @@ next step computes tokens twice and advances a Mamba state twice (vllm#37310, vl
 A step adds the tokens that it schedules. Its output subtracts the drafts that were not accepted. A
 preemption, a failed load and a reset set the number to 0. A request that has loaded its whole
 prompt computes the last token again, to sample from it. If a request ends among accepted drafts,
-the spec permits both numbers: with and without the drafts after the end.
+the spec permits the number with and without the drafts after the end, and with and without the
+tokens of later steps, which compute nothing that counts.
 """
 
 from collections.abc import Iterator
@@ -49,7 +50,10 @@ def _after_output(before: Engine, event: Complete, was: Request, now: Request) -
     for flight in before.steps[0] if before.steps else ():
         if flight.request == was.id and flight.fate == COUNTS and flight.samples:
             count -= flight.ahead - accepted
-    return {count, min(count, end)} if len(now.output) >= now.max_tokens else {count}
+    if len(now.output) < now.max_tokens:
+        return {count}
+    after_end = accepted + 1 - (len(now.output) - len(was.output))
+    return {count, count - max(after_end, 0), min(count, end)}
 
 
 def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]:

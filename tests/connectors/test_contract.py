@@ -9,9 +9,10 @@ from kvproof.testing import ConnectorConformance
 
 pytest.importorskip("vllm")
 
+from kvproof.connectors import search as search_module
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
-from kvproof.connectors.drawn import LayerGroups
+from kvproof.connectors.drawn import ALONE, LayerGroups
 from kvproof.connectors.facts import (
     CacheStatistics,
     Fact,
@@ -26,9 +27,12 @@ from kvproof.connectors.facts import (
     Promised,
     StoreReset,
 )
+from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.search import PlanSearch, accepted, search
+from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import Group
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
 
@@ -144,3 +148,19 @@ def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> No
     only = accepted(subject, found, (*whole, none))
     assert only == whole
     assert list(found.refused) == ["window (blocks of 4)"]
+
+
+def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drifted(_subject: TestedConnector, plan: ConnectorPlan) -> None:
+        if plan.engine.match_unit:
+            raise AdapterDrift("Hits of this vLLM end with blocks", "a.b")
+
+    monkeypatch.setattr(search_module, "play", drifted)
+    found = PlanSearch()
+    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    inside = LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2)
+    assert accepted(subject, found, (ALONE[0], inside)) == [ALONE[0]]
+    named = [line for line in shown(subject, found) if "Not driven" in line]
+    assert named == [
+        f"Not driven with the cache groups {inside.words}. Hits of this vLLM end with blocks."
+    ]
