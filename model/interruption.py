@@ -8,6 +8,9 @@ work in `stoppable()`. Code that must not be cut in the middle runs in `held()`,
 - it raises KeyboardInterrupt again if other code (vLLM has a bare `except:`) swallows it;
 - it ends the process if even this does not help for about a second, and at the second signal.
 
+That second is time that the main thread had, and not time that passed: on a machine with much to do
+it waits long for a processor, and has done nothing wrong.
+
 A second signal counts only `AGAIN_S` after the first: `timeout` and `make` send one signal twice.
 This module imports no other part of kvproof, so that a program can begin with `install()`.
 """
@@ -27,7 +30,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLICE_S = 0.05
 """The time between two looks at work that has not stopped."""
 
-SLICES_MAX = 20
+IDLE_PART = 0.1
+"""A look counts as a whole one where the main thread used the processor, and as this part of one
+where it did not: it may sleep, or have to wait for a processor or a disk."""
+
+LOOKS_MAX = 20
 """The number of looks before the process is ended. Looks are counted, not seconds: while C code
 keeps all threads from running, as at the import of a large library, nothing is looked at."""
 
@@ -47,11 +54,6 @@ _stops: list[Callable[[], object]] = []
 _lock = threading.Lock()
 _pipe: tuple[int, ...] = ()
 """The pipe to which Python writes the number of each signal: where it is read, and written."""
-
-
-def received() -> signal.Signals | None:
-    """The signal that asked this process to end; None if there was none."""
-    return _received
 
 
 def requested() -> bool:
@@ -210,7 +212,8 @@ def _watch() -> None:
 def _look(reader: int) -> None:
     """The thread: wait for signals, and make sure that they end the process."""
     global _received, _first_at
-    raised = looks = 0
+    raised, looks, raise_at = 0, 0.0, float(RAISED_EVERY)
+    used_s = _used_s()
     while True:
         waiting = _received is None or (_noticed and not _stops)
         select.select([reader], [], [], None if waiting else SLICE_S)
@@ -220,7 +223,7 @@ def _look(reader: int) -> None:
                     raised -= 1
                 elif _first_at is None:
                     _received = _received or signal.Signals(number)
-                    _first_at, looks = time.monotonic(), 0
+                    _first_at, looks, raise_at = time.monotonic(), 0.0, float(RAISED_EVERY)
                 elif time.monotonic() - _first_at > AGAIN_S:
                     _end("Interrupted again: ended at once.")
             if _first_at is None:
@@ -229,12 +232,22 @@ def _look(reader: int) -> None:
             _call_stops()
             if _noticed or _held or _stops:
                 continue
-            looks += 1
-            if looks > SLICES_MAX:
+            before_s, used_s = used_s, _used_s()
+            looks += min(max((used_s - before_s) / SLICE_S, IDLE_PART), 1.0)
+            if looks > LOOKS_MAX:
                 _end("Interrupted, and the work did not stop by itself: ended.")
-            if looks % RAISED_EVERY == 0:
+            if looks >= raise_at:
+                raise_at = looks + RAISED_EVERY
                 raised += 1
                 _thread.interrupt_main(_received or signal.SIGINT)
+
+
+def _used_s() -> float:
+    """The processor time of the main thread, in seconds; where the system does not say, the time
+    that has passed."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return time.monotonic()
+    return time.clock_gettime(time.pthread_getcpuclockid(threading.main_thread().ident or 0))
 
 
 def _numbers(reader: int) -> list[int]:

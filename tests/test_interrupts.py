@@ -123,6 +123,22 @@ def test_code_that_swallows_every_interruption_is_ended() -> None:
     assert done.stderr == "\nInterrupted, and the work did not stop by itself: ended.\n"
 
 
+def test_who_gets_no_processor_is_given_time_to_stop() -> None:
+    done = python(
+        """
+        with interruption.stoppable() as stopped:
+            try:
+                raise_signal(SIGINT)
+                wait()
+            finally:
+                time.sleep(1.5)  # as where other programs have the processor
+                print("whole")
+        print("stopped", bool(stopped))
+        """
+    )
+    assert (done.stdout, done.stderr) == ("whole\nstopped True\n", "")
+
+
 def test_a_second_signal_ends_the_process_at_once() -> None:
     done = python(
         """
