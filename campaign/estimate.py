@@ -12,23 +12,12 @@ Neither says anything about what no fresh unit can show: larger pools, features 
 not drive, or an order of events that the environment does not have.
 """
 
-from typing import NamedTuple
-
 from kvproof.campaign.behaviours import kind
 from kvproof.campaign.progress import Progress
+from kvproof.reports.output.campaign import EstimatedUnseen
 
 
-class UnseenEstimate(NamedTuple):
-    """The estimate for one kind of behaviour: `seen` by fresh units and `by_changed_runs` alone,
-    `next_unit` new ones in the next fresh unit, and `unseen_at_least` that are left."""
-
-    seen: int
-    by_changed_runs: int
-    next_unit: float
-    unseen_at_least: float
-
-
-def unseen(progress: Progress, what: str) -> UnseenEstimate:
+def unseen(progress: Progress, what: str) -> EstimatedUnseen:
     """The estimate for behaviours of this kind."""
     counts = [seen.fresh for name, seen in progress.seen.items() if kind(name) == what]
     once, twice = counts.count(1), counts.count(2)
@@ -36,4 +25,9 @@ def unseen(progress: Progress, what: str) -> UnseenEstimate:
     chao = once * once / (2 * twice) if twice else once * (once - 1) / 2
     left = (units - 1) / units * chao
     never = counts.count(0)
-    return UnseenEstimate(len(counts) - never, never, once / units, left)
+    return EstimatedUnseen(
+        seen=len(counts) - never,
+        by_changed_runs=never,
+        in_next_unit=round(once / units, 3),
+        unseen_at_least=round(left, 1),
+    )

@@ -10,8 +10,6 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.reports.output.campaign import (
     CampaignFigures,
     CampaignFinding,
-    CurvePoint,
-    EstimatedUnseen,
     SeenOfFeature,
 )
 from kvproof.reports.output.verdict import FaultName, SignatureObject
@@ -20,7 +18,6 @@ from kvproof.reports.output.verdict import FaultName, SignatureObject
 def figures(state: CampaignState) -> CampaignFigures:
     """The figures of a campaign."""
     settings, progress = state.settings, state.progress
-    estimates = {what: unseen(progress, what) for what in (STEP, PAIR)}
     return CampaignFigures(
         machine=settings.machine,
         vllm=settings.vllm,
@@ -32,24 +29,8 @@ def figures(state: CampaignState) -> CampaignFigures:
         steps=progress.steps,
         corpus=len(progress.corpus),
         features=_of_features(progress),
-        unseen={
-            name: EstimatedUnseen(
-                seen=each.seen,
-                by_changed_runs=each.by_changed_runs,
-                in_next_unit=round(each.next_unit, 3),
-                unseen_at_least=round(each.unseen_at_least, 1),
-            )
-            for name, each in zip(("abstract_steps", "pairs"), estimates.values(), strict=True)
-        },
-        curve=tuple(
-            CurvePoint(
-                steps=at.steps,
-                abstract_steps=at.abstract_steps,
-                pairs=at.pairs,
-                findings=at.findings,
-            )
-            for at in (*progress.curve, progress.now)
-        ),
+        unseen={"abstract_steps": unseen(progress, STEP), "pairs": unseen(progress, PAIR)},
+        curve=(*progress.curve, progress.now),
         findings=_findings(progress),
         known=dict(sorted(progress.met.items())),
         undriven=progress.undriven,

@@ -13,6 +13,7 @@ from kvproof.campaign.behaviours import PAIR, STEP, kind
 from kvproof.campaign.unit import CorpusEntry, FoundRun, UnitResult, WorkUnit
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.signature import Signature
+from kvproof.reports.output.campaign import CurvePoint
 
 CURVE_POINTS_MAX = 400
 """Points of the curve of discovery. Where there are more, every second one is left out."""
@@ -27,16 +28,6 @@ class SeenBehaviour(Struct, forbid_unknown_fields=True):
     fresh: Count = 0
     others: Count = 0
     features: set[str] = set()
-
-
-class Point(Struct, frozen=True, forbid_unknown_fields=True):
-    """A point of the curve of discovery: after `steps` steps so many abstract steps and pairs of
-    them had been seen, and so many findings."""
-
-    steps: Count
-    abstract_steps: Count
-    pairs: Count
-    findings: Count
 
 
 class Progress(Struct, forbid_unknown_fields=True):
@@ -61,7 +52,7 @@ class Progress(Struct, forbid_unknown_fields=True):
     met: dict[str, Count] = {}
     undriven: dict[str, Count] = {}
     errors: dict[str, Count] = {}
-    curve: list[Point] = []
+    curve: list[CurvePoint] = []
     every: Annotated[int, Meta(ge=1)] = 1
     corpus_at: list[Count] = []
     findings_at: list[Count] = []
@@ -111,10 +102,12 @@ class Progress(Struct, forbid_unknown_fields=True):
             self.every *= 2
 
     @property
-    def now(self) -> Point:
+    def now(self) -> CurvePoint:
         """The last point of the curve."""
         steps, pairs = (self.different.get(what, 0) for what in (STEP, PAIR))
-        return Point(self.steps, steps, pairs, len(self.found))
+        return CurvePoint(
+            steps=self.steps, abstract_steps=steps, pairs=pairs, findings=len(self.found)
+        )
 
     def end_round(self) -> None:
         """Note what later rounds may use."""

@@ -50,6 +50,23 @@ def started(argv: Sequence[str], folder: Path, before: Sequence[str] = (), **opt
     return subprocess.run(command, cwd=folder, check=False, **options)
 
 
+def python(
+    *words: object, cwd: Path | None = None, first: Sequence[Path] = (), **variables: str | None
+) -> "subprocess.CompletedProcess[str]":
+    """Run Python with these words to its end; its output is text. The packages of the folders
+    `first` come before all others. `variables` are of the environment, and None takes one out."""
+    path = os.pathsep.join(map(str, (*first, ROOT / "src", ROOT)))
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env=environment(PYTHONPATH=path, **variables),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+
+
 def redirected(argv: Sequence[str], folder: Path, how: str) -> Ran:
     """Run the program as a shell does with this redirection."""
     command = ["sh", "-c", f'exec "$0" "$@" {how}', *PROGRAM, *argv]

@@ -1,7 +1,7 @@
 """Real vLLM that is driven at random while it is watched, and the records of its engines."""
 
 import random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
@@ -101,8 +101,3 @@ def run(cluster: Cluster, seed: int = 0, steps: int = 80, mistake: str = "") -> 
     finally:
         plant(None, "")
     return Run(recorded.machine.cluster, recorded.events, recorded.records())
-
-
-def engines_of(record: Record) -> Any:
-    """The engine of a record, as its file has it."""
-    return record.header.engine

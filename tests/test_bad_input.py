@@ -2,19 +2,15 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof.cli.main import main
-from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.files.writing import write_new
-from kvproof.model.presets import cluster_named
-from kvproof.model.traces.trace import Trace, write, write_in
 from tests import made_trees
+from tests.processes import python
 from tests.sentences import two_sentences
 
 
@@ -170,17 +166,7 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     assert "(Not a directory)" in refused(*argv)
     assert "(Not a directory)" in refused(*argv[:-1], "taken/below")
     assert "(No such file or directory)" in refused("gate", "--junit", "no/j.xml")
-    with pytest.raises(UsageError, match="not overwritten") as refusal:
-        write_new(tmp_path / "taken", "")
-    assert two_sentences(str(refusal.value))
     assert (tmp_path / "taken").read_text() == "mine"
-    trace = Trace(cluster_named("pd"), (), ())
-    write_in(tmp_path, "t", trace)
-    before = (tmp_path / "t.jsonl").read_text()
-    with pytest.raises(UsageError, match="not overwritten") as refusal:
-        write(tmp_path / "t.jsonl", trace)
-    assert two_sentences(str(refusal.value))
-    assert (tmp_path / "t.jsonl").read_text() == before
 
 
 WITHOUT_VLLM = """
@@ -193,13 +179,7 @@ sys.exit(main(sys.argv[1:]))
 
 def without_vllm(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     """Run the program where vLLM cannot be imported."""
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_VLLM, *argv],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
+    return python("-c", WITHOUT_VLLM, *argv, cwd=folder)
 
 
 def test_live_without_vllm(tmp_path: Path) -> None:

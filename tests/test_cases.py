@@ -1,8 +1,5 @@
 """Z3 finds numbers for every branch and boundary of a rule, and says which there are none for."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +11,7 @@ from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.model.errors import UsageError
 from tests.functions import case_targets, cases
 from tests.functions.cases import Cases, cases_of
+from tests.processes import python
 
 pytestmark = pytest.mark.proof
 
@@ -198,14 +196,5 @@ def test_other_processes_find_the_same_cases() -> None:
         "from tests.functions.cases import cases_of;"
         f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
     )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("0", "1")
-    ]
+    said = [python("-c", program, PYTHONHASHSEED=seed).stdout for seed in ("0", "1")]
     assert said[0] == said[1] == f"{cases_of(counts.trim, TRIM)}\n"

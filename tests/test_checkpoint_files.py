@@ -3,7 +3,6 @@
 import os
 import pickle
 import random
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tests.sentences import two_sentences
 NAME = "pd-failing"
 CLUSTER = CLUSTERS[NAME]
 CHECKS = [*ASKED.values(), *conformance_checks()]
-ABOUT = checkpoint.scope(CLUSTER, [i.id for i in CHECKS])
 HEAD_BYTES = checkpoint.HEAD.size + checkpoint.CHECKSUM_BYTES
 
 FLIPS, CUTS = 200, 50
@@ -78,31 +76,6 @@ def test_the_command_refuses_and_keeps_the_file(kept: bytes, run: Any) -> None:
     code, out, err = run("explore", "--config", NAME, "--checkpoint", "c", "--resume")
     assert (code, out, path.read_bytes()) == (2, "", kept[:-1])
     assert two_sentences(err)
-
-
-def test_a_full_disk_takes_nothing_from_the_verdict(run: Any) -> None:
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        code, out, err = run("explore", "--config", NAME, "--checkpoint", "c")
-        cut = run("explore", "--config", NAME, "--checkpoint", "c", "--states-max", "9")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert (code, out.split()[0]) == (2, "EXHAUSTED")
-    assert two_sentences(err)
-    assert "File too large" in err
-    assert (cut[0], cut[1].split()[0]) == (3, "UNKNOWN:")
-    assert "To continue" not in cut[1]
-    assert list(Path().iterdir()) == []
-
-
-def test_the_users_files_beside_it_are_kept(run: Any) -> None:
-    for name in ("c.part", ".c.part", "c.tmp"):
-        Path(name).write_text("mine")
-    assert run("explore", "--config", NAME, "--checkpoint", "c")[0] == 0
-    assert run("explore", "--config", NAME, "--checkpoint", "c", "--resume")[0] == 0
-    assert {path.read_text() for path in Path().iterdir() if path.name != "c"} == {"mine"}
-    assert len(list(Path().iterdir())) == 4
 
 
 class Mischief:

@@ -1,8 +1,5 @@
 """Every command: its exit code, what it prints, what `--json` holds."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +8,6 @@ import pytest
 
 import kvproof
 from kvproof.cli.machines import Maker
-from kvproof.cli.main import COMMANDS, main
 from kvproof.cli.parser import Setup
 from kvproof.cli.sample import in_words
 from kvproof.invariants.registry import INVARIANTS
@@ -21,10 +17,10 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.spec.registry import GUARDS
 from kvproof.proofs.prove import everything
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.processes import python
 
 SMALL = ["--config", "pd-full"]
 BROKEN = ["--fault", "front_trim"]
-VIOLATED_KEYS = {"invariant", "must_be_true", "reasons", "trace", "trace_length", "leads_to"}
 
 
 def traces() -> list[Path]:
@@ -191,35 +187,9 @@ def test_remedies(run: Any, as_json: Any) -> None:
     assert all(str(row["cached_tokens"]) in shown for row in record["remedies"])
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main([command, "--help"])
-    assert end.value.code == 0
-    out = capsys.readouterr().out
-    assert f"usage: kvproof {command}" in out
-    assert "--json" in out
-    assert "--seed" in out
-
-
 def test_the_module_is_the_program() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", "--version"], capture_output=True, text=True, check=True
-    )
+    done = python("-m", "kvproof", "--version")
     assert done.stdout == f"kvproof {kvproof.__version__}\n"
-
-
-def test_a_reader_that_goes_away_gets_no_message() -> None:
-    read_end, write_end = os.pipe()
-    os.close(read_end)
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", "faults"],
-        stdout=write_end,
-        stderr=subprocess.PIPE,
-        check=False,
-    )
-    os.close(write_end)
-    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_sample_says_in_words_what_its_episodes_show(run: Any, as_json: Any) -> None:

@@ -14,6 +14,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
 from kvproof.strategies.verdict import Verdict
 from tests import signals
+from tests.processes import python
 
 SMALL: Cluster = CLUSTERS["pd-failing"]
 
@@ -117,15 +118,7 @@ def test_no_memory_is_no_verdict(where: str, tmp_path: Path) -> None:
     assert (
         started("explore", "--checkpoint", "c", "--states-max", "9", cwd=tmp_path).returncode == 3
     )
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    done = subprocess.run(
-        [sys.executable, "-c", code, "explore", "--checkpoint", "c", "--resume"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = python("-c", code, "explore", "--checkpoint", "c", "--resume", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert "the memory is used up" in done.stderr
 

@@ -1,9 +1,5 @@
 """One seed, one trace: each run, whatever else is loaded or hashed."""
 
-import os
-import subprocess
-import sys
-
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
@@ -12,6 +8,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
+from tests.processes import python
 
 FAULT = fault_named("untouched_hits")
 CLUSTER = cluster_named(FAULT.cluster)
@@ -51,17 +48,8 @@ def test_another_seed_draws_other_runs() -> None:
 
 
 def test_sampling_does_not_depend_on_the_process() -> None:
-    here = os.path.dirname(os.path.dirname(__file__))
-    path = os.pathsep.join([here, *(p for p in sys.path if p)])
-    for hash_seed in ("1",):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == told(sampled(7))
+    done = python("-c", PROGRAM, PYTHONHASHSEED="1")
+    assert done.stdout.strip() == told(sampled(7)), done.stderr
 
 
 def test_exploring_again_and_again_gives_one_trace() -> None:

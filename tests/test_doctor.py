@@ -1,7 +1,6 @@
 """`kvproof doctor`: what it says of a vLLM that is there, is not there, or is there in part."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.live.contract.features import FEATURES
+from tests.processes import python
 from tests.watching import LATER
 
 FAILING = """
@@ -65,13 +65,8 @@ def run(*command: str, before: Path | None = None) -> "subprocess.CompletedProce
     program = "import sys; sys.path.insert(0, sys.argv.pop(1)); " if before else ""
     program += "from kvproof.cli.main import main; sys.exit(main(sys.argv[1:]))"
     arguments = [str(before), *command] if before else list(command)
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        env=os.environ | ({"XDG_CACHE_HOME": str(before)} if before else {}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {"XDG_CACHE_HOME": str(before)} if before else {}
+    return python("-c", program, *arguments, **variables)
 
 
 @pytest.fixture
@@ -176,8 +171,6 @@ def test_without_the_core_nothing_can_be_driven(
 @pytest.mark.live
 def test_what_needs_nothing_that_is_missing_goes_on() -> None:
     """All that single features need is taken out before the adapter itself is imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_FEATURES], capture_output=True, text=True, check=False
-    )
+    done = python("-c", WITHOUT_FEATURES)
     assert done.stdout.splitlines()[-1] == "0 3 3 3 3", done.stdout + done.stderr
     assert "Traceback" not in done.stderr

@@ -1,5 +1,4 @@
-"""How the program starts and ends: what it imports, what it needs, and an output that cannot be
-written."""
+"""How the program starts and ends: what it imports, what it needs, and what a terminal shows."""
 
 import os
 import pty
@@ -11,27 +10,13 @@ import pytest
 
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError
-from tests.sentences import two_sentences
+from tests.processes import environment, python, refused, started
 from tests.terminals import all_of
 
 LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vllm"}
 """Packages that take time to import."""
 
 COMMAND = ("explore", "--config", "full")
-
-
-def shell(line: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a line of bash in which `kvproof` is the program."""
-    program = f'kvproof() {{ "{sys.executable}" -m kvproof "$@"; }}; {line}'
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    return subprocess.run(
-        ["bash", "-c", program],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-        check=False,
-    )
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"]])
@@ -41,70 +26,25 @@ def test_what_answers_at_once_imports_little(arguments: list[str]) -> None:
         "atexit.register(lambda: print(*{m.split('.')[0] for m in sys.modules}, file=sys.stderr));"
         "start.main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+    done = python("-c", code, *arguments)
     modules = done.stderr.split()
     assert done.returncode == 0
     assert "argparse" in modules
     assert not LARGE & set(modules)
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("kvproof explore >&-", "it is closed"),
-        ("kvproof --help >&-", "it is closed"),
-        ("kvproof --version > /dev/full", "No space left on device"),
-        (f"kvproof {' '.join(COMMAND)} > /dev/full", "No space left on device"),
-        (f"kvproof {' '.join(COMMAND)} --json > /dev/full", "No space left on device"),
-        ("kvproof faults 1< /dev/null", "it is open for reading only"),
-    ],
-)
-def test_an_output_that_cannot_be_written(line: str, why: str) -> None:
-    done = shell(line)
-    assert done.returncode == 4, done.stderr
-    assert done.stderr.startswith(f"Standard output cannot be written ({why}). Use ")
-    assert two_sentences(done.stderr)
-
-
-def test_a_closed_output_is_noticed_before_the_work() -> None:
-    done = shell("kvproof explore --config pd-default --checkpoint /nowhere/at/all >&-")
-    assert (done.returncode, "nowhere" in done.stderr) == (4, False)
-
-
-def test_a_reader_that_leaves_early_ends_the_program() -> None:
-    done = shell("kvproof invariants --json | head -c 1; echo ${PIPESTATUS[0]}")
-    assert done.stdout.split() in (["{", "141"], ["{141"], ["{0"])
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("ending", ["2>&-", "2> /dev/full"])
-def test_a_lost_standard_error_changes_nothing(ending: str) -> None:
-    good, bad = shell(f"kvproof {' '.join(COMMAND)}"), shell(f"kvproof nosuch {ending}")
-    assert shell(f"kvproof {' '.join(COMMAND)} {ending}").returncode == good.returncode == 0
-    assert (bad.returncode, bad.stdout) == (2, "")
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
-def test_text_that_the_encoding_lacks_is_escaped(encoding: str) -> None:
-    done = shell("kvproof explore --config 'pd→é'", PYTHONIOENCODING=encoding)
-    assert done.returncode == 2
-    assert r"named 'pd\u2192" in done.stderr
+def test_text_that_the_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) -> None:
+    here = environment(PYTHONIOENCODING=encoding)
+    said = refused(started(["explore", "--config", "pd→é"], tmp_path, env=here))
+    assert r"named 'pd\u2192" in said
 
 
 def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import sys; sys.modules['kvproof.cli.faults'] = sys", encoding="utf-8"
     )
-    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", "faults"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "kvproof", "faults", first=[tmp_path])
     assert done.returncode == 3
     assert done.stderr.endswith("This is a defect of kvproof, and there is no verdict.\n")
 
@@ -117,15 +57,9 @@ def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
         "pwd.getpwuid = pwd.getpwnam = unknown\n",
         encoding="utf-8",
     )
-    folders = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME"))
     for command, code in ((COMMAND, 0), (("--version",), 0), (("releases",), 2)):
-        done = subprocess.run(
-            [sys.executable, "-m", "kvproof", *command],
-            env={"PYTHONPATH": folders},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = python("-m", "kvproof", *command, first=[tmp_path], **nowhere)
         assert done.returncode == code, done.stderr
     assert done.stderr == (
         "There is no home folder for the releases and mirrors of vLLM. "

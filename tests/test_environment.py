@@ -1,4 +1,4 @@
-"""Disks, folders, users, locales and widths that are odd: each test runs a process of its own.
+"""Disks, folders and locales that are odd: each test runs a process of its own.
 
 A file that cannot be written costs no verdict. Nothing ends in a traceback.
 """
@@ -6,10 +6,8 @@ A file that cannot be written costs no verdict. Nothing ends in a traceback.
 import json
 import os
 import resource
-import stat
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +15,6 @@ import pytest
 from tests.processes import PROGRAM, QUICK, TRACE, environment, no_traceback, refused, started
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
-
-NAMELESS = 54321
-"""The number of a user without a name and without a home."""
 
 CLUSTER = {
     "name": "名前",
@@ -42,37 +37,9 @@ def bound() -> tuple[str, ...]:
     return users("--inh-caps=-all", "--bounding-set=-all") if os.getuid() == 0 else ()
 
 
-@pytest.fixture
-def nameless(tmp_path: Path) -> tuple[str, ...]:
-    """The command that runs another as a user without a name, who owns the folder of the test. This
-    user may read all files, because Python may lie in the folder of another user."""
-    if os.getuid() != 0:
-        pytest.skip("only root can become a user without a name")
-    os.chown(tmp_path, NAMELESS, NAMELESS)
-    reads = ("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search")
-    return users(f"--reuid={NAMELESS}", f"--regid={NAMELESS}", "--clear-groups", *reads)
-
-
 def small_files() -> None:
     """As on a full disk: no file may be longer than 64 bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
-
-
-def test_a_trace_that_does_not_fit_on_the_disk(tmp_path: Path) -> None:
-    ran = started(["explore", "--fault", "front_trim"], tmp_path, preexec_fn=small_files)
-    said = refused(ran, 1)
-    assert "cannot be written" in said
-    assert ran.stdout.decode().count("VIOLATED") >= 1
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-
-
-def test_the_json_output_has_the_verdict_where_the_trace_does_not_fit(tmp_path: Path) -> None:
-    argv = ["explore", "--fault", "front_trim", "--json"]
-    ran = started(argv, tmp_path, preexec_fn=small_files)
-    refused(ran, 1)
-    printed = json.loads(ran.stdout)
-    assert (printed["verdict"], printed["exit_code"]) == ("VIOLATED", 1)
-    assert printed["trace"] is None
 
 
 @pytest.mark.parametrize(
@@ -163,32 +130,6 @@ def test_a_run_leaves_nothing_but_its_outputs(tmp_path: Path) -> None:
         assert [*tmp_path.iterdir()] == [], argv
 
 
-def test_new_files_have_the_permissions_of_the_umask(tmp_path: Path) -> None:
-    set_mask: Callable[[], object] = lambda: os.umask(0o027)  # noqa: E731
-    argv = ["explore", "--config", "oversized", "--graph", "g.dot", "--checkpoint", "c"]
-    assert started(argv, tmp_path, preexec_fn=set_mask).returncode == 0
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == {"g.dot": 0o640, "c": 0o640}
-
-
-@pytest.mark.parametrize("argv", [("--version",), ("--help",), QUICK[0], ("gate", "--help")])
-def test_a_user_without_a_name_and_a_home(
-    argv: tuple[str, ...], tmp_path: Path, nameless: tuple[str, ...]
-) -> None:
-    """As `docker run --user 54321`."""
-    nowhere = environment(HOME=None, XDG_CACHE_HOME=None)
-    ran = started(argv, tmp_path, nameless, env=nowhere)
-    no_traceback(ran)
-    assert ran.returncode == 0
-    assert ran.stdout
-
-
-def test_a_cache_is_needed_and_there_is_no_home(tmp_path: Path, nameless: tuple[str, ...]) -> None:
-    nowhere = environment(HOME=None, XDG_CACHE_HOME=None)
-    ran = started(["releases", "--releases", "0.32.0"], tmp_path, nameless, env=nowhere)
-    assert "--cache" in refused(ran)
-
-
 POSIX = {"LANG": "C", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 ASCII = {**POSIX, "PYTHONIOENCODING": "ascii"}
 LATIN = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1:strict"}
@@ -207,20 +148,3 @@ def test_names_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Pa
     assert ran.returncode == 0
     assert json.loads(ran.stdout)["config"]["name"] == CLUSTER["name"]
     assert "É" in (tmp_path / "g.dot").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("locale", [POSIX, ASCII])
-def test_a_message_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Path) -> None:
-    ran = started(["explore", "--config", "名前"], tmp_path, env=environment(**locale))
-    refused(ran)
-
-
-@pytest.mark.parametrize("columns", ["20", "0", "1", "abc", "100000"])
-def test_any_width(columns: str, tmp_path: Path) -> None:
-    here = environment(COLUMNS=columns, LINES="abc")
-    for argv in (("remedies",), ("report", str(TRACE)), ("explore", "--help")):
-        ran = started(argv, tmp_path, env=here)
-        no_traceback(ran)
-        assert ran.returncode == 0, (argv, ran.stderr.decode())
-        assert ran.stdout
-        assert ran.stderr == b""

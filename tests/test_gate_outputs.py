@@ -16,9 +16,6 @@ from tests.gates import ALL, HOSTILE, INTRODUCED, LEAK, finding, gate
 
 Golden = Callable[[str, str], None]
 EVERY = pytest.mark.parametrize("name", ALL)
-UNKNOWN = sorted(name for name, each in ALL.items() if each.verdict == "UNKNOWN")
-COMMAND = re.compile(r"::(error|warning|notice) ((?:\w+=[^,:\r\n]*,)*title=[^,:\r\n]*)::([^\r\n]*)")
-"""A workflow command as the runner of GitHub reads it."""
 
 
 def test_the_hostile_and_the_huge_are_so() -> None:

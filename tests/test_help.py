@@ -1,7 +1,5 @@
 """`--help`: true examples and every default."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from kvproof.cli.help_text import COMMANDS as GROUPED
 from kvproof.cli.help_text import EXAMPLES, GROUPS, START
 from kvproof.cli.main import COMMANDS, main, parser
+from tests.processes import python
 
 ROOT = Path(__file__).parent.parent
 
@@ -94,7 +93,5 @@ def test_help_does_not_fail_where_the_terminal_is_narrow(
 def test_the_start_does_not_load_it() -> None:
     program = "import sys; from kvproof.cli.main import main; main(['configs', '--json']); "
     program += "print([m for m in ('kvproof.cli.help_text',) if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = python("-c", program)
     assert done.stdout.splitlines()[-1] == "[]"

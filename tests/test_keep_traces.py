@@ -1,7 +1,5 @@
 """A failing test leaves the trace of its run, which replays."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 from kvproof.model.faults.registry import FAULTS
@@ -11,6 +9,7 @@ from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
 from kvproof.watch.pytest_plugin import _text
 from tests.planted import under
+from tests.processes import python
 
 TESTS = """
 from kvproof.model.faults.fault import planted
@@ -34,12 +33,7 @@ def test_passes():
 def report_of(folder: Path) -> str:
     """What pytest prints about the tests."""
     (folder / "test_given.py").write_text(TESTS, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "kvproof.cli.keep_traces"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
+    done = python("-m", "pytest", "-q", "-p", "kvproof.cli.keep_traces", cwd=folder)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 1 passed" in done.stdout
     return done.stdout

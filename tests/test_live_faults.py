@@ -13,18 +13,21 @@ from kvproof.cli.answer import trace_file, traced
 from kvproof.cli.machines import maker
 from kvproof.cli.main import main
 from kvproof.cli.parser import Setup
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests import mistakes, mistakes_of_drafts
+from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
 from tests.watching import watched
 
 pytestmark = pytest.mark.live
 
-MISTAKES = mistakes.MISTAKES
-ALL = MISTAKES | mistakes_of_drafts.MISTAKES
+TOLD = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
+MISTAKES = TOLD | mistakes_of_steps.MISTAKES
+
+EXAMPLES = dict.fromkeys(TOLD, 60) | dict.fromkeys(mistakes_of_steps.MISTAKES, 90)
+"""Episodes of a search."""
 
 SEEDS = 4
 """Searches after which a mistake must have been found."""
@@ -38,25 +41,25 @@ RAW = re.compile(r"\[\d+\]\.|engines\.|\w\.\[")
 """How a path into the state looks, which says nothing to a reader."""
 
 
-def found(name: str, invariants: list[str] | None, make: Any) -> Outcome:
+def found(name: str, checks: list[str] | None, make: Any) -> Outcome:
     """The outcome of the first search of live vLLM that finds something, or of the last one."""
     for seed in range(SEEDS):
-        outcome = run(name, invariants, make, seed)
+        outcome = run(name, checks, make, seed)
         if outcome.verdict is Verdict.VIOLATED:
             break
     return outcome
 
 
 def run(
-    name: str, invariants: list[str] | None, make: Any, seed: int = 0, examples: int = 60
+    name: str, checks: list[str] | None, make: Any, seed: int = 0, examples: int = 0
 ) -> Outcome:
     """Sample live vLLM over the traffic of the fault's preset."""
     return sample(
         CLUSTERS[FAULTS[name].cluster],
         make,
-        None if invariants is None else [INVARIANTS[i] for i in invariants],
+        None if checks is None else [CHECKS[i] for i in checks],
         seed=seed,
-        examples=examples,
+        examples=examples or EXAMPLES[name],
         use_jobs=True,
         shrink=False,
     )
@@ -99,12 +102,12 @@ def replayed(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[in
     return code, json.loads(capsys.readouterr().out)["verdict"]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", TOLD)
 def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        ALL[name].patch(patch)
+        TOLD[name].patch(patch)
         outcome = found(name, None, watched)
         assert outcome.finding is not None
         said = outcome.finding.sentence

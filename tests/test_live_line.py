@@ -1,8 +1,5 @@
 """The last line of a test run says what of it ran on live vLLM, and never more than that."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +7,8 @@ import pytest
 from kvproof.live import availability
 from kvproof.model.errors import UsageError
 from tests.live_line import REQUIRED, LiveLine
+from tests.processes import python
 
-HERE = Path(__file__).parent
 TESTS = """
 import pytest
 
@@ -47,15 +44,8 @@ def test_the_last_line(
         "    if not hasattr(config, 'workerinput'): config.pluginmanager.register(LiveLine())\n",
         encoding="utf-8",
     )
-    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "KVPROOF_REQUIRE_LIVE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
+    done = python(*command, cwd=tmp_path, KVPROOF_REQUIRE_LIVE="1")
     assert (done.stdout.splitlines()[-1], done.returncode) == (line, code), done.stdout
 
 

@@ -88,3 +88,15 @@ def preempted_in_flight() -> tuple[str, str]:
 
 def test_a_producer_drops_the_output_of_a_preempted_prefill() -> None:
     assert preempted_in_flight() == (VOID, "kv_producer")
+
+
+@pytest.mark.parametrize(("name", "eagle"), [("drafts", True), ("ngram-drafts", False)])
+def test_a_drafter_is_configured_as_vllm_configures_one(name: str, eagle: bool) -> None:
+    from kvproof.live import build
+
+    cfg = CLUSTERS[name].engines[0]
+    scheduler = build.scheduler(cfg, "fail")
+    assert scheduler.num_spec_tokens == cfg.drafts
+    assert scheduler.num_lookahead_tokens == cfg.lookahead
+    assert scheduler.use_eagle_block_drop is eagle is bool(cfg.eagle_drop_tokens)
+    scheduler.shutdown()

@@ -6,10 +6,10 @@ not among those that must run wherever live vLLM is installed.
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+from tests.processes import python
 
 pytest.importorskip("vllm")
 
@@ -33,12 +33,7 @@ FINDS = {
 
 def ran(mistake: str, *clusters: str) -> list[dict[str, str | None]]:
     """What `tests.on_release` prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.on_release", RELEASE, mistake, *clusters],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "tests.on_release", RELEASE, mistake, *clusters)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 

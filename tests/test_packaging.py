@@ -4,8 +4,6 @@ import importlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any
 import pytest
 
 import kvproof
+from tests.processes import python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "kvproof"
@@ -72,9 +71,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ignored = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
     shutil.copytree(ROOT, sources, symlinks=True, ignore=ignored)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
-    done = subprocess.run(
-        [sys.executable, "-c", build, folder], cwd=sources, capture_output=True, text=True
-    )
+    done = python("-c", build, folder, cwd=sources)
     assert done.returncode == 0, done.stderr
     [made] = folder.glob("*.whl")
     return made
@@ -98,13 +95,8 @@ def test_the_wheel_claims_one_name_and_holds_code_and_data_only(
 def test_the_program_runs_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     program = "import sys, kvproof.cli.main as m; print(m.__file__); sys.exit(m.main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "explore", "--config", "full"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-    )
+    command = ("explore", "--config", "full")
+    done = python("-c", program, *command, cwd=tmp_path, first=[tmp_path / "site"])
     assert done.returncode == 0, done.stderr
     file, answer, *_ = done.stdout.splitlines()
     assert Path(file).is_relative_to(tmp_path)

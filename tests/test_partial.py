@@ -5,17 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model import capacity
-from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Evict, Schedule, Submit
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.blocks import groups
-from kvproof.model.reference.blocks.pool import promote
-from kvproof.model.state import initial
 from kvproof.model.step import Copy, Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)
@@ -60,49 +55,6 @@ def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
         assert request.tables[index][1] == target
         assert after.memory[source] == before.memory[source]
         assert after.blocks[source] == before.blocks[source]
-
-
-@pytest.mark.parametrize(
-    ("index", "length", "position", "prefixes"),
-    [
-        (0, 4, 0, ("abcd",)),
-        (0, 6, 0, ("abcd",)),
-        (0, 6, 1, ("abcdefgh", "abcdefg", "abcdef")),
-        (1, 6, 1, ("abcdef",)),
-        (1, 8, 1, ("abcdefgh",)),
-    ],
-)
-def test_attention_serves_less_than_it_is_cached_as_and_a_state_does_not(
-    index: int, length: int, position: int, prefixes: tuple[str, ...]
-) -> None:
-    assert groups.prefixes_for(engine(), index, "abcdefghij", length, position) == prefixes
-
-
-def test_no_prefix_is_looked_for_that_leaves_nothing_to_compute() -> None:
-    assert groups.prefixes_for(engine(), 0, "abcdefgh", 6, 1) == ("abcdefg", "abcdef")
-
-
-def test_a_longer_key_ends_a_shorter_one() -> None:
-    begun = initial(CLUSTERS["partial"]).engine("E")
-    grown = promote(promote(begun, (0, "abcdef"), 1), (0, "abcdefgh"), 1)
-    assert grown.blocks[1].keys == ((0, "abcdefgh"),)
-    assert grown.blocks_for((0, "abcdef")) == ()
-
-
-def test_a_hit_inside_a_block_needs_room_for_its_copies() -> None:
-    assert [capacity.has_room_for_hit(engine(num_blocks=n), 6, 7) for n in (5, 6, 7)] == [
-        False,
-        True,
-        True,
-    ]
-    assert capacity.has_room_for_hit(engine(num_blocks=5), 4, 7)
-
-
-def test_copies_and_chunks_in_numbers() -> None:
-    assert [counts.copies_of_hit(hit, 4) for hit in range(6)] == [0, 1, 1, 1, 0, 1]
-    assert counts.tail_chunk(start=4, tokens=3, boundary=4, tail=6) == 2
-    assert counts.tail_chunk(start=6, tokens=1, boundary=4, tail=6) == 1
-    assert counts.tail_chunk(start=4, tokens=3, boundary=8, tail=6) == 3
 
 
 @pytest.mark.parametrize(

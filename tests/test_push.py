@@ -6,7 +6,6 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model import config
-from kvproof.model.config import config_json
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
     Abort,
@@ -155,11 +154,6 @@ def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) 
 def test_what_is_not_modelled_is_refused(change: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         replace(CLUSTERS["push-full"], **change)
-
-
-def test_the_option_is_data() -> None:
-    cluster = CLUSTERS["push"]
-    assert config_json.from_json(config_json.to_json(cluster)) == cluster
 
 
 @pytest.mark.live

@@ -127,7 +127,6 @@ VIOLATED = Outcome(
     seconds=1.5,
 )
 UNKNOWN = Outcome(Verdict.UNKNOWN, reason="not run: <no vLLM>")
-EXHAUSTED = Outcome(Verdict.EXHAUSTED, {"states_distinct": 9, "depth": 3})
 
 
 def test_the_json_object_of_a_violation() -> None:

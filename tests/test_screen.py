@@ -7,7 +7,6 @@ import os
 import pty
 import re
 import struct
-import subprocess
 import sys
 import termios
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from hypothesis import strategies as st
 from kvproof.cli import progress as progress_line
 from kvproof.model.files.reading import printable
 from kvproof.reports import screen
+from tests.processes import python
 from tests.terminals import all_of
 
 ROOT = Path(__file__).parent.parent
@@ -93,13 +93,7 @@ def test_the_width_is_that_of_columns_or_80(
 @pytest.mark.parametrize("columns", ["20", "0", "abc"])
 @pytest.mark.parametrize("command", [["doctor", "--help"], ["remedies"], ["configs"], ["--help"]])
 def test_no_width_is_too_narrow(command: list[str], columns: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kvproof", *command],
-        env=os.environ | {"COLUMNS": columns},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python("-m", "kvproof", *command, COLUMNS=columns)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 
@@ -131,13 +125,6 @@ def test_nothing_is_wider_than_the_terminal(
     assert not any(line.endswith(" ") for line in lines)
     empty = sum(not line for line in lines)
     assert empty < 10
-
-
-def test_an_error_replaces_the_live_line() -> None:
-    code, lines = on_terminal(80, "explore", "--config", "nosuch")
-    assert code == 2
-    assert lines[0].startswith("There is no ")
-    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -187,10 +187,6 @@ def test_random_traffic_finds_the_stall(name: str) -> None:
     assert outcome.verdict is Verdict.VIOLATED
 
 
-def test_a_cluster_with_sessions_survives_json() -> None:
-    assert from_json(to_json(SESSIONS)) == SESSIONS
-
-
 def test_sessions_are_alike_where_their_parts_are() -> None:
     assert len(renamings(SESSIONS)) == 2
     other = Job("r1", "wxyz", 2, parts=("u",))

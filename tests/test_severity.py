@@ -1,12 +1,9 @@
 """How grave a finding is, which of several is told, and what fails a run."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS, gravest, severity_of
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.finding import Finding
@@ -33,22 +30,6 @@ def finding(invariant: str) -> Finding:
 
 def violated(invariant: str) -> Outcome:
     return Outcome(Verdict.VIOLATED, finding=finding(invariant))
-
-
-@pytest.fixture(autouse=True)
-def _in_a_fresh_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture
-def as_json(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run a command line with `--json`: exit code and the object it printed."""
-
-    def call(*argv: str) -> tuple[int, dict[str, Any]]:
-        code = main([*argv, "--json"])
-        return code, json.loads(capsys.readouterr().out)
-
-    return call
 
 
 def test_every_invariant_has_a_severity() -> None:
@@ -127,9 +108,9 @@ def test_only_lost_performance_is_told_and_does_not_fail(as_json: Any) -> None:
     assert "otherwise" not in record
 
 
-def test_it_is_said_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explore", *USELESS]) == 0
-    out = capsys.readouterr().out
+def test_it_is_said_in_words(run: Any) -> None:
+    code, out, _ = run("explore", *USELESS)
+    assert code == 0
     assert ": lost performance\n" in out.split("It must be true")[0]
     line = "The severity of this violation is lost performance, which does not fail the run"
     more = "A search for more severe ones found none (EXHAUSTED)."
@@ -160,9 +141,9 @@ def test_a_search_for_graver_ones_that_is_cut_is_unknown(as_json: Any) -> None:
     assert record["tolerated"]["invariant"] == "hit_is_the_longest"
 
 
-def test_a_severity_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explore", "--fail-on", "leek"]) == 2
-    assert "There is no severity named 'leek'. Use leak instead." in capsys.readouterr().err
+def test_a_severity_that_is_none_is_refused(refused: Any) -> None:
+    said = refused("explore", "--fail-on", "leek")
+    assert "There is no severity named 'leek'. Use leak instead." in said
 
 
 def test_the_list_of_invariants_has_it(as_json: Any) -> None:

@@ -1,13 +1,12 @@
 """A test that the adapter stops has shown nothing: it is not passed, and the run is not green."""
 
-import os
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.processes import python
 from tests.sentences import two_sentences
 from tests.undriven import TESTED_IN_FULL
 
@@ -30,15 +29,8 @@ def test_it_fails():
 def run(folder: Path, tests: str, *options: str) -> "subprocess.CompletedProcess[str]":
     """Run pytest with the conftest of these tests."""
     (folder / "test_given.py").write_text(tests, encoding="utf-8")
-    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "conftest", *options, "test_given.py"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ("-m", "pytest", "-q", "-rs", "-p", "conftest", *options, "test_given.py")
+    return python(*command, cwd=folder, first=[HERE])
 
 
 def test_a_drift_of_the_adapter_is_unknown(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 3. Here it is a package of that name, before all others on the path."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.processes import python
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -44,15 +44,8 @@ def run(tmp_path: Path) -> Run:
         for name, code in packages.items():
             (tmp_path / name).mkdir(exist_ok=True)
             (tmp_path / name / "__init__.py").write_text(code, encoding="utf-8")
-        path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
-        return subprocess.run(
-            [sys.executable, "-m", "kvproof", *command],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        here = {"cwd": tmp_path, "first": [tmp_path], "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        return python("-m", "kvproof", *command, **here)
 
     return call
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import python
 from tests.test_watch_switch import RUN, run
 
 BEGIN = """
@@ -212,8 +213,7 @@ def _left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_left_out")
 def test_where_vllm_leaves_the_plugin_out_pytest_says_so(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ran = python("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout
     assert LEFT_OUT in ran.stdout.splitlines()
 

@@ -1,14 +1,13 @@
 """The switches of the sanitizer: an environment variable for vLLM, and an option of pytest."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kvproof.model.records.record import read
+from tests.processes import python
 
 RUN = """
 from vllm.plugins import load_general_plugins
@@ -37,18 +36,7 @@ SEARCH = ("hypothesis", "z3", "networkx")
 def run(
     code: str, mode: str | None, *options: str, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    environment = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
-    environment["KVPROOF_DIR"] = str(folder)
-    if mode is not None:
-        environment["KVPROOF"] = mode
-    return subprocess.run(
-        [sys.executable, *options, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    return python(*options, "-c", code, KVPROOF=mode, KVPROOF_DIR=str(folder))
 
 
 def test_off_it_imports_nothing() -> None:
@@ -144,14 +132,8 @@ def test_pytest_fails_the_test_that_counts_wrongly(
 ) -> None:
     (tmp_path / "test_engine.py").write_text(RUN.format(mistake=mistake), encoding="utf-8")
     chosen = ["--kvproof"] if option else []
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *chosen, "-p", "no:cacheprovider", str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    options = ("-q", *chosen, "-p", "no:cacheprovider")
+    ran = python("-m", "pytest", *options, tmp_path, cwd=tmp_path)
     red = mistake and option
     assert ran.returncode == int(red), ran.stdout + ran.stderr
     assert ("VIOLATED no_block_free_and_held" in ran.stdout) == red
@@ -166,14 +148,7 @@ def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
     code = RUN.format(mistake=False) + "test_again = test_answers\n"
     (tmp_path / "test_engine.py").write_text(code, encoding="utf-8")
     options = ["-q", "-n", "2", "--kvproof", "-p", "no:cacheprovider"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    ran = python("-m", "pytest", *options, tmp_path, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     lines = ran.stdout.splitlines()
     [judged] = [line for line in lines if line.startswith("judged: ")]

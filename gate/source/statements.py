@@ -26,8 +26,6 @@ changed (`v1/request.py:Request.append@`)."""
 RUNS = "@"
 """The end of the key of a function of which the change is executed."""
 
-NONE: tuple[Lines, ...] = ()
-
 
 def key_of(file: str, line: int) -> str:
     """The key of a statement by its first line, which is negative on base."""
