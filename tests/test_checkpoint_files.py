@@ -10,12 +10,10 @@ import pytest
 
 from kvproof.invariants.registry import CHECKS as ASKED
 from kvproof.model.errors import UsageError
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.explorer import Checkpoint, explore
-from tests.planted import under
 from tests.sentences import two_sentences
 
 NAME = "pd-failing"
@@ -102,13 +100,3 @@ def test_another_file_is_refused(
     monkeypatch.chdir(tmp_path)
     assert said in refusal(content, tmp_path / "c")
     assert not Path("executed").exists()
-
-
-def test_a_violation_is_taken_again(tmp_path: Path) -> None:
-    fault = FAULTS["full_hit_gives_up_load"]
-    cluster, faults = CLUSTERS[fault.cluster], [fault]
-    path = tmp_path / "c"
-    whole = under(faults, explore, cluster, kept=Checkpoint(path))
-    again = under(faults, explore, cluster, kept=Checkpoint(path, resume=True))
-    assert (again.finding, again.events) == (whole.finding, whole.events)
-    assert again.coverage == whole.coverage

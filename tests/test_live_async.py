@@ -19,9 +19,10 @@ from kvproof.model.events import (
     describe,
 )
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import LATE, VOID, State
+from kvproof.model.state import VOID, State
 from kvproof.model.step import Effects, Step
 from kvproof.strategies.run import Run
+from tests.test_async import ways
 from tests.watching import is_undriven, watched
 
 pytestmark = pytest.mark.live
@@ -30,16 +31,6 @@ SEEDS = 6
 STEPS_MAX = 200
 
 OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
-
-
-def ways(state: State) -> set[str]:
-    """What is special about the steps in flight of a state."""
-    seen: set[str] = set()
-    for engine in state.engines:
-        seen |= {f.fate for step in engine.steps for f in step} & {LATE, VOID}
-        seen |= {"two steps"} if len(engine.steps) > 1 else set()
-        seen |= {"blocks wait"} if engine.deferred else set()
-    return seen
 
 
 def eager(choose: random.Random, stimuli: list[Event], last: Event | None) -> Event:

@@ -13,7 +13,6 @@ from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.memory import width
-from kvproof.model.presets import CLUSTERS
 from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.model.state import Content
 from kvproof.model.step import Step
@@ -135,10 +134,6 @@ def test_clusters_are_generated_with_it_and_without() -> None:
     eagle = [e for e in engines if e.lookahead and not e.connected]
     assert 0 < sum(e.hash_lookahead_tokens for e in eagle) < len(eagle)
     assert all(e.lookahead for e in engines if e.hash_lookahead_tokens)
-
-
-def test_a_trace_of_an_older_cluster_has_none() -> None:
-    assert {e.hash_lookahead_tokens for e in CLUSTERS["drafts"].engines} == {0}
 
 
 def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:

@@ -3,7 +3,6 @@
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.config.features.registry import refuse_unmodelled
@@ -14,7 +13,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.symmetry import renamings
-from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.planted import mistaken, under
 
@@ -171,20 +169,6 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
     found = under([FAULTS[fault]], explore, CLUSTERS["sessions-hybrid"]).finding
     assert found.invariant in FAULTS[fault].breaks
-
-
-@pytest.mark.parametrize("name", ["waiting_sessions_hold_on"])
-def test_random_traffic_finds_the_stall(name: str) -> None:
-    outcome = under(
-        [FAULTS[name]],
-        sample,
-        SESSIONS,
-        ModelMachine,
-        [INVARIANTS["every_request_can_finish"]],
-        examples=200,
-        shrink=False,
-    )
-    assert outcome.verdict is Verdict.VIOLATED
 
 
 def test_sessions_are_alike_where_their_parts_are() -> None:

@@ -5,18 +5,13 @@ from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.environment import stores
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.exhaustive import search
-from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.verdict import Verdict
-from tests.planted import under
 from tests.search_gates import packed_differs, symmetry_differs
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
@@ -69,15 +64,6 @@ def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
     assert len(step.effects.reads) > 0
 
 
-def test_less_than_what_is_offered_is_not_allowed() -> None:
-    machine = ModelMachine(CLUSTERS["store-tight"])
-    for event in (Submit("E", "r0"), *(Schedule("E"), Complete("E")) * 2, ResetPrefixCache("E")):
-        machine.take(event)
-    machine.take(Submit("E", "r1"))
-    with pytest.raises(NotAllowed, match="loads 0 tokens where 4 are offered"):
-        machine.take(Schedule("E", (Admit("r1", 0, 0), Compute("r1", 4))))
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", STORES)
 def test_every_preset_loads(name: str) -> None:
@@ -97,16 +83,6 @@ def test_the_quick_searches_see_the_same() -> None:
     cluster = CLUSTERS["store-tight"]
     assert packed_differs(cluster, []) is None
     assert symmetry_differs(cluster, []) is None
-
-
-@pytest.mark.exhaustive
-def test_a_pool_with_fewer_blocks_than_were_predicted_kills_the_engine() -> None:
-    fault = FAULTS["loaded_state_not_predicted"]
-    checks = [INVARIANTS["engine_survives"]]
-    outcome = under([fault], explore, CLUSTERS[fault.cluster], checks)
-    assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding is not None
-    assert "E died: 1 blocks are taken and 0 are free" in outcome.finding.sentence
 
 
 def test_a_store_beside_a_transfer_is_bad_usage() -> None:

@@ -275,12 +275,6 @@ def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
     assert (differs.recorded, differs.replayed) == ([0, 1], [0, 0])
 
 
-def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
-    traces = [dataclasses.replace(healthy(), seed=seed) for seed in range(3)]
-    names = [write_in(tmp_path / "new", "same", trace).name for trace in traces]
-    assert names == ["same.jsonl", "same-2.jsonl", "same-3.jsonl"]
-
-
 def test_the_same_trace_is_written_once(tmp_path: Path) -> None:
     first, other = healthy(), dataclasses.replace(healthy(), seed=1)
     paths = [write_in(tmp_path, "same", trace) for trace in (first, first, other, first, other)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from kvproof.model.events import Admit, FinishLoad, Preempt
 from kvproof.model.finding import Finding
-from kvproof.model.records.lines import Method
+from kvproof.model.records.lines import BlockSums, Method
 from kvproof.watch.happening import Happening
 
 KEPT = 1000
@@ -109,11 +109,11 @@ class History:
         if self.events:
             self.events[-1].notes.append(("finding", finding))
 
-    def sums(self, moved: Sequence[Any]) -> None:
+    def sums(self, moved: BlockSums) -> None:
         """The sums of blocks that go from one engine to another are known."""
         self._keep_held()
         if self.events:
-            self.events[-1].notes.append(("block_sums", *moved))
+            self.events[-1].notes.append(("block_sums", moved))
 
     # What is noted of arguments and results of vLLM.
 

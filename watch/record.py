@@ -194,10 +194,6 @@ def _change(name: str, group: int, at: int, blocks: list[int]) -> lines.TableCha
     return lines.TableChange(request=name, group=group, at=at, blocks=tuple(blocks))
 
 
-def _sums(*values: Any) -> lines.BlockSums:
-    return lines.BlockSums(**dict(zip(lines.BlockSums.__struct_fields__, values, strict=True)))
-
-
 _MADE: dict[str, Callable[..., Any]] = {
     "admitted": lambda name, hit, more: lines.Admitted(request=name, hit=hit, external=more),
     "preempted": lambda name, needy: lines.Preempted(request=name, needy=needy),
@@ -206,7 +202,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "loads": lambda name, blocks: lines.Load(request=name, blocks=_lists(blocks)),
     "offers": _offer,
     "tables": _change,
-    "block_sums": _sums,
+    "block_sums": lambda sums: sums,
 }
 """How the fields that are lists are made of the values of a note."""
 

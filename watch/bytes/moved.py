@@ -1,24 +1,9 @@
 """The bytes of blocks that go from one engine to another, as the record of each side has them."""
 
-from typing import NamedTuple
-
 from kvproof.invariants.of_bytes import TRANSFERRED
+from kvproof.model.records.lines import BlockSums
 from kvproof.watch.bytes.entries import WatchedBlock
 from kvproof.watch.slices import WatchedRequest
-
-
-class MovedSums(NamedTuple):
-    """The sums of blocks of one request in one group, from column `at` of its block table on, empty
-    for the null block. The blocks hold `tokens` tokens of the request, counted from its first. They
-    are `sent`, or were just loaded. Sums of another `form` cannot be compared."""
-
-    request: str
-    sent: bool
-    group: int
-    at: int
-    tokens: int
-    form: str
-    sums: tuple[str, ...]
 
 
 class Moved:
@@ -42,8 +27,15 @@ class Moved:
         """The blocks without the null block."""
         return [entry for entry in self._columns if entry is not None]
 
-    def sums(self, form: str) -> MovedSums:
+    def sums(self, form: str) -> BlockSums:
         """Their sums, when all are known."""
         words = (f"{entry.sum or 0:016x}" if entry else "" for entry in self._columns)
-        found = (self.request, self.sent, self.group, self.at, self.tokens, form)
-        return MovedSums(*found, tuple(words))
+        return BlockSums(
+            request=self.request,
+            sent=self.sent,
+            group=self.group,
+            at=self.at,
+            tokens=self.tokens,
+            form=form,
+            sums=tuple(words),
+        )
