@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError
-from tests.processes import environment, python, refused, started
+from tests.processes import environment, python, started
 from tests.terminals import all_of
 
 LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vllm"}
@@ -36,8 +36,9 @@ def test_what_answers_at_once_imports_little(arguments: list[str]) -> None:
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
 def test_text_that_the_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) -> None:
     here = environment(PYTHONIOENCODING=encoding)
-    said = refused(started(["explore", "--config", "pd→é"], tmp_path, env=here))
-    assert r"named 'pd\u2192" in said
+    done = started(["explore", "--config", "pd→é"], tmp_path, env=here)
+    assert done.returncode == 2
+    assert rb"named 'pd\u2192" in done.stderr
 
 
 def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
