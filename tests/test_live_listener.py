@@ -1,4 +1,4 @@
-"""The listener of a driven engine believes what a subscriber gets: nothing is published for vLLM."""
+"""The listener of a driven engine believes what a subscriber gets, and publishes nothing itself."""
 
 from collections.abc import Callable
 from typing import Any
