@@ -15,7 +15,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
-from kvproof.strategies.explorer.explorer import Checkpoint, explore
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.running import Checkpoint
 from tests.planted import under
 from tests.sentences import two_sentences
 
