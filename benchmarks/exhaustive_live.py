@@ -24,7 +24,7 @@ from kvproof.strategies.explorer.running import Limits
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 
-PRESETS = ("full", "three", "window", "hybrid", "priority", "pd-full", "pd-async", "pd-default")
+PRESETS = ("full", "three", "window", "hybrid", "priority", "pd-full", "pd-default")
 EPISODES_MAX = 1_000_000
 
 HEAD = """\
