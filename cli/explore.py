@@ -1,33 +1,36 @@
-"""`kvproof explore`: exhaustive search."""
+"""`kvproof explore`: exhaustive search of the model, or of real vLLM with the jobs of a cluster."""
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
+from kvproof.cli import explore_live
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
+from kvproof.cli.explore_live import measured, to_continue
 from kvproof.cli.finish import fixed
 from kvproof.cli.graver import with_graver
 from kvproof.cli.looking_back import looked_back
-from kvproof.cli.machines import maker
+from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.files.folders import check_folder
-from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import check_new
 from kvproof.reports import graph_file
 from kvproof.reports.output.search import Explored
 from kvproof.strategies.count_conformance import conformance_checks
-from kvproof.strategies.explorer.explorer import Checkpoint, Limits, explored, memory_mib
+from kvproof.strategies.explorer.explorer import explored
+from kvproof.strategies.explorer.running import Checkpoint, Limits
 from kvproof.strategies.explorer.search_graph import SearchGraph
-from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
+from kvproof.strategies.verdict import Outcome
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     options.add_scope(parser)
+    options.add_machine(parser)
+    options.add_vllm(parser)
     options.add_fail_on(parser)
     options.add_states_max(parser)
     options.add_endurance(parser)
@@ -49,7 +52,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Explore, and print the result."""
     setup = options.setup(args)
+    borrow(args.vllm, args.cache, live=args.machine == "live")
+    machine = maker(args.machine, setup.faults, cache=args.cache)
     limits = Limits(args.states_max, args.memory_max)
+    if args.machine == "live":
+        return explore_live.run(args, setup, machine, limits, _checkpoint(args))
+    return _model(args, setup, machine, limits)
+
+
+def _model(args: argparse.Namespace, setup: options.Setup, machine: Maker, limits: Limits) -> int:
     if args.graph is not None:
         graph_file.check(args.graph)
     kept = _checkpoint(args)
@@ -61,26 +72,14 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
         [*CHECKS.values(), *conformance_checks()],
     )
-    new = len(reached.packed) - (kept.states if kept else 0)
-    more = {
-        "states_per_s": round(new / max(outcome.seconds, 1e-3)),
-        "memory_mib": memory_mib(),
-        **_point(setup, outcome),
-    }
-    outcome = replace(outcome, coverage={**outcome.coverage, **more})
+    outcome = measured(outcome, kept, _point(setup, outcome))
     files = []
     if args.graph is not None:
         files.append(fixed(args.graph, lambda: graph_file.write(args.graph, reached)))
     if kept is not None:
         files.append(fixed(kept.path, kept.check, whole=False))
     return answer(
-        args,
-        setup,
-        maker("model"),
-        outcome,
-        Explored,
-        details=_details(outcome, kept),
-        files=files,
+        args, setup, machine, outcome, Explored, details=_details(outcome, kept), files=files
     )
 
 
@@ -147,10 +146,4 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
-    if outcome.verdict is Verdict.UNKNOWN and kept is not None and not kept.error:
-        further = "" if outcome.reason == INTERRUPTED else " and a higher limit"
-        lines.append(
-            f"To continue, run the same command with --resume{further} (checkpoint: "
-            f"{shown(kept.path)})."
-        )
-    return lines
+    return [*lines, *to_continue(outcome, kept)]

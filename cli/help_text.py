@@ -54,6 +54,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "explore": (
         "kvproof explore --fault truncation_without_guard",
         "kvproof explore --config full --graph full.dot",
+        "kvproof explore --machine live --config full",
     ),
     "sample": (
         "kvproof sample --config pd --examples 1000 --seed 1",

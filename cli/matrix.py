@@ -22,7 +22,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.reports.output.many import EngineResult, Matrix, MatrixRow
 from kvproof.reports.screen import say
-from kvproof.strategies.explorer.explorer import Limits
+from kvproof.strategies.explorer.running import Limits
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 ENGINES = ("explore", "sample", "prove")

@@ -51,11 +51,12 @@ def _taken_early(before: Engine, after: Engine) -> Iterator[Because]:
 
 
 def _hits(step: Step) -> set[int]:
-    """The blocks that were hit or copied in a step: these are free for less long than before."""
+    """The blocks that were hit or copied, or that a copy fills, in a step: these are free for less
+    long than before, also where they have the same key again."""
     choices = step.event.chose or () if isinstance(step.event, Schedule) else ()
     admitted = (choice for choice in choices if isinstance(choice, Admit))
     hit = {block for choice in admitted for blocks in choice.hit for block in blocks}
-    return hit | {copy.source for copy in step.effects.copies}
+    return hit | {block for copy in step.effects.copies for block in (copy.source, copy.target)}
 
 
 def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Because]:

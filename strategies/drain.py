@@ -5,7 +5,7 @@ succeeds, every lease that is not renewed expires, and the user of every session
 are no further disturbances.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kvproof.model import termination
 from kvproof.model.because import Reason, reason
@@ -54,9 +54,14 @@ def _fair(run: Run) -> Iterator[Event]:
                 yield event
 
 
-def drain(run: Run, invariant: str | None) -> None:
+def over(run: Run) -> bool:
+    """Whether there is no further round: all requests have finished, or an engine is dead."""
+    return run.dead or termination.over(run.machine.state)
+
+
+def drain(run: Run, invariant: str | None, over: Callable[[Run], bool] = over) -> None:
     """Drive a run to its end. The death of an engine also ends the run; another invariant reports
-    it.
+    it. `over` says what else is known to be the end.
 
     Raises Violated with the `eventually` invariant of this id if the run does not reach its end
     (None: that is not checked), or with any invariant that breaks before it.
@@ -71,11 +76,6 @@ def drain(run: Run, invariant: str | None) -> None:
             break
     if invariant is not None and not over(run):
         run.fail(unfinished(run, invariant, end))
-
-
-def over(run: Run) -> bool:
-    """Whether there is no further round: all requests have finished, or an engine is dead."""
-    return run.dead or termination.over(run.machine.state)
 
 
 def take_round(run: Run) -> bool:

@@ -83,11 +83,13 @@ def blocks_are_held_twice(scheduler: Any, request: Any) -> None:
 
 
 class PairMistake(NamedTuple):
-    """What is wrong after a method of the scheduler, for a request with all of these features."""
+    """What is wrong before or after a method of the scheduler, for a request with all of these
+    features."""
 
     features: tuple[str, ...]
     method: str
     wrong: Callable[[Any, Any], None]
+    before: bool = False
 
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Put it into vLLM."""
@@ -98,8 +100,10 @@ class PairMistake(NamedTuple):
 
         def mistaken(scheduler: Any, request: Any, *args: Any, **named: Any) -> Any:
             both = all(holds(scheduler, request) for holds in conditions)
+            if both and self.before:
+                self.wrong(scheduler, request)
             result = original(scheduler, request, *args, **named)
-            if both:
+            if both and not self.before:
                 self.wrong(scheduler, request)
             return result
 
@@ -143,21 +147,21 @@ MISTAKES: dict[str, PairMistake] = {
         ("partial_block_hits", "push"), LOADED, blocks_are_held_twice
     ),
     "partial_store_skips": PairMistake(
-        ("partial_block_hits", "store"), PREEMPTED, blocks_are_held_twice
+        ("partial_block_hits", "store"), PREEMPTED, blocks_are_held_twice, before=True
     ),
     "partial_drafts_skip": PairMistake(
         ("partial_block_hits", "drafts"), PREEMPTED, one_more_is_computed
     ),
     "partial_eagle_holds_twice": PairMistake(
-        ("partial_block_hits", "eagle"), PREEMPTED, blocks_are_held_twice
+        ("partial_block_hits", "eagle"), PREEMPTED, blocks_are_held_twice, before=True
     ),
     "salted_load_is_mistaken": PairMistake(("extra_keys", "pd"), LOADED, last_hash_is_lost),
     "salted_store_holds_twice": PairMistake(
-        ("extra_keys", "store"), PREEMPTED, blocks_are_held_twice
+        ("extra_keys", "store"), PREEMPTED, blocks_are_held_twice, before=True
     ),
     "embedded_store_skips": PairMistake(("embeddings", "store"), PREEMPTED, one_more_is_computed),
     "sparse_store_holds_twice": PairMistake(
-        ("retention", "store"), PREEMPTED, blocks_are_held_twice
+        ("retention", "store"), PREEMPTED, blocks_are_held_twice, before=True
     ),
     "urgent_load_is_loaded_whole": PairMistake(("priority", "pd"), LOADED, one_more_is_computed),
     "windowed_session_skips": PairMistake(("sessions", "window"), PART, one_more_is_computed),

@@ -15,9 +15,10 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
-from kvproof.strategies.explorer.explorer import Checkpoint, explore
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.saved_graph import saved
+from kvproof.strategies.explorer.running import Checkpoint
+from kvproof.strategies.explorer.saved_graph import SavedGraph, saved
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests import signals
 from tests.planted import under
@@ -78,9 +79,11 @@ SLOW = """
 import sys
 from pathlib import Path
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer import explorer
-explorer.LOOK_STATES = 1
-explorer.explore(CLUSTERS["pd-failing"], kept=explorer.Checkpoint(Path(sys.argv[1]), every_s=0))
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.running import Checkpoint
+PackedSearch.look_states = 1
+explore(CLUSTERS["pd-failing"], kept=Checkpoint(Path(sys.argv[1]), every_s=0))
 """
 
 
@@ -94,7 +97,7 @@ def test_stopped_from_outside(how: signal.Signals, states: int, tmp_path: Path) 
         preexec_fn=signals.as_in_a_terminal,
     ) as process:
         while process.poll() is None:
-            if path.exists() and checkpoint.load(path, about()).expanded >= states:
+            if path.exists() and checkpoint.load(path, about(), SavedGraph).expanded >= states:
                 process.send_signal(how)
                 break
             time.sleep(0.005)

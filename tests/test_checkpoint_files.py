@@ -13,7 +13,8 @@ from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint
-from kvproof.strategies.explorer.explorer import Checkpoint, explore
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.running import Checkpoint
 from tests.sentences import two_sentences
 
 NAME = "pd-failing"

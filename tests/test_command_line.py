@@ -11,7 +11,8 @@ import pytest
 
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer.explorer import Checkpoint, explore
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.running import Checkpoint
 from kvproof.strategies.verdict import Verdict
 from tests import signals
 from tests.processes import python

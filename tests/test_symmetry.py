@@ -15,8 +15,9 @@ from kvproof.model.state import Engine, Request
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer import checkpoint, symmetry
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
-from kvproof.strategies.explorer.explorer import Checkpoint, explore, explored
+from kvproof.strategies.explorer.explorer import explore, explored
 from kvproof.strategies.explorer.packed import PackedSearch
+from kvproof.strategies.explorer.running import Checkpoint
 from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.symmetry import first_ids, renamings, with_ids
 from kvproof.strategies.verdict import Verdict

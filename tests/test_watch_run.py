@@ -190,6 +190,33 @@ def test_an_engine_core_whose_parent_is_killed_prints_its_verdict(tmp_path: Path
     assert lines[lost + 1].startswith("kvproof: no violation in 3 steps of ")
 
 
+WAITING = """
+import multiprocessing, os, signal, sys, time
+from kvproof.watch import run
+run.SAVE_S = 1e9
+def core():
+    test_answers()
+    test_answers()
+    os.kill(os.getpid(), signal.SIGKILL)
+multiprocessing.get_context("fork").Process(target=core, name="EngineCore").start()
+from kvproof.watch import switch
+switch._watching.wait_for_cores()  # as after vLLM has started its cores
+time.sleep(10)  # as a call that waits for an answer
+print("kvproof: the call has returned", file=sys.stderr)
+"""
+
+
+@pytest.mark.live
+def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Path) -> None:
+    ran = run(RUN.format(mistake=False) + WAITING, "record", folder=tmp_path / "records")
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
+    returned = lines.index("kvproof: the call has returned")
+    killed = [n for n, line in enumerate(lines) if " was killed, or died; its last saved " in line]
+    assert killed[0] < returned
+    assert lines[killed[0]].endswith("A call that waits for it may not return")
+    assert sum(n < returned for n in killed) == 1
+
+
 @pytest.mark.live
 def test_a_run_in_which_no_engine_was_built_says_that_nothing_was_watched(tmp_path: Path) -> None:
     code = "from vllm.plugins import load_general_plugins; load_general_plugins()"

@@ -197,6 +197,13 @@ class WatchedRun:
     def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
+    def killed(self) -> Iterator[WatchedProcess]:
+        """The other processes that have ended at work. It may be called in any thread: it does not
+        take the exit code of a process, which is for those who wait for it."""
+        for part in parts(self.folder, _works):
+            if part.saved.pid != self.pid and not part.runs and part.lost:
+                yield part
+
     def mark_reported(self) -> None:
         """All is printed. What still runs prints the rest by itself."""
         self._close()
@@ -208,15 +215,17 @@ class WatchedRun:
                 self.folder.parent.rmdir()  # where it has no record
 
 
-def parts(run: Path) -> Iterator[WatchedProcess]:
-    """The processes of the run with this folder."""
+def parts(
+    run: Path, runs: Callable[[int], bool] = lambda pid: _runs(pid)
+) -> Iterator[WatchedProcess]:
+    """The processes of the run with this folder; `runs` says whether a process runs."""
     for path in sorted(run.glob("pid*.json")):
         try:
             steps, _, data = read_bytes(path, "file").partition(b"\n")
             saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
         except UsageError:  # it was removed just now
             continue
-        yield WatchedProcess(saved=saved, steps=int(steps), runs=_runs(saved.pid))
+        yield WatchedProcess(saved=saved, steps=int(steps), runs=runs(saved.pid))
 
 
 def records() -> Path:
@@ -241,6 +250,15 @@ def _runs(pid: int) -> bool:
     """Whether a process runs."""
     multiprocessing.active_children()  # those that have ended are gone after this
     return _exists(pid)
+
+
+def _works(pid: int) -> bool:
+    """Whether a process runs; one that has ended and for which nobody has waited does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # it is gone, or there is no such folder
+        return _exists(pid)
+    return stat.rpartition(")")[2].split()[:1] != ["Z"]
 
 
 def _exists(pid: int) -> bool:

@@ -77,8 +77,10 @@ class Watching:
         """Watch each scheduler that is built from now on."""
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.engine.core import EngineCore
+        from vllm.v1.engine.core_client import MPClient
 
         built, shuts_down = Scheduler.__init__, EngineCore.shutdown
+        started = MPClient.__init__
         watching = self
 
         @functools.wraps(built)
@@ -94,7 +96,12 @@ class Watching:
             watching.last_word()  # it may take longer than the waiting process allows
             return shuts_down(self, *args, **kwargs)
 
-        Scheduler.__init__, EngineCore.shutdown = init, shutdown
+        @functools.wraps(started)
+        def client(self: Any, *args: Any, **kwargs: Any) -> None:
+            started(self, *args, **kwargs)  # and with it the engine cores
+            watching.wait_for_cores()
+
+        Scheduler.__init__, EngineCore.shutdown, MPClient.__init__ = init, shutdown, client
         self.dumps.listen()
         self._joins()
 
@@ -104,6 +111,21 @@ class Watching:
         if self.run.broken and self.run.parent:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
+
+    def wait_for_cores(self) -> None:
+        """This process has started engine cores, and will wait for them."""
+        if self.run is not None and self.run.parent and not self.run.broken:
+            threading.Thread(target=self._looks_after_cores, daemon=True).start()
+
+    def _looks_after_cores(self) -> None:
+        """A call of vLLM may wait for a killed engine core for minutes: say it at once."""
+        run, shown = self.run, set[int]()
+        while run is not None and run is self.run and not run.is_reported:
+            time.sleep(LOOK_S)
+            for part in run.killed():
+                if part.saved.pid not in shown and not self.tested:
+                    self.say(f"{part.lost}. A call that waits for it may not return")
+                shown.add(part.saved.pid)
 
     def _looks_after_parent(self) -> None:
         """vLLM leaves an engine core alone where its parent is killed, for ever. It prints what it

@@ -179,7 +179,7 @@ STEPS = (
         ("Scheduler.kv_event_publisher", "the publisher of KV events"),
         ("EventPublisher.publish", "the publisher of KV events"),
         (f"{EVENTS}:KVEventBatch.events", "the published KV events"),
-        ("KVCacheManager.take_events", "the KV events that are not published yet"),
+        ("BlockPool.kv_event_queue", "the KV events that are not published yet"),
         (f"{EVENTS}:AllBlocksCleared", "the cache was reset"),
         (f"{EVENTS}:BlockRemoved", "a block is no longer cached"),
         (f"{EVENTS}:BlockRemoved.block_hashes", "the hash of the block"),

@@ -1,7 +1,7 @@
 """Receives the KV events of a driven engine, and names its prefixes in their reports.
 
-It takes all events: first those that the scheduler publishes, then those that
-`KVCacheManager.take_events` still has.
+It has what the scheduler has published, and what waits in the block pool to be published. It takes
+nothing out: what waits, the scheduler must publish itself.
 """
 
 from typing import Any
@@ -19,9 +19,11 @@ class Listener:
     """A subscriber of one engine."""
 
     def __init__(self, scheduler: Any, names: Names) -> None:
-        self.manager = scheduler.kv_cache_manager
+        self.pool = scheduler.kv_cache_manager.block_pool
         self.names = names
         self.published: list[Any] = []
+        self.known: list[Any] = []
+        self.waiting: list[Any] = []
         publisher = scheduler.kv_event_publisher
         publish = publisher.publish
 
@@ -32,9 +34,17 @@ class Listener:
         publisher.publish = received
 
     def reports(self) -> tuple[Report, ...]:
-        """The reports since the last call, in order."""
-        events = [*self.published, *self.manager.take_events()]
-        self.published = []
+        """The reports since the last call, in order. If what waited then was not published as it
+        was, a subscriber has something else than was reported here: all reports come again, after
+        one that clears its mirror."""
+        waited, self.waiting = self.waiting, list(self.pool.kv_event_queue)
+        news, self.published = [*self.published, *self.waiting], []
+        self.known += news[: len(news) - len(self.waiting)]
+        if news[: len(waited)] == waited:
+            return self._named(news[len(waited) :])
+        return (Cleared(), *self._named([*self.known, *self.waiting]))
+
+    def _named(self, events: list[Any]) -> tuple[Report, ...]:
         prefixes = {
             (group, event_hash(value)): prefix
             for (group, value), prefix in self.names.prefixes.items()

@@ -44,9 +44,9 @@ class OtherwiseExplored(OutputPart, frozen=True, kw_only=True):
     depth: int
     events: dict[str, int]
     events_new: dict[str, int]
-    margins: dict[str, Margin]
-    goals: dict[str, int]
-    goals_not_reached: tuple[str, ...]
+    margins: Maybe[dict[str, Margin]] = UNSET
+    goals: Maybe[dict[str, int]] = UNSET
+    goals_not_reached: Maybe[tuple[str, ...]] = UNSET
     renamings: Maybe[int] = UNSET
 
 
@@ -69,8 +69,12 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     """An exhaustive search. `events` counts each kind of event, and `events_new` the states that it
     was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
     events after which each coverage goal was first reached. `renamings` is the number of
-    permutations of equal jobs, with --symmetry."""
+    permutations of equal jobs, with --symmetry. Of real vLLM there are no margins and goals:
+    `known` counts its known deviations, and `import_s` is the wall time of its import in seconds,
+    which `seconds` does not have."""
 
+    import_s: Maybe[float] = UNSET
+    known: Maybe[dict[str, int]] = UNSET
     states_distinct: Maybe[int] = UNSET
     states_generated: Maybe[int] = UNSET
     depth: Maybe[int] = UNSET

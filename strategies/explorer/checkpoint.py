@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -24,7 +25,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import MIB, opened, shown
 from kvproof.model.files.writing import replace, write_new
 from kvproof.model.planting import planted_now
-from kvproof.strategies.explorer.saved_graph import Broken, SavedGraph
+from kvproof.strategies.explorer.saved_graph import Broken
 
 MAGIC = b"kvproof-checkpoint\n\0"
 
@@ -39,29 +40,37 @@ CHECKSUM_BYTES = 32
 SIZE_MAX_MIB = 2048
 """The largest file that is read: about 30 million states."""
 
+Saved = TypeVar("Saved", bound=msgspec.Struct)
+
+MODEL = "model"
+
 PICKLE = b"\x80"
 """The first byte of a checkpoint of kvproof before format 1."""
 
 
-class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Scope(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The inputs of a search. A search accepts only a checkpoint with the same scope. `replaced`
-    names each function that a fault replaced, and the module of the fault."""
+    names each function that a fault replaced, and the module of the fault. `machine` is the model,
+    or names a real vLLM."""
 
     kvproof: str
     config: str
     replaced: tuple[str, ...] = msgspec.field(name="rules")
     invariants: tuple[str, ...]
     symmetric: bool
+    machine: str = MODEL
 
 
-class CheckpointContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a checkpoint contains."""
+class CheckpointContent(msgspec.Struct, Generic[Saved], frozen=True, forbid_unknown_fields=True):
+    """What a checkpoint contains: the scope of a search, and what it has reached."""
 
     scope: Scope
-    graph: SavedGraph
+    graph: Saved
 
 
-def scope(cluster: Cluster, invariants: Iterable[str], *, symmetric: bool = False) -> Scope:
+def scope(
+    cluster: Cluster, invariants: Iterable[str], *, symmetric: bool = False, machine: str = MODEL
+) -> Scope:
     """The scope of a search."""
     config = msgspec.json.encode(config_json.to_json(cluster)).decode()
     return Scope(
@@ -70,10 +79,11 @@ def scope(cluster: Cluster, invariants: Iterable[str], *, symmetric: bool = Fals
         tuple(sorted(f"{name} by {wrong.__module__}" for name, wrong in planted_now().items())),
         tuple(invariants),
         symmetric,
+        machine,
     )
 
 
-def save(path: Path, about: Scope, graph: SavedGraph, *, first: bool = False) -> None:
+def save(path: Path, about: Scope, graph: msgspec.Struct, *, first: bool = False) -> None:
     """Write the search to its file, the `first` time to a new one, then in place of an earlier
     version. Raises UsageError if that fails."""
     data = msgspec.msgpack.encode(CheckpointContent(about, graph))
@@ -85,9 +95,9 @@ def save(path: Path, about: Scope, graph: SavedGraph, *, first: bool = False) ->
         replace(path, *parts)
 
 
-def load(path: Path, about: Scope) -> SavedGraph:
-    """Load the search from a file; only its types are checked. Raises UsageError if there is none,
-    or if it is broken or its scope is different."""
+def load(path: Path, about: Scope, saved: type[Saved]) -> Saved:
+    """Load what a search has reached, of this type, from a file; only types are checked. Raises
+    UsageError if there is none, or if it is broken or its scope is different."""
     with opened(path, "checkpoint", SIZE_MAX_MIB) as file, believed(path):
         # Nothing is read before the length of the file is known to be the one in its head.
         head, checksum = file.read(HEAD.size), file.read(CHECKSUM_BYTES)
@@ -97,13 +107,14 @@ def load(path: Path, about: Scope) -> SavedGraph:
         if checksum != _checksum(head, iter(lambda: file.read(MIB), b"")):
             raise Broken("its checksum is wrong")
         file.seek(len(head) + CHECKSUM_BYTES)
-        content = msgspec.msgpack.decode(file.read(length), type=CheckpointContent)
+        content = msgspec.msgpack.decode(file.read(length), type=CheckpointContent[saved])  # type: ignore[valid-type]
         if content.scope != about:
             raise UsageError(
                 f"The checkpoint {shown(path)} is of another search. "
                 "Use the options it was started with, or leave --resume out."
             )
-        return content.graph
+        found: Saved = content.graph
+        return found
 
 
 @contextmanager

@@ -6,14 +6,10 @@ A violation has a shortest trace. A search that a bound or the user cut is UNKNO
 from its checkpoint.
 """
 
-import resource
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvproof.invariants.goals.registry import goals_of
 from kvproof.invariants.invariant import Invariant
@@ -21,7 +17,6 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.errors import UsageError
 from kvproof.model.events import describe
 from kvproof.strategies.conformance.filled import filled
 from kvproof.strategies.count_conformance import conformance_checks
@@ -29,51 +24,10 @@ from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.explorer.expanded_orbits import ExpandedOrbits
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.explorer.saved_graph import restored, saved
+from kvproof.strategies.explorer.running import Checkpoint, Limits, Progress, run
+from kvproof.strategies.explorer.saved_graph import SavedGraph, restored
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
-
-Progress = Callable[[int, int], None]
-"""Called regularly with the number of distinct states and the number of states still to expand."""
-
-LOOK_STATES = 200
-"""The number of states expanded between two checks of clock, memory and progress."""
-
-
-class Limits(NamedTuple):
-    """The limits at which a search is cut: distinct states, and memory of the process (MiB)."""
-
-    states: int = 1_000_000
-    memory_mib: int | None = None
-
-
-@dataclass
-class Checkpoint:
-    """The file of a search, whether the search resumes from it, and how often it is written. A file
-    that cannot be written does not end the search: `error` says why the last write failed. `states`
-    is the number of states that a resumed search began with. `written` is whether this search has
-    written the file."""
-
-    path: Path
-    resume: bool = False
-    every_s: float = 30.0
-    error: str = field(default="", init=False)
-    states: int = field(default=0, init=False)
-    written: bool = field(default=False, init=False)
-
-    def write(self, about: checkpoint.Scope, reached: SearchGraph) -> None:
-        """Write the search to the file."""
-        try:
-            first = not (self.resume or self.written)
-            checkpoint.save(self.path, about, saved(reached), first=first)
-            self.error, self.written = "", True
-        except UsageError as error:
-            self.error = str(error)
-
-    def check(self) -> None:
-        """Raise UsageError if the last write failed."""
-        if self.error:
-            raise UsageError(self.error)
 
 
 def explore(
@@ -120,13 +74,13 @@ def _explored(
     about = checkpoint.scope(cluster, [i.id for i in chosen], symmetric=symmetric)
     search = PackedSearch(cluster, chosen, symmetric=symmetric)
     if kept is not None and kept.resume:
-        data = checkpoint.load(kept.path, about)
+        data = checkpoint.load(kept.path, about, SavedGraph)
         reached = restored(cluster, data)
         search = PackedSearch(cluster, chosen, reached=reached, symmetric=symmetric)
         if data.violated:
             search.fail_again()
         kept.states = len(reached.packed)
-    reason = _run(search, limits, progress, kept, about)
+    reason = run(search, limits, progress, kept, about)
     reached = search.reached
     reached.cut = bool(reason)
     whole = ExpandedOrbits(search) if symmetric else None
@@ -153,49 +107,6 @@ def _explored(
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached
     return Outcome(Verdict.EXHAUSTED, coverage, seconds=seconds), reached
-
-
-def _run(
-    search: PackedSearch,
-    limits: Limits,
-    progress: Progress | None,
-    kept: Checkpoint | None,
-    about: checkpoint.Scope,
-) -> str:
-    """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
-    string."""
-    reached = search.reached
-    saved_at = time.monotonic()
-    with interruption.held() as requested:
-        cut = f"the search was cut at {limits.states} states"
-        # One that continues from a checkpoint may have been cut there already.
-        reason = cut if len(reached.packed) > limits.states else ""
-        while not search.over and not reason:
-            search.expand()
-            if len(reached.packed) > limits.states:
-                reason = cut
-            if requested() and not search.over:
-                reason = INTERRUPTED
-            if reached.expanded % LOOK_STATES and not reason:
-                continue
-            if progress is not None:
-                progress(len(reached.packed), len(reached.packed) - reached.expanded)
-            if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
-                reason = f"the search was cut at {limits.memory_mib} MiB"
-            if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                kept.write(about, reached)
-                saved_at = time.monotonic()
-        if kept is not None and not reason:
-            kept.write(about, reached)
-        if requested():
-            interruption.caught()
-    return "" if search.over else reason
-
-
-def memory_mib() -> int:
-    """The peak memory of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak // (1024 * 1024 if sys.platform == "darwin" else 1024)
 
 
 def _coverage(

@@ -23,6 +23,7 @@ from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalStep, LocalSteps
 from kvproof.strategies.explorer.orbits import Orbits
+from kvproof.strategies.explorer.saved_graph import SavedGraph, saved
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
@@ -79,11 +80,27 @@ class PackedSearch:
         if reached is None:
             self._measure(0)
 
+    look_states = 200
+
     @property
     def over(self) -> bool:
         """Whether all states are expanded, or an invariant broke."""
         reached = self.reached
         return reached.finding is not None or reached.expanded == len(reached.packed)
+
+    @property
+    def states(self) -> int:
+        """The number of distinct states so far."""
+        return len(self.reached.packed)
+
+    @property
+    def expanded(self) -> int:
+        """The number of states expanded so far."""
+        return self.reached.expanded
+
+    def saved(self) -> SavedGraph:
+        """The search graph, for the file of the search."""
+        return saved(self.reached)
 
     def expand(self) -> None:
         """Take every step from the next state."""

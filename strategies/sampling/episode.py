@@ -127,7 +127,8 @@ class CacheMachine(RuleBasedStateMachine):
         earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
         answered = arrivals.open_for_more(machine.cluster, machine.state)
         name = f"r{len(machine.cluster.jobs)}"
-        job = data.draw(jobs(machine.cluster, name, earlier, answered=answered))
+        live = machine.name == "live"
+        job = data.draw(jobs(machine.cluster, name, earlier, answered=answered, live=live))
         self.run.add_jobs([job])
         self.run.take(Submit(machine.cluster.prefill.name, job.name))
 

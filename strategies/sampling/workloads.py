@@ -124,11 +124,12 @@ def jobs(
     earlier: Sequence[str] = (),
     embeds: bool = True,
     answered: Sequence[Job] = (),
+    live: bool = False,
 ) -> Job:
     """A job that each engine of the cluster can serve alone; if the cluster is `oversized`, the job
     may be up to one block too long. `earlier` are prompts to branch from; with `embeds` the traffic
     of P/D and of a store sends some prompts as embeddings; `answered` are jobs that may have a
-    follow-up turn.
+    follow-up turn. The traffic of `live` vLLM may have what the reference does not have.
 
     Raises UsageError if not even one token fits.
     """
@@ -143,6 +144,7 @@ def jobs(
     if cluster.oversized:
         longest += max(cluster.prefill.block_sizes, default=1)
     longest = min(longest, PROMPT_TOKENS_MAX)
+    answered = [job for job in answered if not job.embeds]
     before = draw(st.sampled_from([None, *answered])) if answered else None
     if before is not None:
         prompt = draw(_next_turns(cluster.engines, longest, before))
@@ -150,9 +152,10 @@ def jobs(
     if cluster.extra_keys:  # an answer has no form for each key, so only its next turn contains it
         earlier = [each for each in earlier if "." not in each]
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
-    turns = cluster.follow_up_turns or cluster.sessions
-    by_ids = turns or any(e.kv_events for e in cluster.engines)
+    modelled = not (cluster.follow_up_turns or any(e.kv_events for e in cluster.engines))
+    by_ids = cluster.sessions or not (live or modelled)
     connected = any(e.has_connector for e in cluster.engines)
+    by_ids = by_ids or not prompt.isalpha()  # an answer has no embeddings
     as_embeds = embeds and connected and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()

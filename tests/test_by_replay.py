@@ -1,0 +1,135 @@
+"""The exhaustive search by replay: it visits what the explorer visits, resumes, and drives vLLM."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
+from kvproof.model.faults.fault import planted
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.explorer import by_replay
+from kvproof.strategies.explorer.by_replay import explore_by_replay
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.explorer.running import Checkpoint, Limits
+from kvproof.strategies.verdict import Outcome, Verdict
+
+EVERY = tuple(CHECKS.values())
+SMALL = CLUSTERS["pd-async"]
+COUNTS = ("states_distinct", "states_generated", "depth", "events", "events_new")
+
+
+def searched(cluster: Cluster, **more: Any) -> Outcome:
+    """The search on the model as a machine."""
+    return explore_by_replay(cluster, ModelMachine, EVERY, **more)
+
+
+def counts(outcome: Outcome) -> list[Any]:
+    """What was examined."""
+    return [outcome.coverage[name] for name in COUNTS]
+
+
+@pytest.mark.parametrize("name", ["full", "window", "pd-full"])
+def test_it_visits_what_the_explorer_visits(name: str) -> None:
+    by_itself = explore(CLUSTERS[name])
+    replayed = searched(CLUSTERS[name])
+    assert replayed.verdict is by_itself.verdict is Verdict.EXHAUSTED
+    assert counts(replayed) == counts(by_itself)
+
+
+def test_without_fair_runs_its_trace_is_as_short_as_that_of_the_explorer() -> None:
+    fault = FAULTS["front_trim"]
+    cluster = CLUSTERS[fault.cluster]
+    steps = [check for check in EVERY if check.kind != "eventually"]
+    with planted(fault):
+        by_itself, replayed = explore(cluster), explore_by_replay(cluster, ModelMachine, steps)
+    assert replayed.finding is not None
+    assert by_itself.finding is not None
+    assert replayed.finding.invariant == by_itself.finding.invariant
+    assert len(replayed.events) == len(by_itself.events)
+
+
+def test_fair_runs_find_a_mistake_in_fewer_states() -> None:
+    fault = FAULTS["front_trim"]
+    with planted(fault):
+        by_itself, replayed = explore(CLUSTERS[fault.cluster]), searched(CLUSTERS[fault.cluster])
+    assert replayed.verdict is Verdict.VIOLATED
+    assert replayed.coverage["states_distinct"] < by_itself.coverage["states_distinct"]
+
+
+def test_a_run_that_does_not_end_is_a_violation() -> None:
+    """The fault lets a request wait for ever, which no single step shows."""
+    fault = next(
+        f for f in FAULTS.values() if "every_request_can_finish" in f.breaks and f.cluster == "full"
+    )
+    with planted(fault):
+        outcome = searched(CLUSTERS[fault.cluster])
+    assert outcome.verdict is Verdict.VIOLATED
+
+
+def test_a_cut_search_goes_on_from_its_file(tmp_path: Path) -> None:
+    whole = searched(CLUSTERS["pd-full"])
+    path = tmp_path / "c"
+    cut = searched(CLUSTERS["pd-full"], limits=Limits(40), kept=Checkpoint(path))
+    assert cut.verdict is Verdict.UNKNOWN
+    assert "cut at 40 states" in cut.reason
+    again = searched(CLUSTERS["pd-full"], kept=Checkpoint(path, resume=True))
+    assert again.verdict is Verdict.EXHAUSTED
+    assert counts(again) == counts(whole)
+
+
+def test_a_file_of_another_vllm_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    searched(CLUSTERS["full"], kept=Checkpoint(path), files="one")
+    with pytest.raises(UsageError, match="is of another search"):
+        searched(CLUSTERS["full"], kept=Checkpoint(path, resume=True), files="two")
+
+
+class Forgetful(ModelMachine):
+    """A machine whose every third run offers its events in another order."""
+
+    made: Iterator[int]
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.number = next(self.made)
+
+    def stimuli(self) -> list[Event]:
+        """The events, in an order that is not always the same."""
+        events = super().stimuli()
+        return events[::-1] if self.number % 3 == 2 else events
+
+
+def test_a_machine_that_does_not_repeat_itself_is_unknown() -> None:
+    class Fresh(Forgetful):
+        made = iter(range(100_000))
+
+    outcome = explore_by_replay(SMALL, Fresh, EVERY)
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert outcome.reason == by_replay.NOT_TWICE
+
+
+def test_few_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With none kept, the states are the same."""
+    before = searched(CLUSTERS["pd-full"])
+    monkeypatch.setattr(by_replay, "RUNS_MAX", 0)
+    assert counts(searched(CLUSTERS["pd-full"])) == counts(before)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["full", "pd-full"])
+def test_live_vllm_visits_every_order_of_events(name: str) -> None:
+    from tests.watching import watched
+
+    def make(cluster: Cluster) -> Machine:
+        return watched(cluster)
+
+    outcome = explore_by_replay(CLUSTERS[name], make, EVERY)
+    assert outcome.verdict is Verdict.EXHAUSTED
+    assert outcome.coverage["states_distinct"] > 20
