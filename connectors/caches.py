@@ -59,6 +59,16 @@ class Caches:
         """Fill a slot with the number of a prefix."""
         layer.now[block, offset] = float(self.numbers.of(layer.name, prefix))
 
+    def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
+        """The addresses of the first and after the last byte of a block, or of its keys, where
+        values lie apart."""
+        held = layer.now[block]
+        size = sum((n - 1) * s for n, s in zip(held.size(), held.stride(), strict=True)) + 1
+        begin = held.data_ptr()
+        if layer.now.stride(0) < size:  # keys of all blocks come before values
+            size = layer.now.stride(0)
+        return begin, begin + size * held.element_size()
+
     def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
         """The prefix in a slot."""
         return self._prefix(layer.name, layer.now[block, offset])

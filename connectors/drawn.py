@@ -33,7 +33,8 @@ class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
     the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
     each block. `match_unit` and `retention` are those of the engine: hits may end inside a block,
-    and few blocks of windows and states stay in its cache."""
+    and few blocks of windows and states stay in its cache. With `shared_layer`, one more layer
+    reads the cache of the first."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -41,6 +42,7 @@ class LayerGroups(NamedTuple):
     every_state: bool = False
     match_unit: int = 0
     retention: int | None = None
+    shared_layer: bool = False
 
     @property
     def drafts(self) -> int:
@@ -51,7 +53,7 @@ class LayerGroups(NamedTuple):
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
         engine = plan.engine
-        further = engine.match_unit, engine.retention
+        further = engine.match_unit, engine.retention, plan.shared_layer
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *further)
 
     @property
@@ -70,6 +72,7 @@ class LayerGroups(NamedTuple):
             "every state": self.every_state,
             "hits in blocks": self.match_unit,
             "retention": self.retention is not None,
+            "shared layer": self.shared_layer,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -91,6 +94,7 @@ class LayerGroups(NamedTuple):
             + ", each state" * self.every_state
             + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
             + (f", retention {self.retention}" if self.retention is not None else "")
+            + ", a layer shares a cache" * self.shared_layer
         )
 
 
@@ -127,6 +131,11 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=8),
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=0),
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=8),
+    LayerGroups(
+        (Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True))
+    ),
+    LayerGroups((Group("full", 4),), shared_layer=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -221,6 +230,7 @@ def plans(
         encoder_tokens=room,
         ranks=layers.ranks,
         every_state=layers.every_state,
+        shared_layer=layers.shared_layer,
     )
 
 

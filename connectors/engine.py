@@ -72,14 +72,14 @@ class DrivenEngine:
         self.clock = clock
         self.facts: list[Fact] = []
         self.dead = False
-        self.arrived = self.steps = 0
+        self.arrived = self.steps = self.failed_loads = 0
         self.forgot = self.forgets = False
         self.ended: dict[str, tuple[str, str]] = {}
         self.spoiled: set[str] = set()
         self.given_up: dict[str, int] = {}
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
-        self.queue: deque[tuple[Any, Any]] = deque()
+        self.queue: deque[tuple[Any, Any, int]] = deque()
         self.scheduler = build.scheduler(
             cfg,
             plan.load_failure,
@@ -91,7 +91,7 @@ class DrivenEngine:
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
-        listen(self.scheduler.connector, self.facts, self.owners.judged)
+        self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
         if self.paired:  # what P keeps for D ends with a lease
             self.facts.append(MayFail())
         self.worker = ConnectorWorker(
@@ -137,6 +137,7 @@ class DrivenEngine:
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.facts.append(StoreReset())
+            self.clock.order.forget_copies()
             self.computed.clear()
             self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)
@@ -204,8 +205,26 @@ class DrivenEngine:
 
     def note_waiting(self, steps: int) -> None:
         """Note the requests that are there after so many steps without any change."""
-        for name, request in self.scheduler.requests.items():
-            self.facts.append(Waits(name, request.status.name, steps))
+        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        requests = self.scheduler.requests
+        holders = {name for name in requests if any(self.owners.tables(name))}
+        for name, request in requests.items():
+            lacks, others = self._lacks(request), len(holders - {name})
+            self.facts.append(Waits(name, request.status.name, steps, *lacks, free, others))
+
+    def _lacks(self, request: Any) -> tuple[int, int]:
+        """The blocks that a request needs more for its next step, and those for copies of states
+        that end inside a block."""
+        done, cfg = request.num_computed_tokens, self.cfg
+        end = min(request.num_tokens, done + cfg.chunk_tokens)
+        tables = self.owners.tables(request.request_id)
+        needs = sum(
+            max(-(-end // group.block_size) - len(table), 0)
+            for group, table in zip(cfg.groups, tables, strict=True)
+        )
+        states = (group for group in cfg.groups if not group.attention)
+        inside = sum(done % group.block_size > 0 for group in states)
+        return needs, inside * cfg.partial_block_hits
 
     def note_owed(self) -> None:
         """Note what an engine that has nothing to do still owes."""
@@ -214,8 +233,9 @@ class DrivenEngine:
         self._settle()
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
-            self.facts.append(CacheStatistics(where, count, self.arrived))
+            self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
         self.facts.extend(self.worker.encoder.owed())
+        self.facts.extend(each for tier in self.tiers for each in tier.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -264,14 +284,16 @@ class DrivenEngine:
             self._update()
         output = self.scheduler.schedule()
         self._note_short()
-        self.queue.append((output, self._execute(output)))
+        self.queue.append((output, self._execute(output), self.clock.order.computed))
         if not self.cfg.overlaps:
             self._update()
             self._propose(output)
 
     def _update(self) -> None:
         """The output of the oldest step in flight arrives at the scheduler."""
-        for outputs in self.scheduler.update_from_output(*self.queue.popleft()).values():
+        output, result, computed = self.queue.popleft()
+        self.clock.order.finish(computed)
+        for outputs in self.scheduler.update_from_output(output, result).values():
             for each in outputs.outputs:
                 if each.kv_transfer_params:
                     self.returned[each.request_id] = each.kv_transfer_params
@@ -304,6 +326,9 @@ class DrivenEngine:
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
         # vLLM computes what failed again: nothing of that step reaches the answer.
         spared = self.owners.holding(invalid)
+        ended = (fact for fact in self.facts[begin:] if isinstance(fact, LoadEnded))
+        failed = spared | {fact.request for fact in ended if fact.failed}
+        self.failed_loads += len(failed & {*self.owners.loads})
         self.facts[begin:] = [
             f
             for f in self.facts[begin:]
@@ -401,7 +426,8 @@ class DrivenEngine:
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
             hashes = len(event.block_hashes)
-            self.facts.append(Announced(hashes, len(tokens), event.block_size, size))
+            said = hashes, len(tokens), event.block_size
+            self.facts.append(Announced(*said, size, len(self.cfg.groups)))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""

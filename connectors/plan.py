@@ -164,7 +164,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
     the engine are those of all ranks, and the worker is the first of them. With `every_state`,
     Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
-    of a step alone."""
+    of a step alone. With `shared_layer`, the model has one layer more, which reads the KV cache of
+    the first (`kv_sharing_target_layer_name`) and is in no cache group."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -175,6 +176,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
     ranks: Annotated[int, Meta(ge=1, le=8)] = 1
     every_state: bool = False
+    shared_layer: bool = False
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -193,6 +195,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
+    groups += ", a layer that shares the cache of the first" * plan.shared_layer
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [

@@ -44,7 +44,8 @@ class ComputedPart(NamedTuple):
 
 class ConnectorWorker:
     """One worker. `facts` collects what its connector did; `owners` says which request holds a
-    block, by the scheduler; `clock` is the time of its copies. `computed` is how many
+    block, by the scheduler; `clock` is the time of its copies; `sharing` are layers without a cache
+    of their own, with the layer whose cache each has. `computed` is how many
     tokens of each request of the batch are computed and not rejected."""
 
     def __init__(
@@ -67,7 +68,12 @@ class ConnectorWorker:
         self.vllm_config = scheduler.vllm_config
         order = layout(self.vllm_config)
         self.caches = Caches(scheduler.kv_cache_config, order, numbers)
-        clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
+        self.sharing = {}
+        if plan.shared_layer:
+            first, count = self.caches.layers[0].name, len(self.caches.layers)
+            self.sharing = {f"layers.{count}.attn": first}
+            self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
+        clock.order.caches |= {at: memory.now.nbytes for at, memory in self.caches.memory.items()}
         self.batch = Batch(self.cfg)
         self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
@@ -106,6 +112,9 @@ class ConnectorWorker:
         else:
             moved = self._forward(output, parts)
         self.note_writes()
+        self.facts.extend(self.clock.order.take())
+        self.owners.judged["copies of blocks"] += self.clock.order.copies
+        self.clock.order.copies = 0
         if moved is not None:
             self._note_reports(moved)
             more["kv_connector_output"] = moved
@@ -134,11 +143,13 @@ class ConnectorWorker:
         from vllm.forward_context import set_forward_context
 
         metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
+        metadata |= {name: metadata[of] for name, of in self.sharing.items()}
         with set_forward_context(metadata, self.vllm_config):
             self.calls.pre_forward(output)
             self.note_writes()
             for layer in self.caches.layers:
                 self._compute(layer, parts)
+                self.clock.order.compute(self._filled(layer, parts))
                 self.caches.look()
                 self.connector.wait_for_layer_load(layer.name)
                 self.note_writes()
@@ -146,6 +157,10 @@ class ConnectorWorker:
                 self.facts.extend(self._reads(layer, parts))
                 cache = self.caches.named[layer.name]
                 self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
+            for name in self.sharing:
+                self.connector.wait_for_layer_load(name)
+                self.note_writes()
+                self.connector.save_kv_layer(name, self.caches.named[name], metadata[name])
             return end_forward(self.calls, output)
 
     def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
@@ -185,6 +200,16 @@ class ConnectorWorker:
                         state = self.text(part.request, whole * size)
                         self.caches.write(layer, table[whole - 1], 0, state)
                 self.caches.write(layer, block, 0, text)
+
+    def _filled(
+        self, layer: LayerCache, parts: list[ComputedPart]
+    ) -> Iterator[tuple[int, int, str, int]]:
+        """The blocks that a step fills: the first and the last byte of each, its layer and id."""
+        size = self.cfg.groups[layer.group].block_size
+        for part in parts:
+            table = self.batch.tables[part.request][layer.group]
+            for block in table[part.start // size : -(-part.end // size)]:
+                yield *self.caches.bytes_of(layer, block), layer.name, block
 
     def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:
         """A step of a Mamba layer begins with the state after the tokens before it."""

@@ -107,9 +107,7 @@ def _platform(_clock: Clock) -> Platform:
 
 
 def _is_cuda(clock: Clock) -> Any:
-    return property(
-        lambda tensor: tensor.untyped_storage().data_ptr() in clock.shared.get("caches", ())
-    )
+    return property(lambda tensor: tensor.untyped_storage().data_ptr() in clock.order.caches)
 
 
 def _thread_start(clock: Clock) -> Any:
@@ -227,7 +225,7 @@ def found(place: str) -> tuple[Any, str] | None:
 def device(clock: Clock) -> Iterator[None]:
     """Have a device on this clock until the block ends."""
     streams.Stream.clock = clock
-    streams.Stream.current = streams.Stream()
+    streams.Stream.current = streams.Stream.model = streams.Stream()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mooncake())
         places = [(each, found(each.place)) for each in REPLACED]

@@ -14,8 +14,12 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import ALONE, LayerGroups
 from kvproof.connectors.facts import (
+    Announced,
     CacheStatistics,
+    CopiedAgain,
+    CopiedTooEarly,
     Fact,
+    ItemDropped,
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
@@ -23,6 +27,7 @@ from kvproof.connectors.facts import (
     ItemWrong,
     LoadEnded,
     MayFail,
+    NeverNotified,
     NotComputed,
     Promised,
     StoreReset,
@@ -119,8 +124,17 @@ OF_VLLM = (
     ),
     OfVllm(
         "statistics_count_once",
-        (CacheStatistics("engine's", 3, 2),),
-        CacheStatistics("engine's", 2, 2),
+        (CacheStatistics("engine's", 3, 2), CacheStatistics("engine's", 4, 2, failed=1)),
+        CacheStatistics("engine's", 3, 2, failed=1),
+    ),
+    OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
+    OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),
+    OfVllm("tier_is_notified_of_the_end", (NeverNotified("r0", "CPUTier"),), MayFail()),
+    OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3"),), ItemsHeld(5, 5)),
+    OfVllm(
+        "events_name_their_group",
+        (Announced(1, 4, 4, None, groups=2),),
+        Announced(1, 4, 4, None, groups=1),
     ),
     OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )

@@ -1,4 +1,4 @@
-"""Mistakes planted in vLLM's own accounting, of which no connector has a part: the kit names each,
+"""Mistakes planted in vLLM's own code: the kit names each, those of which no connector has a part
 with a connector that stores nothing."""
 
 from collections.abc import Callable
@@ -12,9 +12,12 @@ from vllm.distributed.ec_transfer.ec_connector.example_connector import ECExampl
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
+from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
 from kvproof.connectors.search import search
-from kvproof.connectors.shipped import IMAGES, STORED_IMAGES
+from kvproof.connectors.shipped import FILES, IMAGES, SIMPLE, SIMPLE_ROOMY, STORED_IMAGES
 from kvproof.connectors.subject import TestedConnector
 
 pytestmark = pytest.mark.live
@@ -82,6 +85,49 @@ def key_without_salt(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def drops_what_it_has(patch: pytest.MonkeyPatch) -> None:
+    """What was evicted early in a step is dropped, also if it was computed again in it."""
+
+    def freed(self: Any) -> list[str]:
+        dropped, self.freed = self.freed, []
+        return list(dropped)
+
+    patch.setattr(EncoderCacheManager, "get_freed_mm_hashes", freed)
+
+
+def store_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """A store begins at once, beside the step that computes its blocks."""
+    launch: Any = DmaCopyBackend.launch_copy
+
+    def at_once(self: Any, *arguments: Any, **more: Any) -> None:
+        launch(self, *arguments, **{**more, "wait_event": None})
+
+    patch.setattr(DmaCopyBackend, "launch_copy", at_once)
+
+
+class Forgetful(set[int]):
+    """What is in it is not found."""
+
+    def __contains__(self, _one: object) -> bool:
+        return False
+
+
+def stores_under_way_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A block is stored again while it is stored, because another request has it too."""
+    make: Any = SimpleCPUOffloadScheduler.__init__
+
+    def made(self: Any, *arguments: Any, **more: Any) -> None:
+        make(self, *arguments, **more)
+        self._in_flight_store_gpu_blocks = Forgetful()
+
+    patch.setattr(SimpleCPUOffloadScheduler, "__init__", made)
+
+
+def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
+    """The tiers behind the first one are not notified of ends."""
+    patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
+
+
 class Planted(NamedTuple):
     """A mistake, the rule that names it, and what is driven."""
 
@@ -97,6 +143,10 @@ PLANTED = (
     Planted("statistics_count_once", hits_are_recorded_twice),
     Planted("recomputed_prompt_is_not_reused", every_prompt_is_looked_up),
     Planted("request_reads_its_own_tokens", key_without_salt),
+    Planted("encoder_drops_what_it_gave_up", drops_what_it_has),
+    Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
+    Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
+    Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
 )
 
 
