@@ -38,10 +38,11 @@ class SharedBytes(NamedTuple):
 
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
-    (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
+    (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
+    `rank` is the worker's: it has each so-many-th token of an attention block."""
 
-    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
-        self.numbers = numbers
+    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers, rank: int = 0) -> None:
+        self.numbers, self.rank = numbers, rank
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []

@@ -134,6 +134,9 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups(
         (Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True))
     ),
+    LayerGroups(
+        (Group("full", 8), Group("window", 8, window=8), Group("window", 2, window=4, eagle=True))
+    ),
     LayerGroups((Group("full", 4),), shared_layer=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
 )
@@ -204,7 +207,7 @@ def plans(
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     # Few images, so that a prompt needs what another one's image was evicted for.
-    few = st.lists(st.tuples(WHICH, SIZES), min_size=2, max_size=4, unique=True)
+    few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
     items = draw(few) if images else []
     pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if images else [()]
     room = draw(encoder_room([size for _, size in items])) if images else 0
@@ -231,6 +234,7 @@ def plans(
         ranks=layers.ranks,
         every_state=layers.every_state,
         shared_layer=layers.shared_layer,
+        stops=draw(st.sampled_from((False,) * 9 + (True,))),
     )
 
 

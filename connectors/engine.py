@@ -17,6 +17,7 @@ from kvproof.connectors.facts import (
     Fact,
     Loaded,
     LoadEnded,
+    LoadFailed,
     Matched,
     MayFail,
     Missed,
@@ -25,6 +26,7 @@ from kvproof.connectors.facts import (
     Promised,
     Remembered,
     ResetRaised,
+    SendEnded,
     SlotRead,
     StoreReset,
     Waits,
@@ -94,9 +96,10 @@ class DrivenEngine:
         self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
         if self.paired:  # what P keeps for D ends with a lease
             self.facts.append(MayFail())
-        self.worker = ConnectorWorker(
-            plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
-        )
+        parts = plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
+        self.workers = [ConnectorWorker(*parts, rank) for rank in range(plan.ranks)]
+        self.worker = self.workers[0]
+        self.reports = self._aggregator() if plan.ranks > 1 else None
         self.returned: dict[str, dict[str, Any]] = {}
         introduce(self.worker.connector, self.scheduler.connector)
 
@@ -249,13 +252,13 @@ class DrivenEngine:
 
     def end(self) -> None:
         """The engine is shut down: both sides of the connector, and the scheduler."""
-        self._call(self.worker.connector.shutdown)
-        self._call(self.scheduler.shutdown)
+        for part in (*(worker.connector for worker in self.workers), self.scheduler):
+            self._call(part.shutdown)
 
     def close(self) -> None:
         """Give back what an engine that died still has."""
         self.clock.over = True
-        for part in (self.worker.connector, self.scheduler):
+        for part in (*(worker.connector for worker in self.workers), self.scheduler):
             with contextlib.suppress(Exception):
                 part.shutdown()
 
@@ -321,8 +324,11 @@ class DrivenEngine:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
             if skips and new.num_computed_tokens:
                 self.facts.append(NotComputed(new.req_id, new.num_computed_tokens))
-        result = self.worker.execute(output)
+        results = [worker.execute(output) for worker in self.workers]
+        result = self.reports.aggregate(results) if self.reports is not None else results[0]
         moved = getattr(result, "kv_connector_output", None)
+        if moved is not None:
+            self._note_reports(moved)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
         # vLLM computes what failed again: nothing of that step reaches the answer.
         spared = self.owners.holding(invalid)
@@ -336,6 +342,26 @@ class DrivenEngine:
         ]
         self._end_loads(output, self.facts[begin:])
         return result
+
+    def _aggregator(self) -> Any:
+        """What makes one report of those of all workers (vLLM's executor has it)."""
+        from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+
+        return KVOutputAggregator.from_connector(self.worker.connector, len(self.workers))
+
+    def _note_reports(self, moved: Any) -> None:
+        """Note what the workers report together, and what their loads left wrong."""
+        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
+        invalid = set(moved.invalid_block_ids or ())
+        if invalid:
+            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
+        for name in sorted(set(moved.finished_recving or ()) | failed):
+            bad = name in failed
+            for worker in self.workers:
+                if not bad:
+                    self.facts.extend(self.owners.loaded_later(worker.caches, name, invalid))
+            self.facts.append(LoadEnded(name, bad))
+        self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 
     def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
         """Loads within the step are over with it; others when the worker reports them in it."""

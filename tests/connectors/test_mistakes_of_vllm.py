@@ -16,9 +16,19 @@ from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import (
+    ConnectorPlan,
+    Drain,
+    Image,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import FILES, IMAGES, SIMPLE, SIMPLE_ROOMY, STORED_IMAGES
 from kvproof.connectors.subject import TestedConnector
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -143,7 +153,6 @@ PLANTED = (
     Planted("statistics_count_once", hits_are_recorded_twice),
     Planted("recomputed_prompt_is_not_reused", every_prompt_is_looked_up),
     Planted("request_reads_its_own_tokens", key_without_salt),
-    Planted("encoder_drops_what_it_gave_up", drops_what_it_has),
     Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
     Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
     Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
@@ -161,3 +170,19 @@ def test_a_mistake_of_vllm_is_named(each: Planted, monkeypatch: pytest.MonkeyPat
         if each.rule in named:
             return
     pytest.fail(f"named were {named}")
+
+
+def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def one(which: int) -> SubmitRequest:
+        return SubmitRequest(0, 8, images=(Image(which, 1, 3),))
+
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=64)
+    # There is room for two of the three images, and a step computes the third and the first.
+    actions = (one(0), Drain(), one(1), Drain(), ResetCache(), one(2), one(0), RunSteps())
+    plan = ConnectorPlan(engine, actions, encoder_tokens=6)
+    assert not play(IMAGES, plan).findings
+    drops_what_it_has(monkeypatch)
+    named = [finding.invariant for finding in play(IMAGES, plan).findings]
+    assert named == ["encoder_drops_what_it_gave_up"]
