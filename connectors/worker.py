@@ -13,7 +13,7 @@ from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.facts import Fact, Slot, SlotRead
+from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
 from kvproof.connectors.plan import ConnectorPlan
@@ -120,7 +120,9 @@ class ConnectorWorker:
         else:
             moved = self._forward(output, parts)
         self.note_writes()
-        self.facts.extend(self.clock.order.take())
+        # Where hits end inside a block, its bytes have several keys.
+        twice = CopiedAgain if self.cfg.partial_block_hits else ()
+        self.facts.extend(f for f in self.clock.order.take() if not isinstance(f, twice))
         self.owners.judged["copies of blocks"] += self.clock.order.copies
         self.clock.order.copies = 0
         if moved is not None:
