@@ -142,10 +142,12 @@ HYBRID: tuple[LayerGroups, ...] = (
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
-SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
-"""Cache groups whose attention blocks lie on several ranks. None has states: a Mamba block has the
-tokens of an attention block on one rank (`cache_config.block_size`), and narrower ones than those
-of all ranks are not modelled."""
+SPREAD: tuple[LayerGroups, ...] = (
+    LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2),
+)
+"""Cache groups whose attention blocks lie on several ranks. Each rank has whole states; Mamba
+blocks that are narrower than the attention blocks of all ranks are not modelled."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""

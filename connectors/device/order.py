@@ -46,7 +46,7 @@ class ModelOrder:
         its layer and its id."""
         self.computed += 1
         self._fresh = [each for each in self._fresh if each.number > self.finished]
-        filled = [FreshBlock(a, b, self.computed, *more) for a, b, *more in blocks]
+        filled = [FreshBlock(a, b, self.computed, name, block) for a, b, name, block in blocks]
         self._fresh += filled
         self._under_way = [
             each
