@@ -222,7 +222,9 @@ def plans(
         st.sampled_from(pictures),
         st.sampled_from([(), (), (), *asks]),
     )
-    actions = draw(rounds(submit, engine.overlaps, forgets))
+    # Where nothing is lost, what was stored must be offered again.
+    loses = forgets and draw(st.booleans())
+    actions = draw(rounds(submit, engine.overlaps, loses))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     return ConnectorPlan(

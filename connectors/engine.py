@@ -211,9 +211,12 @@ class DrivenEngine:
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
+        found = []
         for name, request in requests.items():
             lacks, others = self._lacks(request), len(holders - {name})
-            self.facts.append(Waits(name, request.status.name, steps, *lacks, free, others))
+            found.append(Waits(name, request.status.name, steps, *lacks, free, others))
+        first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
+        self.facts += [f if f.request in holders else f._replace(behind=first) for f in found]
 
     def _lacks(self, request: Any) -> tuple[int, int]:
         """The blocks that a request needs more for its next step, and those for copies of states

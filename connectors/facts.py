@@ -153,7 +153,8 @@ class Waits(NamedTuple):
     """A request did not end, although nothing more arrives and the engine was stepped
     `steps` times without any change. To go on it needs `needs` blocks more, and `copies` for copies
     of states, if what it has computed ends inside a block of states; `free` blocks are free, and
-    `others` are the other requests that have blocks."""
+    `others` are the other requests that have blocks. One without blocks is `behind` a request that
+    lacks blocks for copies alone."""
 
     request: str
     status: str
@@ -162,6 +163,12 @@ class Waits(NamedTuple):
     copies: int = 0
     free: int = 0
     others: int = 0
+    behind: str = ""
+
+    @property
+    def lacks_copies(self) -> bool:
+        """Whether blocks for copies of states are all that the request lacks, beside others."""
+        return bool(self.others) and self.needs <= self.free < self.needs + self.copies
 
 
 class Owed(NamedTuple):

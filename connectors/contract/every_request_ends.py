@@ -26,7 +26,9 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
             "the load of {tokens} tokens that it waits for was never reported",
             tokens=load.tokens,
         )
-    elif fact.others and fact.needs <= fact.free < fact.needs + fact.copies:
+    elif fact.behind:
+        why = reason("behind", "it is behind {first}, which lacks a copy", first=fact.behind)
+    elif fact.lacks_copies:
         why = reason(
             "no_copy",
             "it needs {needs} blocks more, and {copies} for a copy of its state; {free} are free, "

@@ -51,7 +51,7 @@ from kvproof.model.signature import Signature
 
 COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
-others that have blocks."""
+others that have blocks, and the requests behind it."""
 
 BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits)
 """The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
@@ -194,7 +194,7 @@ class _Played:
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
-            by=COPY if finding.of_kind("no_copy") else "",
+            by=COPY if finding.of_kind("no_copy") or finding.of_kind("behind") else "",
             death=died.death.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),

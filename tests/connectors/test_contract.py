@@ -31,6 +31,7 @@ from kvproof.connectors.facts import (
     NotComputed,
     Promised,
     StoreReset,
+    Waits,
 )
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.search import PlanSearch, accepted, search
@@ -100,6 +101,19 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
     assert [f.invariant for f in broken([StoreReset(), load, failed], Past())] != []
     for lost in (StoreReset(), MayFail()):
         assert not list(broken([load, lost, failed], Past()))
+
+
+def test_a_request_that_lacks_a_copy_alone_is_named_by_its_numbers() -> None:
+    waits = Waits("r0", "WAITING", 51, needs=1, copies=1, free=1, others=1)
+
+    def why(fact: Waits) -> str:
+        (finding,) = broken([fact], Past())
+        return finding.reasons[-1].kind
+
+    assert why(waits) == "no_copy"
+    assert why(waits._replace(free=0)) == why(waits._replace(free=2)) == "no_load"
+    assert why(waits._replace(others=0)) == why(waits._replace(copies=0)) == "no_load"
+    assert why(Waits("r1", "WAITING", 51, behind="r0")) == "behind"
 
 
 class OfVllm(NamedTuple):
