@@ -455,8 +455,8 @@ class DrivenEngine:
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
             hashes = len(event.block_hashes)
-            said = hashes, len(tokens), event.block_size
-            self.facts.append(Announced(*said, size, len(self.cfg.groups)))
+            sizes = hashes, len(tokens), event.block_size
+            self.facts.append(Announced(*sizes, size, len(self.cfg.groups)))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""
