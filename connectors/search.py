@@ -86,9 +86,7 @@ def accepted(
     there are none, the exception that the connector raises goes on."""
     layers: list[LayerGroups] = []
     why: Exception | None = None
-    groups = subject.supports_groups
-    spread = [each for each in SPREAD * subject.ranks if groups or len(each.groups) == 1]
-    for each in (*(kinds if groups else ALONE), *spread):
+    for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
         if not subject.takes(each.groups, each.local):
