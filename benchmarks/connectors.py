@@ -91,6 +91,11 @@ LOOKED_AT = {
     "`findings/tail_beyond_offload_limit`.",
     "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
     "`window_of_loaded_tokens`.",
+    "Connectors beside Mamba layers with hits inside a block, `every_request_ends`": "In 0.33.0, "
+    "and in none of these plans. Two loads that end inside a block of states take the whole pool, "
+    "and each then needs one block more, for a copy of its state: the finding "
+    "`copy_of_load_not_reserved`. The kit names it by its numbers: what a request needs without "
+    "the copy is free, and with it is not.",
     "NixlConnector with a drafter, `every_request_ends`": "The finding "
     "`load_keeps_room_for_drafts`.",
     "MultiConnector of NIXL and OffloadingConnector, `promised_tokens_are_loaded`": "With n-gram "

@@ -38,10 +38,11 @@ class SharedBytes(NamedTuple):
 
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
-    (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states)."""
+    (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
+    `rank` is the worker's: it has each so-many-th token of an attention block."""
 
-    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers) -> None:
-        self.numbers = numbers
+    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers, rank: int = 0) -> None:
+        self.numbers, self.rank = numbers, rank
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []
@@ -58,6 +59,16 @@ class Caches:
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
         """Fill a slot with the number of a prefix."""
         layer.now[block, offset] = float(self.numbers.of(layer.name, prefix))
+
+    def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
+        """The addresses of the first and after the last byte of a block, or of its keys, where
+        values lie apart."""
+        held = layer.now[block]
+        size = sum((n - 1) * s for n, s in zip(held.size(), held.stride(), strict=True)) + 1
+        begin = held.data_ptr()
+        if layer.now.stride(0) < size:  # keys of all blocks come before values
+            size = layer.now.stride(0)
+        return begin, begin + size * held.element_size()
 
     def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
         """The prefix in a slot."""

@@ -33,7 +33,8 @@ class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
     the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
     each block. `match_unit` and `retention` are those of the engine: hits may end inside a block,
-    and few blocks of windows and states stay in its cache."""
+    and few blocks of windows and states stay in its cache. With `shared_layer`, one more layer
+    reads the cache of the first."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -41,6 +42,7 @@ class LayerGroups(NamedTuple):
     every_state: bool = False
     match_unit: int = 0
     retention: int | None = None
+    shared_layer: bool = False
 
     @property
     def drafts(self) -> int:
@@ -51,7 +53,7 @@ class LayerGroups(NamedTuple):
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
         engine = plan.engine
-        further = engine.match_unit, engine.retention
+        further = engine.match_unit, engine.retention, plan.shared_layer
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *further)
 
     @property
@@ -70,6 +72,7 @@ class LayerGroups(NamedTuple):
             "every state": self.every_state,
             "hits in blocks": self.match_unit,
             "retention": self.retention is not None,
+            "shared layer": self.shared_layer,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -91,6 +94,7 @@ class LayerGroups(NamedTuple):
             + ", each state" * self.every_state
             + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
             + (f", retention {self.retention}" if self.retention is not None else "")
+            + ", a layer shares a cache" * self.shared_layer
         )
 
 
@@ -127,13 +131,21 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=8),
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=0),
     LayerGroups((Group("full", 4), Group("mamba", 4)), retention=8),
+    LayerGroups(
+        (Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True))
+    ),
+    LayerGroups(
+        (Group("full", 8), Group("window", 8, window=8), Group("window", 2, window=4, eagle=True))
+    ),
+    LayerGroups((Group("full", 4),), shared_layer=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
 SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
 """Cache groups whose attention blocks lie on several ranks. None has states: a Mamba block has the
-tokens of an attention block on one rank (`cache_config.block_size`), and narrower ones than those
-of all ranks are not modelled."""
+tokens of an attention block on one rank (`cache_config.block_size`, at which vLLM ends steps), and
+narrower ones than those of all ranks are not modelled."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -177,7 +189,8 @@ def plans(
     engine = EngineConfig(
         "E",
         chosen,
-        num_blocks=blocks + draw(st.integers(0, 4)),
+        # In a wide pool, what windows give up is not used again before it is stored.
+        num_blocks=blocks + draw(st.sampled_from((0, 1, 2, 3, 4, 4, blocks, blocks))),
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
         steps_in_flight=2 if overlaps and not ngrams and draw(st.booleans()) else 1,
         drafts=drafts,
@@ -195,7 +208,7 @@ def plans(
     # Few prompts, so that they come again, and longer ones after shorter ones.
     prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
     # Few images, so that a prompt needs what another one's image was evicted for.
-    few = st.lists(st.tuples(WHICH, SIZES), min_size=2, max_size=4, unique=True)
+    few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
     items = draw(few) if images else []
     pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if images else [()]
     room = draw(encoder_room([size for _, size in items])) if images else 0
@@ -208,7 +221,9 @@ def plans(
         st.sampled_from(pictures),
         st.sampled_from([(), (), (), *asks]),
     )
-    actions = draw(rounds(submit, engine.overlaps, forgets))
+    # Where nothing is lost, what was stored must be offered again.
+    loses = forgets and draw(st.booleans())
+    actions = draw(rounds(submit, engine.overlaps, loses))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     return ConnectorPlan(
@@ -221,6 +236,8 @@ def plans(
         encoder_tokens=room,
         ranks=layers.ranks,
         every_state=layers.every_state,
+        shared_layer=layers.shared_layer,
+        stops=draw(st.sampled_from((False,) * 9 + (True,))),
     )
 
 

@@ -13,12 +13,19 @@ from typing import Any
 
 import torch
 
-from kvproof.connectors.facts import ItemMissing, ItemsHeld, ItemsOwed, ItemUnkept, ItemWrong
+from kvproof.connectors.facts import (
+    ItemDropped,
+    ItemMissing,
+    ItemsHeld,
+    ItemsOwed,
+    ItemUnkept,
+    ItemWrong,
+)
 from kvproof.live import adapt
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 
-Facts = Iterator[ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
+Facts = Iterator[ItemDropped | ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
 
 
 class EncoderCache:
@@ -29,6 +36,7 @@ class EncoderCache:
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
         self.read = self.loaded = 0
+        self.dropped: list[str] = []
         self.manager: Any = None
         self.connector: Any = None
         self.held: dict[str, torch.Tensor] = {}
@@ -52,9 +60,10 @@ class EncoderCache:
 
     def compute(self, output: Any) -> Any:
         """Outputs are dropped, loaded and computed. Returns the report of the connector. Then
-        `loaded` is how many it has loaded."""
+        `loaded` is how many it has loaded, and `dropped` are those that the encoder cache has."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
+        self.dropped = [n for n in output.free_encoder_mm_hashes if n in self.manager.cached]
         for name in output.free_encoder_mm_hashes:
             self.held.pop(name, None)
         before = len(self.held)
@@ -81,6 +90,7 @@ class EncoderCache:
         """The outputs that a step reads must be there. Then `read` is how many it reads."""
         self.read = 0
         yield ItemsHeld(sum(map(len, self.held.values())), self.room)
+        yield from map(ItemDropped, self.dropped)
         for request, tokens in output.num_scheduled_tokens.items():
             yield from self._reads(request, starts[request], starts[request] + tokens)
 

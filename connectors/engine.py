@@ -17,6 +17,7 @@ from kvproof.connectors.facts import (
     Fact,
     Loaded,
     LoadEnded,
+    LoadFailed,
     Matched,
     MayFail,
     Missed,
@@ -25,6 +26,7 @@ from kvproof.connectors.facts import (
     Promised,
     Remembered,
     ResetRaised,
+    SendEnded,
     SlotRead,
     StoreReset,
     Waits,
@@ -72,14 +74,14 @@ class DrivenEngine:
         self.clock = clock
         self.facts: list[Fact] = []
         self.dead = False
-        self.arrived = self.steps = 0
+        self.arrived = self.steps = self.failed_loads = 0
         self.forgot = self.forgets = False
         self.ended: dict[str, tuple[str, str]] = {}
         self.spoiled: set[str] = set()
         self.given_up: dict[str, int] = {}
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
-        self.queue: deque[tuple[Any, Any]] = deque()
+        self.queue: deque[tuple[Any, Any, int]] = deque()
         self.scheduler = build.scheduler(
             cfg,
             plan.load_failure,
@@ -91,12 +93,13 @@ class DrivenEngine:
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
         self._listen(self.scheduler.connector)
-        listen(self.scheduler.connector, self.facts, self.owners.judged)
+        self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
         if self.paired:  # what P keeps for D ends with a lease
             self.facts.append(MayFail())
-        self.worker = ConnectorWorker(
-            plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
-        )
+        parts = plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
+        self.workers = [ConnectorWorker(*parts, rank) for rank in range(plan.ranks)]
+        self.worker = self.workers[0]
+        self.reports = self._aggregator() if plan.ranks > 1 else None
         self.returned: dict[str, dict[str, Any]] = {}
         introduce(self.worker.connector, self.scheduler.connector)
 
@@ -137,6 +140,7 @@ class DrivenEngine:
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.facts.append(StoreReset())
+            self.clock.order.forget_copies()
             self.computed.clear()
             self.spoiled.update(self.scheduler.requests, self.ended)
         self._call(self._reset, running, connector)
@@ -204,8 +208,29 @@ class DrivenEngine:
 
     def note_waiting(self, steps: int) -> None:
         """Note the requests that are there after so many steps without any change."""
-        for name, request in self.scheduler.requests.items():
-            self.facts.append(Waits(name, request.status.name, steps))
+        free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        requests = self.scheduler.requests
+        holders = {name for name in requests if any(self.owners.tables(name))}
+        found = []
+        for name, request in requests.items():
+            lacks, others = self._lacks(request), len(holders - {name})
+            found.append(Waits(name, request.status.name, steps, *lacks, free, others))
+        first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
+        self.facts += [f if f.request in holders else f._replace(behind=first) for f in found]
+
+    def _lacks(self, request: Any) -> tuple[int, int]:
+        """The blocks that a request needs more for its next step, and those for copies of states
+        that end inside a block."""
+        done, cfg = request.num_computed_tokens, self.cfg
+        end = min(request.num_tokens, done + cfg.chunk_tokens)
+        tables = self.owners.tables(request.request_id)
+        needs = sum(
+            max(-(-end // group.block_size) - len(table), 0)
+            for group, table in zip(cfg.groups, tables, strict=True)
+        )
+        states = (group for group in cfg.groups if not group.attention)
+        inside = sum(done % group.block_size > 0 for group in states)
+        return needs, inside * cfg.partial_block_hits
 
     def note_owed(self) -> None:
         """Note what an engine that has nothing to do still owes."""
@@ -214,8 +239,9 @@ class DrivenEngine:
         self._settle()
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
-            self.facts.append(CacheStatistics(where, count, self.arrived))
+            self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
         self.facts.extend(self.worker.encoder.owed())
+        self.facts.extend(each for tier in self.tiers for each in tier.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
@@ -229,13 +255,13 @@ class DrivenEngine:
 
     def end(self) -> None:
         """The engine is shut down: both sides of the connector, and the scheduler."""
-        self._call(self.worker.connector.shutdown)
-        self._call(self.scheduler.shutdown)
+        for part in (*(worker.connector for worker in self.workers), self.scheduler):
+            self._call(part.shutdown)
 
     def close(self) -> None:
         """Give back what an engine that died still has."""
         self.clock.over = True
-        for part in (self.worker.connector, self.scheduler):
+        for part in (*(worker.connector for worker in self.workers), self.scheduler):
             with contextlib.suppress(Exception):
                 part.shutdown()
 
@@ -264,14 +290,16 @@ class DrivenEngine:
             self._update()
         output = self.scheduler.schedule()
         self._note_short()
-        self.queue.append((output, self._execute(output)))
+        self.queue.append((output, self._execute(output), self.clock.order.computed))
         if not self.cfg.overlaps:
             self._update()
             self._propose(output)
 
     def _update(self) -> None:
         """The output of the oldest step in flight arrives at the scheduler."""
-        for outputs in self.scheduler.update_from_output(*self.queue.popleft()).values():
+        output, result, computed = self.queue.popleft()
+        self.clock.order.finish(computed)
+        for outputs in self.scheduler.update_from_output(output, result).values():
             for each in outputs.outputs:
                 if each.kv_transfer_params:
                     self.returned[each.request_id] = each.kv_transfer_params
@@ -299,11 +327,17 @@ class DrivenEngine:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
             if skips and new.num_computed_tokens:
                 self.facts.append(NotComputed(new.req_id, new.num_computed_tokens))
-        result = self.worker.execute(output)
+        results = [worker.execute(output) for worker in self.workers]
+        result = self.reports.aggregate(results) if self.reports is not None else results[0]
         moved = getattr(result, "kv_connector_output", None)
+        if moved is not None:
+            self._note_reports(moved)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
         # vLLM computes what failed again: nothing of that step reaches the answer.
         spared = self.owners.holding(invalid)
+        ended = (fact for fact in self.facts[begin:] if isinstance(fact, LoadEnded))
+        failed = spared | {fact.request for fact in ended if fact.failed}
+        self.failed_loads += len(failed & {*self.owners.loads})
         self.facts[begin:] = [
             f
             for f in self.facts[begin:]
@@ -311,6 +345,26 @@ class DrivenEngine:
         ]
         self._end_loads(output, self.facts[begin:])
         return result
+
+    def _aggregator(self) -> Any:
+        """What makes one report of those of all workers (vLLM's executor has it)."""
+        from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
+
+        return KVOutputAggregator.from_connector(self.worker.connector, len(self.workers))
+
+    def _note_reports(self, moved: Any) -> None:
+        """Note what the workers report together, and what their loads left wrong."""
+        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
+        invalid = set(moved.invalid_block_ids or ())
+        if invalid:
+            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
+        for name in sorted(set(moved.finished_recving or ()) | failed):
+            bad = name in failed
+            for worker in self.workers:
+                if not bad:
+                    self.facts.extend(self.owners.loaded_later(worker.caches, name, invalid))
+            self.facts.append(LoadEnded(name, bad))
+        self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 
     def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
         """Loads within the step are over with it; others when the worker reports them in it."""
@@ -401,7 +455,8 @@ class DrivenEngine:
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
             hashes = len(event.block_hashes)
-            self.facts.append(Announced(hashes, len(tokens), event.block_size, size))
+            sizes = hashes, len(tokens), event.block_size
+            self.facts.append(Announced(*sizes, size, len(self.cfg.groups)))
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""

@@ -90,8 +90,10 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None
                 try:
-                    _act(engine, memory, action)
-                    if at > len(plan.actions):
+                    ends = at > len(plan.actions)
+                    if not (ends and plan.stops):
+                        _act(engine, memory, action)
+                    if ends:
                         engine.end()
                 except AdapterDrift as error:
                     drift = error

@@ -111,6 +111,30 @@ class NotifiedTooEarly(NamedTuple):
     call: str
 
 
+class NeverNotified(NamedTuple):
+    """The engine is idle, and a tier of the connector that was notified of a request was not
+    notified of its end."""
+
+    request: str
+    tier: str
+
+
+class CopiedTooEarly(NamedTuple):
+    """A copy out of a block was submitted that does not wait for the model's step that computes
+    it: it may read what was there before."""
+
+    layer: str
+    block: int
+
+
+class CopiedAgain(NamedTuple):
+    """A copy out of the KV caches was submitted while one of the same bytes is under way.
+    `address` is where they are, `size` their number."""
+
+    address: int
+    size: int
+
+
 class Died(NamedTuple):
     """A call raised an exception. `in_connector` says whether the innermost frame is in a file of
     the connector."""
@@ -127,11 +151,24 @@ class ResetRaised(NamedTuple):
 
 class Waits(NamedTuple):
     """A request did not end, although nothing more arrives and the engine was stepped
-    `steps` times without any change."""
+    `steps` times without any change. To go on it needs `needs` blocks more, and `copies` for copies
+    of states, if what it has computed ends inside a block of states; `free` blocks are free, and
+    `others` are the other requests that have blocks. One without blocks is `behind` a request that
+    lacks blocks for copies alone."""
 
     request: str
     status: str
     steps: int
+    needs: int = 0
+    copies: int = 0
+    free: int = 0
+    others: int = 0
+    behind: str = ""
+
+    @property
+    def lacks_copies(self) -> bool:
+        """Whether blocks for copies of states are all that the request lacks, beside others."""
+        return bool(self.others) and self.needs <= self.free < self.needs + self.copies
 
 
 class Owed(NamedTuple):
@@ -168,22 +205,24 @@ class NotComputed(NamedTuple):
 class Announced(NamedTuple):
     """The connector reports blocks of a group as stored (`BlockStored`), with their tokens:
     `hashes` hashes, `tokens` tokens, blocks of `block_tokens` tokens. `group_tokens` are the tokens
-    of a block of the group, None where the event names no group."""
+    of a block of the group, None where the event names no group. The engine has `groups` groups."""
 
     hashes: int
     tokens: int
     block_tokens: int
     group_tokens: int | None
+    groups: int = 1
 
 
 class CacheStatistics(NamedTuple):
     """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
     end: look-ups of `looked_up` requests that had not run before. `arrived` requests have
-    arrived."""
+    arrived, and `failed` times the load of one failed: it may be looked up again."""
 
     where: str
     looked_up: int
     arrived: int
+    failed: int = 0
 
 
 class ItemMissing(NamedTuple):
@@ -209,6 +248,13 @@ class ItemUnkept(NamedTuple):
     does not need it any more."""
 
     request: str
+    item: str
+
+
+class ItemDropped(NamedTuple):
+    """The scheduler has the worker drop what the encoder made of an image, and the encoder cache
+    counts it as there."""
+
     item: str
 
 
@@ -241,6 +287,9 @@ Fact: TypeAlias = (
     | MayFail
     | StoreReset
     | NotifiedTooEarly
+    | NeverNotified
+    | CopiedTooEarly
+    | CopiedAgain
     | Died
     | ResetRaised
     | Waits
@@ -253,6 +302,7 @@ Fact: TypeAlias = (
     | ItemMissing
     | ItemWrong
     | ItemUnkept
+    | ItemDropped
     | ItemsHeld
     | ItemsOwed
 )

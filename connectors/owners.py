@@ -17,7 +17,7 @@ from kvproof.model.state import NULL, SAMPLED
 class Owners:
     """The requests of one engine. `loads` are the promised loads that have not ended, by request.
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
-    local attention; with several `ranks`, only the slots of the first are here."""
+    local attention; with several `ranks`, the tokens of an attention block lie on them in turn."""
 
     def __init__(
         self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
@@ -59,10 +59,12 @@ class Owners:
             if any(wanted.intersection(table) for table in self.tables(name))
         }
 
-    def judged_write(self, slot: Slot, held: str | None, found: str | None) -> Iterator[Wrote]:
-        """A change of a slot by the connector, if no load may change it. A load may fill the blocks
-        of its own request, but for slots of other tokens than the promised ones that hold what they
-        should."""
+    def judged_write(
+        self, slot: Slot, rank: int, held: str | None, found: str | None
+    ) -> Iterator[Wrote]:
+        """A change of a slot of this rank by the connector, if no load may change it. A load may
+        fill the blocks of its own request, but for slots of other tokens than the promised ones
+        that hold what they should."""
         if slot.block == NULL:
             return
         self.judged["writes"] += 1
@@ -75,7 +77,7 @@ class Owners:
             load = self.loads.get(request)
             if load is None:
                 continue
-            token = index * group.block_size + slot.offset * self.ranks
+            token = index * group.block_size + slot.offset * self.ranks + rank
             # A request whose load ends later computes nothing behind it yet.
             promised = load.start <= token and (load.later or token < load.start + load.tokens)
             if promised or not group.attention or held != self.text(request, token + 1):
@@ -101,7 +103,7 @@ class Owners:
                     yield wrong
 
     def _left_wrong(self, caches: Caches, layer: LayerCache, load: Promised) -> Iterator[Loaded]:
-        for token, block, offset in self._promised(layer.group, load):
+        for token, block, offset in self._promised(layer.group, load, caches.rank):
             self.judged["promised tokens"] += 1
             expected = self.text(load.request, token + 1)
             found = caches.found(layer, block, offset)
@@ -109,9 +111,9 @@ class Owners:
                 slot = Slot(layer.name, layer.group, block, offset)
                 yield Loaded(load.request, slot, token, expected, found)
 
-    def _promised(self, index: int, load: Promised) -> Iterator[tuple[int, int, int]]:
-        """Token, block and offset of each slot that a load must fill in a group: the promised
-        tokens that the next token reads, or the state after them."""
+    def _promised(self, index: int, load: Promised, rank: int) -> Iterator[tuple[int, int, int]]:
+        """Token, block and offset of each slot that a load must fill in a group on this rank: the
+        promised tokens that the next token reads, or the state after them."""
         group = self.cfg.groups[index]
         table, end = self.tables(load.request)[index], load.start + load.tokens
         if not group.attention:
@@ -120,14 +122,14 @@ class Owners:
             return
         first = max(load.start, read_from(group, end, self.local))
         for token in range(first, end):
-            block, offset = table[token // group.block_size], self.offset(group, token)
+            block, offset = table[token // group.block_size], self.offset(group, token, rank)
             if block != NULL and offset is not None:
                 yield token, block, offset
 
-    def offset(self, group: Group, token: int) -> int | None:
-        """The slot of a token in its attention block; None if another rank has it."""
-        turn, rank = divmod(token % group.block_size, self.ranks)
-        return None if rank else turn
+    def offset(self, group: Group, token: int, rank: int) -> int | None:
+        """The slot of a token in its attention block; None if another rank than this has it."""
+        turn, its = divmod(token % group.block_size, self.ranks)
+        return turn if its == rank else None
 
 
 def read_from(group: Group, token: int, local: bool) -> int:

@@ -157,14 +157,16 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
 
 class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
-    actions in order. After the last one the engine is drained. With `local`, the windows of the
+    actions in order. After the last one the engine is drained, and shut down; if it `stops`, it is
+    shut down at once, with what is under way. With `local`, the windows of the
     engine are chunked local attention: a token reads from the last multiple of the window on. Of
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
     encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
     an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
-    the engine are those of all ranks, and the worker is the first of them. With `every_state`,
+    the engine are those of all ranks, and each rank has a worker. With `every_state`,
     Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
-    of a step alone."""
+    of a step alone. With `shared_layer`, the model has one layer more, which reads the KV cache of
+    the first (`kv_sharing_target_layer_name`) and is in no cache group."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -175,6 +177,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     encoder_tokens: Annotated[int, Meta(ge=0, le=1024)] = 0
     ranks: Annotated[int, Meta(ge=1, le=8)] = 1
     every_state: bool = False
+    shared_layer: bool = False
+    stops: bool = False
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -193,6 +197,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
+    groups += ", a layer that shares the cache of the first" * plan.shared_layer
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
@@ -210,6 +215,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
         else:
             what = WORDS[type(action)] + _more(action)
         shown.append(f"{number:3}. {what}")
+    if plan.stops:
+        shown.append("the engine is shut down at once")
     return shown
 
 

@@ -132,7 +132,12 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         retention=layers.retention,
     )
     return ConnectorPlan(
-        engine, (), local=layers.local, ranks=layers.ranks, every_state=layers.every_state
+        engine,
+        (),
+        local=layers.local,
+        ranks=layers.ranks,
+        every_state=layers.every_state,
+        shared_layer=layers.shared_layer,
     )
 
 

@@ -38,10 +38,18 @@ def _several(*subjects: TestedConnector) -> TestedConnector:
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
 BENCH = TestedConnector("DecodeBenchConnector")
-LIMITS = ((("max_offload_tokens", 8),), (("max_load_tokens", 4),), (("max_load_tokens", 7),))
+LIMITS = (
+    (("max_offload_tokens", 8),),
+    (("max_load_tokens", 4),),
+    (("max_load_tokens", 6),),
+    (("max_load_tokens", 7),),
+)
 """What a request may ask of OffloadingConnector."""
 
 OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS)
+SMALL = TestedConnector("OffloadingConnector", {"cpu_bytes_to_use": 2**14}, asks=LIMITS)
+"""Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
+
 WIDE = TestedConnector(
     "OffloadingConnector",
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
@@ -73,7 +81,7 @@ SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
-MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True)
+MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
 NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
@@ -105,6 +113,7 @@ SHIPPED: dict[str, Shipped] = {
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
+    "offloading-small": Shipped(SMALL, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),
     "offloading-chunks": Shipped(CHUNKS, OF_OFFLOADING),
     "offloading-events": Shipped(SELF_DESCRIBING, OF_OFFLOADING),

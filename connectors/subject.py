@@ -19,6 +19,14 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
 
+class NoConnector(UsageError):
+    """There is no connector of this name: `why`, and what to use `instead`, a sentence each."""
+
+    def __init__(self, why: str, instead: str) -> None:
+        super().__init__(f"{why}. {instead}.")
+        self.why = why
+
+
 @dataclass(frozen=True)
 class TestedConnector:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
@@ -27,8 +35,8 @@ class TestedConnector:
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
     store. With `images`, requests have images too; so they have if `extra` has the settings of an
     encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
-    `ranks`, it is driven as one of several ranks of context parallelism too: what it stores and
-    loads is of its own rank alone. With `pair`, it is driven between two engines: one computes the
+    `ranks`, it is driven with several ranks of context parallelism too, each with a worker. With
+    `pair`, it is driven between two engines: one computes the
     prompt, the other loads it. With `equal_blocks`, its settings hold where the blocks of all cache
     groups have one size alone. `asks` is what a request may ask of it."""
 
@@ -85,13 +93,14 @@ class TestedConnector:
             else:
                 found = KVConnectorFactory.get_connector_class_by_name(name)
         except (ImportError, AttributeError, ValueError) as error:
-            raise UsageError(
-                f"There is no connector {self.name!r} ({error}). Use a name that vLLM has "
-                "registered, module:Class, or FILE.py:Class."
+            raise NoConnector(
+                f"There is no connector {self.name!r} ({error})",
+                "Use a name that vLLM has registered, module:Class, or FILE.py:Class",
             ) from error
         if not (isinstance(found, type) and issubclass(found, KVConnectorBase_V1)):
-            raise UsageError(
-                f"{self.name} is no KVConnectorBase_V1. Use a class that extends vLLM's base class."
+            raise NoConnector(
+                f"{self.name} is no KVConnectorBase_V1",
+                "Use a class that extends vLLM's base class",
             )
         return found
 
@@ -131,14 +140,14 @@ def _loaded(path: Path) -> str:
     name = f"kvproof_subject_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise UsageError(f"There is no file {shown(path)}. Use the path of a Python file.")
+        raise NoConnector(f"There is no file {shown(path)}", "Use the path of a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(
-            f"{shown(path)} cannot be imported ({type(error).__name__}: {error}). Use a file that "
-            "Python imports without an error."
+        raise NoConnector(
+            f"{shown(path)} cannot be imported ({type(error).__name__}: {error})",
+            "Use a file that Python imports without an error",
         ) from error
     return name

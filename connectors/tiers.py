@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.connectors.device.replaced import found
-from kvproof.connectors.facts import Fact, NotifiedTooEarly
+from kvproof.connectors.facts import Fact, NeverNotified, NotifiedTooEarly
 
 OFFLOADING = "vllm.v1.kv_offload."
 
@@ -23,20 +23,36 @@ HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
 """Where the parts of vLLM's connectors are defined."""
 
 
-def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> None:
-    """Note what is submitted to the tiers of a connector for a request that has ended."""
+class NotifiedTier:
+    """What a tier of this kind was notified of: the requests that have begun, and ended."""
+
+    def __init__(self, tier: Any) -> None:
+        self.kind = type(tier).__name__
+        self.begun: dict[str, None] = {}
+        self.ended: set[str] = set()
+
+    def owed(self) -> Iterator[NeverNotified]:
+        """The requests of whose end it was not notified."""
+        return (NeverNotified(name, self.kind) for name in self.begun)
+
+
+def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> list[NotifiedTier]:
+    """Note what is submitted to the tiers of a connector for a request that has ended. Returns what
+    each is notified of from now on."""
     places = {found(place): calls for place, calls in KINDS.items()}
     kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
+    noted = []
     for tier in _tiers(connector, tuple(kinds), set()):
-        ended: set[str] = set()
+        noted.append(NotifiedTier(tier))
         for kind, calls in kinds.items():
             if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases report no end
                 for call in (*calls, ENDED, "on_new_request"):
-                    setattr(tier, call, _noted(tier, call, ended, facts, judged))
+                    setattr(tier, call, _noted(tier, call, noted[-1], facts, judged))
+    return noted
 
 
 def _noted(
-    tier: Any, call: str, ended: set[str], facts: list[Fact], judged: Counter[str]
+    tier: Any, call: str, known: NotifiedTier, facts: list[Fact], judged: Counter[str]
 ) -> Callable[..., Any]:
     original = getattr(tier, call)
 
@@ -46,11 +62,13 @@ def _noted(
         name = getattr(last, "req_context", last).req_id
         if call == ENDED:
             judged["notified ends of requests"] += 1
-            ended.add(name)
+            known.ended.add(name)
+            known.begun.pop(name, None)
         elif call == "on_new_request":
-            ended.discard(name)
-        elif name in ended:
-            facts.append(NotifiedTooEarly(name, type(tier).__name__, call))
+            known.ended.discard(name)
+            known.begun[name] = None
+        elif name in known.ended:
+            facts.append(NotifiedTooEarly(name, known.kind, call))
         return original(*arguments, **more)
 
     return noted

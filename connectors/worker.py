@@ -5,6 +5,7 @@ are kept from the scheduler's outputs alone; in each layer, the new tokens are w
 the connector is asked to have the layer loaded, then attention reads, then the layer is saved.
 """
 
+import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from kvproof.connectors.allocated import backend, layout
 from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.facts import Fact, LoadEnded, LoadFailed, SendEnded, Slot, SlotRead
+from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
 from kvproof.connectors.plan import ConnectorPlan
@@ -43,9 +44,10 @@ class ComputedPart(NamedTuple):
 
 
 class ConnectorWorker:
-    """One worker. `facts` collects what its connector did; `owners` says which request holds a
-    block, by the scheduler; `clock` is the time of its copies. `computed` is how many
-    tokens of each request of the batch are computed and not rejected."""
+    """The worker of a rank. `facts` collects what its connector did; `owners` says which request
+    holds a block, by the scheduler; `clock` is the time of its copies; `sharing` are layers without
+    a cache of their own, with the layer whose cache each has. `computed` is how many tokens of each
+    request of the batch are computed and not rejected."""
 
     def __init__(
         self,
@@ -55,6 +57,7 @@ class ConnectorWorker:
         owners: Owners,
         facts: list[Fact],
         clock: Clock,
+        rank: int = 0,
     ) -> None:
         from vllm.config import set_current_vllm_config
         from vllm.distributed.kv_transfer import kv_transfer_state
@@ -65,9 +68,18 @@ class ConnectorWorker:
         self.plan, self.cfg = plan, plan.engine
         self.owners, self.facts, self.clock = owners, facts, clock
         self.vllm_config = scheduler.vllm_config
+        if plan.ranks > 1:
+            self.vllm_config = of_rank(self.vllm_config, rank)
+        self.rank = clock.rank = rank
+        clock.ranks = plan.ranks
         order = layout(self.vllm_config)
-        self.caches = Caches(scheduler.kv_cache_config, order, numbers)
-        clock.shared["caches"] = clock.shared.get("caches", frozenset()) | set(self.caches.memory)
+        self.caches = Caches(scheduler.kv_cache_config, order, numbers, rank)
+        self.sharing = {}
+        if plan.shared_layer:
+            first, count = self.caches.layers[0].name, len(self.caches.layers)
+            self.sharing = {f"layers.{count}.attn": first}
+            self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
+        clock.order.caches |= {at: memory.now.nbytes for at, memory in self.caches.memory.items()}
         self.batch = Batch(self.cfg)
         self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
@@ -85,7 +97,9 @@ class ConnectorWorker:
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
-        self.clock.tick()
+        if not self.rank:
+            self.clock.tick()
+        self.clock.rank = self.rank
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
@@ -106,8 +120,12 @@ class ConnectorWorker:
         else:
             moved = self._forward(output, parts)
         self.note_writes()
+        # Where hits end inside a block, its bytes have several keys.
+        twice = CopiedAgain if self.cfg.partial_block_hits else ()
+        self.facts.extend(f for f in self.clock.order.take() if not isinstance(f, twice))
+        self.owners.judged["copies of blocks"] += self.clock.order.copies
+        self.clock.order.copies = 0
         if moved is not None:
-            self._note_reports(moved)
             more["kv_connector_output"] = moved
         return step_output.sampled(shares, self._accepted(output), **more)
 
@@ -134,11 +152,13 @@ class ConnectorWorker:
         from vllm.forward_context import set_forward_context
 
         metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
+        metadata |= {name: metadata[of] for name, of in self.sharing.items()}
         with set_forward_context(metadata, self.vllm_config):
             self.calls.pre_forward(output)
             self.note_writes()
             for layer in self.caches.layers:
                 self._compute(layer, parts)
+                self.clock.order.compute(self._filled(layer, parts))
                 self.caches.look()
                 self.connector.wait_for_layer_load(layer.name)
                 self.note_writes()
@@ -146,6 +166,10 @@ class ConnectorWorker:
                 self.facts.extend(self._reads(layer, parts))
                 cache = self.caches.named[layer.name]
                 self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
+            for name in self.sharing:
+                self.connector.wait_for_layer_load(name)
+                self.note_writes()
+                self.connector.save_kv_layer(name, self.caches.named[name], metadata[name])
             return end_forward(self.calls, output)
 
     def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
@@ -161,7 +185,7 @@ class ConnectorWorker:
 
     def _place(self, group: Group, table: tuple[int, ...], token: int) -> tuple[int, int] | None:
         """The block of a token and its slot there; None if another rank has it."""
-        offset = self.owners.offset(group, token)
+        offset = self.owners.offset(group, token, self.rank)
         return None if offset is None else (table[token // group.block_size], offset)
 
     def _compute(self, layer: LayerCache, parts: list[ComputedPart]) -> None:
@@ -185,6 +209,16 @@ class ConnectorWorker:
                         state = self.text(part.request, whole * size)
                         self.caches.write(layer, table[whole - 1], 0, state)
                 self.caches.write(layer, block, 0, text)
+
+    def _filled(
+        self, layer: LayerCache, parts: list[ComputedPart]
+    ) -> Iterator[tuple[int, int, str, int]]:
+        """The blocks that a step fills: the first and the last byte of each, its layer and id."""
+        size = self.cfg.groups[layer.group].block_size
+        for part in parts:
+            table = self.batch.tables[part.request][layer.group]
+            for block in table[part.start // size : -(-part.end // size)]:
+                yield *self.caches.bytes_of(layer, block), layer.name, block
 
     def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:
         """A step of a Mamba layer begins with the state after the tokens before it."""
@@ -224,20 +258,18 @@ class ConnectorWorker:
         """Note what changed in the caches although no step computed it."""
         for layer, slot, held in self.caches.changes():
             found = self.caches.found(layer, slot.block, slot.offset)
-            self.facts.extend(self.owners.judged_write(slot, held, found))
+            self.facts.extend(self.owners.judged_write(slot, self.rank, held, found))
         self.caches.look()
 
-    def _note_reports(self, moved: Any) -> None:
-        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
-        invalid = set(moved.invalid_block_ids or ())
-        if invalid:
-            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
-        for name in sorted(set(moved.finished_recving or ()) | failed):
-            bad = name in failed
-            if not bad:
-                self.facts.extend(self.owners.loaded_later(self.caches, name, invalid))
-            self.facts.append(LoadEnded(name, bad))
-        self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
+
+def of_rank(vllm_config: Any, rank: int) -> Any:
+    """The config of the worker of a rank: its layers are its own."""
+    own = copy.copy(vllm_config)
+    own.parallel_config = copy.copy(vllm_config.parallel_config)
+    own.parallel_config.rank = rank
+    own.compilation_config = copy.copy(vllm_config.compilation_config)
+    own.compilation_config.static_forward_context = {}
+    return own
 
 
 def end_forward(calls: Any, output: Any) -> Any:

@@ -309,7 +309,10 @@ def scheduler(
     vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
     cache.block_size = min(on_rank(group, ranks).block_size for group in cfg.groups)
-    vllm_config.parallel_config.decode_context_parallel_size = ranks
+    parallel = vllm_config.parallel_config
+    # These ranks are those of tensor parallelism too.
+    parallel.decode_context_parallel_size = parallel.tensor_parallel_size = ranks
+    parallel.world_size = ranks
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)

@@ -26,6 +26,15 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
             "the load of {tokens} tokens that it waits for was never reported",
             tokens=load.tokens,
         )
+    elif fact.behind:
+        why = reason("behind", "it is behind {first}, which lacks a copy", first=fact.behind)
+    elif fact.lacks_copies:
+        why = reason(
+            "no_copy",
+            "it needs {needs} blocks more, and {copies} for a copy of its state; {free} are free, "
+            "and {others} others have blocks",
+            **{name: getattr(fact, name) for name in ("needs", "copies", "free", "others")},
+        )
     else:
         why = reason("no_load", "no load of it is under way")
     yield because(waits, why, request=fact.request)

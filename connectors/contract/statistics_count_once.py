@@ -1,5 +1,6 @@
 """The hit rate of a prefix cache is what operators look at. A connector may have the scheduler ask
-again later, and an admission may fail; a request is still one request (vllm#48860)."""
+again later, and an admission may fail; a request is still one request (vllm#48860). One whose load
+failed gives its blocks back and is looked up once more."""
 
 from collections.abc import Iterator
 
@@ -10,10 +11,15 @@ from kvproof.model.severity import Severity
 
 
 def judge(fact: Fact, _past: Past) -> Iterator[Because]:
-    """Not more requests are counted than have arrived."""
-    if isinstance(fact, CacheStatistics) and fact.looked_up > fact.arrived:
+    """Not more requests are counted than have arrived, and loads that failed."""
+    if isinstance(fact, CacheStatistics) and fact.looked_up > fact.arrived + fact.failed:
         yield because(
-            reason("arrived", "{arrived} requests have arrived", arrived=fact.arrived),
+            reason(
+                "arrived",
+                "{arrived} requests have arrived, and {failed} loads failed",
+                arrived=fact.arrived,
+                failed=fact.failed,
+            ),
             reason(
                 "counted",
                 "the statistics of the {where} prefix cache count {counted} requests",

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.plan import Copies
 
 
@@ -15,13 +16,16 @@ class Clock:
     """Steps of the worker as time. A copy in the background has a window: from its submission to
     the report of its end, `copies.steps` steps later. It is made at the first or the last moment of
     its window. A thread in the background does its work at the same moments. `shared` has what the
-    parts of an episode share; `current` is the thread that works. When the episode is `over`, no
-    copy is made any more: a connector may give its memory back before they end."""
+    parts of an episode share; `order` is that of copies and the model; `current` is the thread that
+    works. When the episode is `over`, no copy is made any more: a connector may give its memory
+    back before they end. The worker that works has the rank `rank` of `ranks`."""
 
     def __init__(self, copies: Copies) -> None:
         self.late, self.window = copies.late, copies.steps
         self.now = 0
+        self.rank, self.ranks = 0, 1
         self.shared: dict[str, Any] = {}
+        self.order = ModelOrder()
         self._threads: list[Callable[[], None]] = []
         self._due: list[int] = []
         self._inside = False

@@ -1,6 +1,7 @@
 """The calls of vLLM that copy between a device and its host, as work of a stream."""
 
 import ctypes
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -8,11 +9,26 @@ import torch
 from kvproof.connectors.device.streams import Stream
 
 
+def _reads(by: str, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:
+    """Note that the next work of a stream reads these parts of the memory: address, bytes."""
+    place = stream.added + 1
+    for address, size in parts:
+        stream.clock.order.read(by, address, size, stream.after, lambda: stream.waited >= place)
+
+
+def _rows(tensor: torch.Tensor, rows: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The address and the bytes of rows."""
+    size = tensor.stride(0) * tensor.element_size()
+    return ((tensor.data_ptr() + row * size, size) for row in rows)
+
+
 def swap_blocks_batch(
     src_ptrs: torch.Tensor, dst_ptrs: torch.Tensor, sizes: torch.Tensor, **_: object
 ) -> None:
     """Copy bytes between addresses (`vllm._custom_ops.swap_blocks_batch`)."""
     moves = list(zip(dst_ptrs.tolist(), src_ptrs.tolist(), sizes.tolist(), strict=True))
+
+    _reads("swap_blocks_batch", Stream.current, ((at, size) for _, at, size in moves))
 
     def copy() -> None:
         for target, source, size in moves:
@@ -27,6 +43,8 @@ def swap_blocks(
     """Copy blocks between two tensors (`vllm._custom_ops.swap_blocks`)."""
     pairs = block_mapping.tolist()
     source, target = (each.view(torch.uint8).view(-1, block_size_in_bytes) for each in (src, dst))
+
+    _reads("swap_blocks", Stream.current, _rows(source, (one for one, _ in pairs)))
 
     def copy() -> None:
         for one, other in pairs:
@@ -53,6 +71,8 @@ def build_params(
 def copy_blocks(src_block_ids: list[int], dst_block_ids: list[int], params: CopyTensors) -> None:
     """Copy blocks of all tensors (`simple_kv_offload.cuda_mem_ops.copy_blocks`)."""
     source, target = list(src_block_ids), list(dst_block_ids)
+    for one in params.source:
+        _reads("copy_blocks", params.stream, _rows(one, source))
 
     def copy() -> None:
         for one, other in zip(params.source, params.target, strict=True):

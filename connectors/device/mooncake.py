@@ -14,13 +14,13 @@ GONE = -704
 
 
 class Store:
-    """The memory of a store. It takes and fills memory by address, as Mooncake does. Its next
-    `failures` calls fail. `made` are the stores of this episode."""
+    """A client of a store. It takes and fills memory by address, as Mooncake does. Its next
+    `failures` calls fail. `made` are the clients of this episode, which have one store."""
 
     made: ClassVar[list["Store"]] = []
 
     def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
+        self.kept: dict[str, bytes] = self.made[0].kept if self.made else {}
         self.failures, self.raises = 0, False
         self.made.append(self)
 

@@ -107,9 +107,7 @@ def _platform(_clock: Clock) -> Platform:
 
 
 def _is_cuda(clock: Clock) -> Any:
-    return property(
-        lambda tensor: tensor.untyped_storage().data_ptr() in clock.shared.get("caches", ())
-    )
+    return property(lambda tensor: tensor.untyped_storage().data_ptr() in clock.order.caches)
 
 
 def _thread_start(clock: Clock) -> Any:
@@ -124,6 +122,18 @@ def _store_config(_clock: Clock) -> Any:
     return staticmethod(lambda: made)
 
 
+def _rank(clock: Clock) -> Any:
+    return lambda: clock.rank
+
+
+def _ranks(clock: Clock) -> Any:
+    return lambda: clock.ranks
+
+
+def _group(clock: Clock) -> Any:
+    return lambda: SimpleNamespace(world_size=clock.ranks, rank_in_group=clock.rank)
+
+
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
@@ -133,6 +143,7 @@ NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_FILE = "no file names a server"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
+RANKS = "the ranks are of one process, without a process group"
 
 REPLACED: tuple[Replacement, ...] = (
     *(
@@ -171,10 +182,10 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
     Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
-    Replacement(f"{STORE}:get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
-    Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
+    Replacement(f"{STORE}:get_tensor_model_parallel_rank", _rank, RANKS),
+    Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
-    Replacement(f"{STORE}:get_dcp_group", _always(lambda: GROUP), ONE_RANK),
+    Replacement(f"{STORE}:get_dcp_group", _group, RANKS),
     *(
         Replacement(f"{place}.get_supported_kernel_block_sizes", _any_size, NO_KERNEL)
         for place in (BACKEND, OTHER_BACKEND)
@@ -192,8 +203,8 @@ REPLACED: tuple[Replacement, ...] = (
             (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
             (scheduler, "threading", Threads, THREADS),
             (worker, "current_platform", _bare_platform, "no core is reserved"),
-            (worker, "get_tensor_model_parallel_rank", _always(lambda: 0), ONE_RANK),
-            (worker, "get_tensor_model_parallel_world_size", _always(lambda: 1), ONE_RANK),
+            (worker, "get_tensor_model_parallel_rank", _rank, RANKS),
+            (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
         )
     ),
     *(
@@ -227,7 +238,7 @@ def found(place: str) -> tuple[Any, str] | None:
 def device(clock: Clock) -> Iterator[None]:
     """Have a device on this clock until the block ends."""
     streams.Stream.clock = clock
-    streams.Stream.current = streams.Stream()
+    streams.Stream.current = streams.Stream.model = streams.Stream()
     with contextlib.ExitStack() as stack:
         stack.enter_context(_mooncake())
         places = [(each, found(each.place)) for each in REPLACED]

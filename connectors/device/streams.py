@@ -10,14 +10,22 @@ from kvproof.connectors.device.clock import Clock
 
 class Stream:
     """Work in order. `done` of the `added` works are carried out; those up to `waited` were waited
-    for. vLLM makes streams without arguments, so the clock is of the class."""
+    for. vLLM makes streams without arguments, so the clock is of the class, and the stream of the
+    `model`, whose work is not here: the kit computes it at once. Later work of another stream
+    comes after the model's works up to `follows`."""
 
     clock: ClassVar[Clock]
     current: ClassVar["Stream"]
+    model: ClassVar["Stream"]
 
     def __init__(self, *_: object, **__: object) -> None:
         self.works: deque[Callable[[], None]] = deque()
-        self.added = self.done = self.waited = 0
+        self.added = self.done = self.waited = self.follows = 0
+
+    @property
+    def after(self) -> int:
+        """The number of the last work of the model that is over when later work here begins."""
+        return self.clock.order.computed if self is self.model else self.follows
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
@@ -47,11 +55,13 @@ class Stream:
     def wait_stream(self, other: "Stream") -> None:
         """Later work here follows all work that the other stream has now."""
         position = other.added
+        self.follows = max(self.follows, other.after)
         self.add(lambda: other.run(position))
 
     def wait_event(self, event: "Event") -> None:
         """Later work here follows what the event was recorded after."""
         stream, position = event.stream, event.position
+        self.follows = max(self.follows, event.after)
         if stream is not None:
             self.add(lambda: stream.run(position))
 
@@ -71,17 +81,18 @@ class Event:
 
     def __init__(self, *_: object, **__: object) -> None:
         self.stream: Stream | None = None
-        self.position = self.due = 0
+        self.position = self.due = self.after = 0
 
     def record(self, stream: Stream | None = None) -> None:
         """Note the work that the stream has now."""
         self.stream = stream or Stream.current
-        self.position = self.stream.added
+        self.position, self.after = self.stream.added, self.stream.after
         pending = self.position > self.stream.waited
         self.due = Stream.clock.now + (Stream.clock.window if pending else 0)
 
     def query(self) -> bool:
         """Whether the work before it is done. At the end of the window it is."""
+        Stream.clock.order.finish(self.after)
         if self.stream is None or self.position <= self.stream.waited:
             return True
         if Stream.clock.now < self.due:
@@ -91,6 +102,7 @@ class Event:
 
     def synchronize(self) -> None:
         """Wait for the work before it."""
+        Stream.clock.order.finish(self.after)
         if self.stream is not None:
             self.stream.run(self.position)
             self.stream.waited = max(self.stream.waited, self.position)

@@ -32,7 +32,7 @@ from kvproof.connectors.facts import (
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import TestedConnector
+from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import KitConnector
@@ -42,12 +42,16 @@ from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
-from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
+
+COPY = "copy_of_load_not_reserved"
+"""The finding that explains a request that lacks a block for a copy of its state alone, beside
+others that have blocks, and the requests behind it."""
 
 BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits)
 """The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
@@ -190,7 +194,7 @@ class _Played:
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
-            by="",
+            by=COPY if finding.of_kind("no_copy") or finding.of_kind("behind") else "",
             death=died.death.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),
@@ -223,8 +227,8 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
     not have it, or not with these settings."""
     try:
         return accepted(chosen, found)
-    except UsageError as error:
-        raise AdapterDrift(str(error).partition(". Use ")[0], chosen.name) from error
+    except NoConnector as error:
+        raise AdapterDrift(error.why, chosen.name) from error
     except ValueError as error:
         if is_ours(error):
             raise

@@ -41,6 +41,10 @@ ENTRIES = entries(
         "what P and D know of each other's workers",
     ),
     (f"{BASE}:KVConnectorRole.WORKER", "the side of the worker"),
+    (
+        f"{TRANSFER}.kv_connector.utils:KVOutputAggregator.from_connector",
+        "one report of several workers",
+    ),
     (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a class that is not registered"),
     (f"{TRANSFER}.kv_transfer_state:_KV_CONNECTOR_AGENT", "where vLLM finds the worker's side"),
     (CALLS, "the calls of a model runner"),

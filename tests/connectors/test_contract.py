@@ -14,8 +14,12 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import ALONE, LayerGroups
 from kvproof.connectors.facts import (
+    Announced,
     CacheStatistics,
+    CopiedAgain,
+    CopiedTooEarly,
     Fact,
+    ItemDropped,
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
@@ -23,9 +27,11 @@ from kvproof.connectors.facts import (
     ItemWrong,
     LoadEnded,
     MayFail,
+    NeverNotified,
     NotComputed,
     Promised,
     StoreReset,
+    Waits,
 )
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.search import PlanSearch, accepted, search
@@ -97,6 +103,19 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
         assert not list(broken([load, lost, failed], Past()))
 
 
+def test_a_request_that_lacks_a_copy_alone_is_named_by_its_numbers() -> None:
+    waits = Waits("r0", "WAITING", 51, needs=1, copies=1, free=1, others=1)
+
+    def why(fact: Waits) -> str:
+        (finding,) = broken([fact], Past())
+        return finding.reasons[-1].kind
+
+    assert why(waits) == "no_copy"
+    assert why(waits._replace(free=0)) == why(waits._replace(free=2)) == "no_load"
+    assert why(waits._replace(others=0)) == why(waits._replace(copies=0)) == "no_load"
+    assert why(Waits("r1", "WAITING", 51, behind="r0")) == "behind"
+
+
 class OfVllm(NamedTuple):
     """A rule that vLLM's own accounting keeps, with facts that break it and one that does not."""
 
@@ -119,8 +138,17 @@ OF_VLLM = (
     ),
     OfVllm(
         "statistics_count_once",
-        (CacheStatistics("engine's", 3, 2),),
-        CacheStatistics("engine's", 2, 2),
+        (CacheStatistics("engine's", 3, 2), CacheStatistics("engine's", 4, 2, failed=1)),
+        CacheStatistics("engine's", 3, 2, failed=1),
+    ),
+    OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
+    OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),
+    OfVllm("tier_is_notified_of_the_end", (NeverNotified("r0", "CPUTier"),), MayFail()),
+    OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3"),), ItemsHeld(5, 5)),
+    OfVllm(
+        "events_name_their_group",
+        (Announced(1, 4, 4, None, groups=2),),
+        Announced(1, 4, 4, None, groups=1),
     ),
     OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )

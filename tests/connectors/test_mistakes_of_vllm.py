@@ -1,4 +1,4 @@
-"""Mistakes planted in vLLM's own accounting, of which no connector has a part: the kit names each,
+"""Mistakes planted in vLLM's own code: the kit names each, those of which no connector has a part
 with a connector that stores nothing."""
 
 from collections.abc import Callable
@@ -12,10 +12,23 @@ from vllm.distributed.ec_transfer.ec_connector.example_connector import ECExampl
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
+from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import (
+    ConnectorPlan,
+    Drain,
+    Image,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 from kvproof.connectors.search import search
-from kvproof.connectors.shipped import IMAGES, STORED_IMAGES
+from kvproof.connectors.shipped import FILES, IMAGES, SIMPLE, SIMPLE_ROOMY, STORED_IMAGES
 from kvproof.connectors.subject import TestedConnector
+from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
 
@@ -82,6 +95,49 @@ def key_without_salt(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def drops_what_it_has(patch: pytest.MonkeyPatch) -> None:
+    """What was evicted early in a step is dropped, also if it was computed again in it."""
+
+    def freed(self: Any) -> list[str]:
+        dropped, self.freed = self.freed, []
+        return list(dropped)
+
+    patch.setattr(EncoderCacheManager, "get_freed_mm_hashes", freed)
+
+
+def store_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """A store begins at once, beside the step that computes its blocks."""
+    launch: Any = DmaCopyBackend.launch_copy
+
+    def at_once(self: Any, *arguments: Any, **more: Any) -> None:
+        launch(self, *arguments, **{**more, "wait_event": None})
+
+    patch.setattr(DmaCopyBackend, "launch_copy", at_once)
+
+
+class Forgetful(set[int]):
+    """What is in it is not found."""
+
+    def __contains__(self, _one: object) -> bool:
+        return False
+
+
+def stores_under_way_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A block is stored again while it is stored, because another request has it too."""
+    make: Any = SimpleCPUOffloadScheduler.__init__
+
+    def made(self: Any, *arguments: Any, **more: Any) -> None:
+        make(self, *arguments, **more)
+        self._in_flight_store_gpu_blocks = Forgetful()
+
+    patch.setattr(SimpleCPUOffloadScheduler, "__init__", made)
+
+
+def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
+    """The tiers behind the first one are not notified of ends."""
+    patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
+
+
 class Planted(NamedTuple):
     """A mistake, the rule that names it, and what is driven."""
 
@@ -97,6 +153,9 @@ PLANTED = (
     Planted("statistics_count_once", hits_are_recorded_twice),
     Planted("recomputed_prompt_is_not_reused", every_prompt_is_looked_up),
     Planted("request_reads_its_own_tokens", key_without_salt),
+    Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
+    Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
+    Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
 )
 
 
@@ -111,3 +170,19 @@ def test_a_mistake_of_vllm_is_named(each: Planted, monkeypatch: pytest.MonkeyPat
         if each.rule in named:
             return
     pytest.fail(f"named were {named}")
+
+
+def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def one(which: int) -> SubmitRequest:
+        return SubmitRequest(0, 8, images=(Image(which, 1, 3),))
+
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=64)
+    # There is room for two of the three images, and a step computes the third and the first.
+    actions = (one(0), Drain(), one(1), Drain(), ResetCache(), one(2), one(0), RunSteps())
+    plan = ConnectorPlan(engine, actions, encoder_tokens=6)
+    assert not play(IMAGES, plan).findings
+    drops_what_it_has(monkeypatch)
+    named = [finding.invariant for finding in play(IMAGES, plan).findings]
+    assert named == ["encoder_drops_what_it_gave_up"]

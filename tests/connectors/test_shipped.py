@@ -110,12 +110,12 @@ def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
 
 
 RANKED = [name for name, each in SHIPPED.items() if each.subject.ranks]
-"""They are driven as one rank of context parallelism too."""
+"""They are driven with several ranks of context parallelism too."""
 
 
 @pytest.mark.parametrize("layers", SPREAD, ids=lambda layers: layers.words)
 @pytest.mark.parametrize("name", RANKED)
-def test_a_rank_of_context_parallelism_loads_its_part(name: str, layers: LayerGroups) -> None:
+def test_each_rank_of_context_parallelism_loads_its_part(name: str, layers: LayerGroups) -> None:
     engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
     result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
     assert result.findings == ()

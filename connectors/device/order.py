@@ -1,0 +1,93 @@
+"""What a copy out of the KV caches follows: the model's steps run on a stream of their own, and a
+copy on another one reads what is there when it runs."""
+
+import ctypes
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kvproof.connectors.facts import CopiedAgain, CopiedTooEarly
+
+
+class FreshBlock(NamedTuple):
+    """The bytes of a block in a layer, from `begin` to `end`, that the model computes as its work
+    of this number."""
+
+    begin: int
+    end: int
+    number: int
+    layer: str
+    block: int
+
+
+class UnderWay(NamedTuple):
+    """A copy by this call (`by`) of `content`, the bytes at an address. `over` says whether the
+    connector has seen its end."""
+
+    by: str
+    address: int
+    content: bytes
+    over: Callable[[], bool]
+
+
+class ModelOrder:
+    """The model's works are numbered; up to `computed` they are submitted, and up to `finished` the
+    host knows that they are over. `caches` are the bytes of the KV caches, by their address;
+    `copies` counts the copies of blocks that were looked at."""
+
+    def __init__(self) -> None:
+        self.computed = self.finished = self.copies = 0
+        self.caches: dict[int, int] = {}
+        self._fresh: list[FreshBlock] = []
+        self._under_way: list[UnderWay] = []
+        self._facts: list[CopiedTooEarly | CopiedAgain] = []
+
+    def compute(self, blocks: Iterable[tuple[int, int, str, int]]) -> None:
+        """A work of the model: it fills blocks, each with its first and its last byte, the name of
+        its layer and its id."""
+        self.computed += 1
+        self._fresh = [each for each in self._fresh if each.number > self.finished]
+        filled = [FreshBlock(a, b, self.computed, name, block) for a, b, name, block in blocks]
+        self._fresh += filled
+        self._under_way = [
+            each
+            for each in self._under_way
+            if not any(one.begin <= each.address < one.end for one in filled)
+        ]
+
+    def forget_copies(self) -> None:
+        """What is being copied is forgotten by who copies it."""
+        self._under_way.clear()
+
+    def finish(self, number: int) -> None:
+        """The host knows that the works up to a number are over."""
+        self.finished = max(self.finished, number)
+
+    def is_cache(self, address: int) -> bool:
+        """Whether an address is in a KV cache."""
+        return any(0 <= address - begin < size for begin, size in self.caches.items())
+
+    def read(
+        self, by: str, address: int, size: int, follows: int, over: Callable[[], bool]
+    ) -> None:
+        """A call submits a copy that reads these bytes, after the model's works up to the number
+        `follows`. `over` says whether the connector has seen its end. Copies by other calls are
+        those of other connectors."""
+        if not self.is_cache(address):
+            return
+        self.copies += 1
+        since = max(follows, self.finished)
+        early = (e for e in self._fresh if e.number > since)
+        for each in early:
+            if each.begin < address + size and address < each.end:
+                self._facts.append(CopiedTooEarly(each.layer, each.block))
+                break
+        copy = UnderWay(by, address, ctypes.string_at(address, size), over)
+        self._under_way = [each for each in self._under_way if not each.over()]
+        if any(each[:3] == copy[:3] for each in self._under_way):
+            self._facts.append(CopiedAgain(address, size))
+        self._under_way.append(copy)
+
+    def take(self) -> list[CopiedTooEarly | CopiedAgain]:
+        """What was noted since the last call."""
+        facts, self._facts = self._facts, []
+        return facts
