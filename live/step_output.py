@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
 from kvproof.model.state import SAMPLED, Flight
 
@@ -26,3 +26,9 @@ def sampled(
         ],
         **more,
     )
+
+
+def drafted(shares: Iterable[Flight], drafts: int) -> DraftTokenIds:
+    """The tokens that a drafter predicts after a step with these parts."""
+    names = [share.request for share in shares if share.samples]
+    return DraftTokenIds(names, [[SAMPLED_ID] * drafts for _ in names])

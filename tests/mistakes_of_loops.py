@@ -126,6 +126,24 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         _line(PROC, "_handle_shutdown", "if not self.has_work():", "if False:"),
         "stopped_engine_ends",
     ),
+    "a mask does not wait for the tokens in flight": (
+        _line(
+            "vllm.v1.core.sched.async_scheduler:AsyncScheduler",
+            "_update_after_schedule",
+            "request.use_structured_output and request.num_output_placeholders > 0",
+            "False",
+        ),
+        "mask_knows_every_token",
+    ),
+    "a grammar that fails ends the engine (vllm#47312)": (
+        _line(
+            "vllm.v1.structured_output.request:StructuredOutputRequest",
+            "_check_grammar_completion",
+            "except Exception as e:",
+            "except TimeoutError as e:",
+        ),
+        "loop_survives",
+    ),
     "an abort of a request that has ended": (
         _line(SCHEDULER, "finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),
         "loop_survives",

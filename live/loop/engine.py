@@ -18,6 +18,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import contract_check
+from kvproof.live.loop.grammars import FAILS, Grammars, asked
 from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
@@ -100,6 +101,10 @@ class EngineLoop:
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
             self.core: Any = Core(config, True, "", lambda _: self.worker, False)
+        sent = [each for each in plan.actions if isinstance(each, Send)]
+        late = {each.request for each in sent if each.grammar.endswith("late")}
+        self.grammars = Grammars(lambda name: name in late)
+        self.grammars.install(self.core.structured_output_manager)
 
     def listen(self, messages: Messages) -> None:
         """The engine has these messages from now on."""
@@ -119,6 +124,7 @@ class EngineLoop:
             max_tokens=one.answer,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params} if params else None,
+            **asked(one.grammar and (FAILS if one.grammar.startswith(FAILS) else "any")),
         )
         request = EngineCoreRequest(
             request_id=one.request,

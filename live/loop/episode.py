@@ -8,7 +8,7 @@ from kvproof.live import blame
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer, refuses_early
-from kvproof.live.loop.plan import Arrive, Cancel, LoopPlan, Pause, Reset, Resume, Send, Stop
+from kvproof.live.loop.plan import Arrive, Cancel, Compile, LoopPlan, Pause, Reset, Resume, Send, Stop
 from kvproof.live.loop.seen import ClientRequest, LoopWait, Played
 from kvproof.live.startup.engine import not_ours
 from kvproof.model import interruption
@@ -108,6 +108,8 @@ class Episode:
                 self.engine.cancel(name)
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
+            case Compile(request=name):
+                self.engine.grammars.compile(name)
             case Pause(mode=mode, clear=clear):
                 self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
             case Resume():
@@ -141,6 +143,8 @@ class Episode:
         """The plan is over: nothing stands in the way of the loop any more."""
         for name in list(self.worker.transfers):
             self.worker.arrive(name)
+        for name in list(self.engine.grammars.pending):
+            self.engine.grammars.compile(name)
         self.busy += 1
         if self.busy > BUSY_MAX:
             raise LoopEnd
@@ -169,6 +173,12 @@ class Episode:
             for name, each in self.clients.items()
             if each.taken and not (each.gone or each.ends or each.sent.refused)
         ]
+
+    def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
+        """What the masks of a request with a grammar knew."""
+        if not client.sent.grammar:
+            return ()
+        return tuple(self.worker.masks.get((name, number)) for number in range(client.tokens))
 
     def _left_over(self, number: int) -> LoopWait:
         """What there still is to do, as clients and workers see it."""
@@ -217,6 +227,7 @@ class Episode:
                     each.gone or each.sent.refused,
                     each.tokens,
                     (*each.ends,),
+                    self._masks(name, each),
                 )
                 for name, each in self.clients.items()
                 if each.taken

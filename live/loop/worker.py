@@ -10,6 +10,7 @@ from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.live import adapt
 from kvproof.live.driver import nixl
+from kvproof.live.loop.grammars import known
 from kvproof.live.startup.engine import Executor
 from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import sampled
@@ -35,7 +36,8 @@ class LoopExecutor(Executor):
     """All workers of the engine. `moment` is called when a step's output is wanted. `prompts` and
     `transfers` are what the workers keep: the number of prompt tokens of each request that was
     scheduled, and what is transferred for each request. `notified` are the requests whose prefill
-    node was notified."""
+    node was notified. `masks` has the number of tokens that the mask for a token knew, by request
+    and the number of tokens before it."""
 
     supported_tasks = ("generate",)
     is_sleeping = False
@@ -53,7 +55,9 @@ class LoopExecutor(Executor):
         self.transfers: dict[str, str] = {}
         self.reports: dict[str, set[str]] = {}
         self.notified: set[str] = set()
-        self._computed: deque[ModelRunnerOutput] = deque()
+        self.masks: dict[tuple[str, int], int | None] = {}
+        self._before: dict[str, int] = {}
+        self._computed: deque[tuple[ModelRunnerOutput, dict[str, int]]] = deque()
 
     # What `EngineCore` calls.
 
@@ -79,15 +83,20 @@ class LoopExecutor(Executor):
         self.steps += 1
         count = output.total_num_scheduled_tokens
         self.began(count)
-        made = sampled(self._parts(output), {}, kv_connector_output=self._reported())
+        parts = self._parts(output)
+        made = sampled(parts, {}, kv_connector_output=self._reported())
         if count:  # sampling is a call of its own
-            self._computed.append(made)
+            before = {each.request: self._before[each.request] for each in parts if each.samples}
+            self._computed.append((made, before))
             return StepOutput(None, lambda: None) if non_block else None
         return self._handed_out(made, non_block)
 
-    def sample_tokens(self, _grammar: Any, non_block: bool = False) -> Any:
+    def sample_tokens(self, masks: Any, non_block: bool = False) -> Any:
         """The step that began first samples its tokens."""
-        return self._handed_out(self._computed.popleft(), non_block)
+        made, before = self._computed.popleft()
+        knows = known(masks)
+        self.masks |= {(name, tokens): knows.get(name) for name, tokens in before.items()}
+        return self._handed_out(made, non_block)
 
     def _handed_out(self, made: ModelRunnerOutput, non_block: bool) -> Any:
         output = StepOutput(made, self._taken)
@@ -110,6 +119,10 @@ class LoopExecutor(Executor):
             running.req_ids, running.num_computed_tokens, running.num_output_tokens, strict=True
         ):
             computed[name], known[name] = so_far, answered
+        self._before = {
+            name: computed[name] + count - self.prompts[name]
+            for name, count in output.num_scheduled_tokens.items()
+        }
         return [
             Flight(
                 name,
