@@ -64,6 +64,15 @@ def _lost_in_a_pause(patch: Patch) -> None:
     patch.setattr(Scheduler, "update_from_output", losing)
 
 
+def _silent(patch: Patch) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    async def silent(*_: Any, **__: Any) -> None:
+        """Nobody is notified."""
+
+    patch.setattr(AsyncLLM, "notify_kv_transfer_request_rejected", silent)
+
+
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "a request that waits is no work": (
         _line(SCHEDULER, "get_num_unfinished_requests", "num_waiting + num_running", "num_running"),
@@ -93,6 +102,10 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
             "(request, [], (), False)",
             "None; del self._reqs_need_recv[request.request_id]",
         ),
+        "ended_load_frees_its_prefill",
+    ),
+    "the front refuses a request and notifies nobody (vllm#41269)": (
+        _silent,
         "ended_load_frees_its_prefill",
     ),
     "blocks that were to be freed later stay": (

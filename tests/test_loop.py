@@ -23,9 +23,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         assert msgspec.convert(msgspec.to_builtins(plan), LoopPlan) == plan
         assert len(lines(plan)) == len(plan.actions) + 1
     kinds = {type(each).__name__ for number in range(60) for each in random_plan(number).actions}
-    assert kinds == {
-        *("Send", "Cancel", "Arrive", "Compile", "Pause", "Resume", "Reset", "Stop")
-    }
+    assert kinds == {*("Send", "Cancel", "Arrive", "Compile", "Pause", "Resume", "Reset", "Stop")}
 
 
 def test_every_rule_has_a_mistake() -> None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kvproof.live import adapt, build, importing  # noqa: F401 (vLLM is imported quietly)
+from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
@@ -89,8 +89,10 @@ class EngineLoop:
             {name: spec_of(start, layer) for name, layer in each.items()}
             for each in start.workers()
         ]
-        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment)
-        further = {}
+        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment, plan.drafts)
+        further: dict[str, Any] = {}
+        if plan.drafts:
+            further["speculative_config"] = build.drafter(plan.drafts)
         if plan.connected:
             further["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="NixlConnector",
@@ -136,10 +138,11 @@ class EngineLoop:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
-            **adapt.accepted(
-                EngineCoreRequest, **{"abort_immediately": True} if one.refused else {}
-            ),
         )
+        self.receive(request)
+
+    def receive(self, request: Any) -> None:
+        """The front hands a request on."""
         self.send("ADD", self.core.preprocess_add_request(request))
 
     def cancel(self, name: str) -> None:
@@ -167,11 +170,6 @@ class EngineLoop:
     def close(self) -> None:
         """Close what the engine has opened."""
         self.core.scheduler.shutdown()
-
-
-def refuses_early() -> bool:
-    """Whether the front of this release passes to the engine the requests that it has refused."""
-    return bool(adapt.accepted(EngineCoreRequest, abort_immediately=True))
 
 
 def offer(one: Send, block: int, groups: int) -> dict[str, Any]:

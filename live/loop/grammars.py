@@ -1,7 +1,7 @@
-"""Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then. A
-grammar allows every token. The mask that it makes says how many tokens it has accepted."""
+"""Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then.
+A grammar allows every token. The mask that it makes says how many tokens it has accepted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -100,9 +100,13 @@ def asked(words: str) -> dict[str, Any]:
     return {"structured_outputs": params(grammar=words)}
 
 
-def known(masks: Any) -> dict[str, int]:
-    """How many tokens the mask of each request knows, in the masks of a step."""
+def known(masks: Any, drafts: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+    """How many tokens each mask of each request knows, in the masks of a step with these draft
+    tokens: there is one for each of them, and one for the token after them."""
     if masks is None:
         return {}
-    names, rows = masks.structured_output_request_ids, masks.grammar_bitmask
-    return {name: int(row[0]) for name, row in zip(names, rows, strict=True)}
+    rows = iter(masks.grammar_bitmask)
+    return {
+        name: [int(next(rows)[0]) for _ in range(1 + len(drafts.get(name, ())))]
+        for name in masks.structured_output_request_ids
+    }

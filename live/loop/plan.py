@@ -30,7 +30,7 @@ class Send(_Action, frozen=True, tag="send"):
     """A client sends a request: its prompt begins with `shared` tokens that all prompts have in
     common. `role` says who prefills it: this engine alone, this engine for a decode node
     (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
-    that is `refused` was refused by the front of the engine, which has it aborted at once. With a
+    that is `refused` is refused by the front of the engine, which may notify the engine. With a
     `grammar` it asks for structured output: it is compiled at once or `late`, or fails then."""
 
     request: Name
@@ -96,7 +96,7 @@ Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Reset | 
 class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
     `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
-    unless `recompute`."""
+    unless `recompute`. `drafts` tokens are predicted in each step, and all are accepted."""
 
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)]
     block: Annotated[int, Meta(ge=1, le=LENGTH)] = 4
@@ -108,6 +108,7 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     prefix_caching: bool = True
     connected: bool = False
     recompute: bool = False
+    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
 
     @property
     def engine(self) -> of_starts.StartupPlan:
@@ -136,7 +137,8 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     def num_blocks(self) -> int:
         """The blocks of the engine, the null block included: each group has those of a request, and
         one more for what is not aligned."""
-        return 1 + (2 if self.window else 1) * (-(-LENGTH // self.block) + 1) + self.more
+        needed = -(-(LENGTH + self.drafts) // self.block) + 1
+        return 1 + (2 if self.window else 1) * needed + self.more
 
 
 def lines(plan: LoopPlan) -> list[str]:
@@ -144,6 +146,7 @@ def lines(plan: LoopPlan) -> list[str]:
     flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
     flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
     flags += ["a NIXL connector"] * plan.connected
+    flags += [f"{plan.drafts} draft tokens"] * (plan.drafts > 0)
     return [
         f"engine: {plan.num_blocks} blocks of {plan.block} tokens; {plan.chunk_tokens} tokens a "
         f"step; {plan.stages} stages" + "".join(f", {flag}" for flag in flags),
@@ -236,7 +239,10 @@ def random_plan(seed: int) -> LoopPlan:
         connected=connected,
         recompute=connected and r.random() < 0.3,
     )
-    return _structured(r, plan) if r.random() < 0.3 else plan
+    if r.random() < 0.3:
+        plan = _structured(r, plan)
+    drafts = r.choice((1, 2)) if plan.stages == 1 and r.random() < 0.25 else 0
+    return replace(plan, drafts=drafts)
 
 
 def _structured(r: Random, plan: LoopPlan) -> LoopPlan:

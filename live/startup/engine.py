@@ -293,7 +293,9 @@ class StartedEngine:
                 stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
                 size = specs[name].page_size_bytes if name in specs else 0
                 pages.append(Pages(name, buffer, start, stride, size))
-        return StartedWorker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
+        return StartedWorker(
+            layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages)
+        )
 
     def _group(self, group: Any) -> StartedGroup:
         import vllm.v1.kv_cache_interface as kinds

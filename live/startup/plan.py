@@ -22,10 +22,10 @@ WINDOWS: tuple[Kind, ...] = ("window", "window mla")
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
     `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
-    hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a state of `heads` times
-    `width` numbers; with `padded`, its page is as large as the largest of the attention layers, as
-    vLLM's platforms set it. `window` are the tokens of a sliding window or of a local chunk.
-    `stage` is the pipeline stage that has the layer."""
+    hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
+    state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
+    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    of a local chunk. `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
     block: Count

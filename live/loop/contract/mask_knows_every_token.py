@@ -1,6 +1,6 @@
-"""With structured output, a token is sampled with a mask that the grammar made for this place: it has
-accepted all tokens before it. With several steps in flight, these come late, and the mask has to
-wait for them. A mask of another place lets a token pass that the grammar forbids."""
+"""With structured output, a token is sampled with a mask that the grammar made for this place: it
+has accepted all tokens before it. With several steps in flight, these come late, and the mask has
+to wait for them. A mask of another place lets a token pass that the grammar forbids."""
 
 from collections.abc import Iterator
 

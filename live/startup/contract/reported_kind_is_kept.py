@@ -1,6 +1,6 @@
 """Readers of KV events, and routers that ask an engine for its cache groups, decide by the reported
-kind which blocks of a prompt a group keeps. "unknown" says nothing, although vLLM has made one group
-of layers that keep the same (vllm#51218)."""
+kind which blocks of a prompt a group keeps. "unknown" says nothing, although vLLM has made one
+group of layers that keep the same (vllm#51218)."""
 
 from collections.abc import Iterator
 
