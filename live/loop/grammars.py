@@ -78,8 +78,8 @@ class Grammars:
         def run() -> None:
             try:
                 result.set_result(work(request))
-            except ValueError as error:
-                result.set_exception(error)
+            except ValueError as error:  # raised again where vLLM asks for the result
+                result.set_exception(error.with_traceback(None))
 
         self.pending[request.request_id] = run
         if not self.waits(request.request_id):
@@ -96,8 +96,9 @@ def asked(words: str) -> dict[str, Any]:
     words."""
     if not words:
         return {}
-    params = adapt.first(["vllm.sampling_params:StructuredOutputsParams"])
-    return {"structured_outputs": params(grammar=words)}
+    params = adapt.first(["vllm.sampling_params:StructuredOutputsParams"])(grammar=words)
+    params._backend = "xgrammar"  # which the front of an engine chooses
+    return {"structured_outputs": params}
 
 
 def known(masks: Any, drafts: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
