@@ -36,7 +36,7 @@ TRAITS = {
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
 
-IN_PLANS = {"images": re.compile("mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE)}
+IN_PLANS = {"images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE)}
 """What names say that the code is about something that only plans of this subject of the connector
 kit have."""
 

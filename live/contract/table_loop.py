@@ -40,7 +40,4 @@ ENTRIES = entries(
     ("EngineCoreOutputs.utility_output", "the answer to a call"),
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
     ("EngineCoreOutput.finish_reason", "the end of an answer"),
-) + entries(
-    "refusals",
-    (f"{ENGINE}:EngineCoreRequest(abort_immediately)", "a refused request is aborted at once"),
 )

@@ -226,14 +226,17 @@ def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
 
 
 def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
-    """Layers of latent attention, some of two widths, and narrower ones with windows."""
+    """Layers of latent attention, some of two widths or precisions, and some with windows, whose
+    tokens are not larger."""
     block, stages = plan.layers[0].block, plan.stages
-    widths = r.choice(((6,), (4, 6), (4, 12)))
-    kinds = [Layer("mla", block, width=width) for width in widths for _ in range(stages)]
+    sizes = r.choice((((6, 4),), ((4, 4), (6, 4)), ((4, 4), (12, 4)), ((4, 1), (12, 2))))
+    kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]  # type: ignore
+    largest = max(layer.content_bytes for layer in kinds)
     for window in {r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 1, 2)))}:
-        width = r.choice((2, 4, max(widths)))
-        narrow = Layer("window mla", block, width=width, window=window)
-        kinds += [narrow] * (stages * r.choice((1, 2, 3)))
+        size = r.choice((2, 4, kinds[-1].width)), r.choice((kinds[0].bytes, kinds[-1].bytes, 2))
+        narrow = Layer("window mla", block, width=size[0], bytes=size[1], window=window)
+        if narrow.content_bytes <= largest:
+            kinds += [narrow] * (stages * r.choice((1, 2, 3)))
     return tuple(replace(layer, stage=at % stages) for at, layer in enumerate(kinds))
 
 
