@@ -64,6 +64,18 @@ def _lost_in_a_pause(patch: Patch) -> None:
     patch.setattr(Scheduler, "update_from_output", losing)
 
 
+def _impatient(patch: Patch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    right = AsyncScheduler._update_after_schedule
+
+    def wrong(self: Any, output: Any) -> None:
+        right(self, output)
+        output.pending_structured_output_tokens = False
+
+    patch.setattr(AsyncScheduler, "_update_after_schedule", wrong)
+
+
 def _silent(patch: Patch) -> None:
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -139,15 +151,7 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         _line(PROC, "_handle_shutdown", "if not self.has_work():", "if False:"),
         "stopped_engine_ends",
     ),
-    "a mask does not wait for the tokens in flight": (
-        _line(
-            "vllm.v1.core.sched.async_scheduler:AsyncScheduler",
-            "_update_after_schedule",
-            "request.use_structured_output and request.num_output_placeholders > 0",
-            "False",
-        ),
-        "mask_knows_every_token",
-    ),
+    "a mask does not wait for the tokens in flight": (_impatient, "mask_knows_every_token"),
     "a grammar that fails ends the engine (vllm#47312)": (
         _line(
             "vllm.v1.structured_output.request:StructuredOutputRequest",

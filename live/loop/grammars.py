@@ -3,6 +3,7 @@ A grammar allows every token. The mask that it makes says how many tokens it has
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -101,13 +102,17 @@ def asked(words: str) -> dict[str, Any]:
     return {"structured_outputs": params}
 
 
-def known(masks: Any, drafts: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+def known(masks: Any, drafts: Mapping[str, Sequence[int]], most: int) -> dict[str, list[int]]:
     """How many tokens each mask of each request knows, in the masks of a step with these draft
-    tokens: there is one for each of them, and one for the token after them."""
+    tokens, `most` for a request: there is one for each of them, and one for the token after them.
+    In later releases a request has room for the masks of the most draft tokens."""
     if masks is None:
         return {}
-    rows = iter(masks.grammar_bitmask)
+    names, rows = masks.structured_output_request_ids, masks.grammar_bitmask
+    counts = [1 + len(drafts.get(name, ())) for name in names]
+    steps = counts if sum(counts) == len(rows) else [1 + most] * len(names)
+    begins = accumulate(steps[:-1], initial=0)
     return {
-        name: [int(next(rows)[0]) for _ in range(1 + len(drafts.get(name, ())))]
-        for name in masks.structured_output_request_ids
+        name: [int(row[0]) for row in rows[begin : begin + count]]
+        for name, begin, count in zip(names, begins, counts, strict=True)
     }

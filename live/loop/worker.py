@@ -115,7 +115,7 @@ class LoopExecutor(Executor):
     def sample_tokens(self, masks: Any, non_block: bool = False) -> Any:
         """The step that began first samples its tokens."""
         step = self._computed.popleft()
-        knows = known(masks, step.drafts)
+        knows = known(masks, step.drafts, self.drafts)
         for name in (part.request for part in step.parts if part.samples):
             drafts = step.drafts.get(name, ())
             if name in knows and UNKNOWN in drafts:  # no mask was made for them: none is accepted

@@ -208,7 +208,7 @@ def random_plan(seed: int) -> StartupPlan:
 def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
     """The plan, or one like it with what few models have: latent attention in windows, blocks on
     several ranks, drafts, all states, or full attention beside layers without V."""
-    what = r.choice((*("",) * 6, "latent", "latent", "ranks", "drafts", "drafts", "index"))
+    what = r.choice((*("",) * 6, "latent", "latent", "ranks", "drafts", "states", "index"))
     if what == "latent":
         return replace(plan, layers=_latent(r, plan), prefix_caching=r.random() < 0.5)
     if what in ("ranks", "index"):  # vLLM has no windows and no chunks on several ranks
@@ -219,9 +219,15 @@ def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
             layers = (*layers, first, index)
         shards = r.choice((2, 2, 4)) if what == "ranks" else 1
         return replace(plan, layers=layers, shards=shards, ranks=max(plan.ranks, shards))
+    if what == "states":
+        layers = tuple(each for each in plan.layers if each.kind in KEEP_ALL)
+        first = replace(layers[0], kind="mamba", padded=True)
+        states = [replace(first, stage=stage) for stage in range(plan.stages)] * r.choice((1, 2))
+        drafts = r.choice((0, 1, 2, 3))
+        plan = replace(plan, layers=(*layers, *states), prefix_caching=True, drafts=drafts)
+        return replace(plan, every_state=r.random() < 0.7)
     if what == "drafts":
-        every = plan.prefix_caching and "mamba" in plan.kinds and r.random() < 0.5
-        return replace(plan, drafts=r.choice((1, 2, 3)), every_state=every)
+        return replace(plan, drafts=r.choice((1, 2, 3)))
     return plan
 
 

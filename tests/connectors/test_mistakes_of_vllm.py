@@ -82,6 +82,17 @@ def key_without_salt(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def key_without_place(patch: pytest.MonkeyPatch) -> None:
+    """A block has the name of an image in its key, and not where the image begins (vllm#36708)."""
+    made: Any = kv_cache_utils._gen_mm_extra_hash_keys
+
+    def names(*given: Any) -> Any:
+        keys, image = made(*given)
+        return [key[:2] if isinstance(key, tuple) else key for key in keys], image
+
+    patch.setattr(kv_cache_utils, "_gen_mm_extra_hash_keys", names)
+
+
 class Planted(NamedTuple):
     """A mistake, the rule that names it, and what is driven."""
 
@@ -97,6 +108,7 @@ PLANTED = (
     Planted("statistics_count_once", hits_are_recorded_twice),
     Planted("recomputed_prompt_is_not_reused", every_prompt_is_looked_up),
     Planted("request_reads_its_own_tokens", key_without_salt),
+    Planted("request_reads_its_own_tokens", key_without_place),
 )
 
 
