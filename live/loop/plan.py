@@ -241,6 +241,8 @@ def random_plan(seed: int) -> LoopPlan:
     )
     if r.random() < 0.3:
         plan = _structured(r, plan)
+    if plan.connected and not plan.overlaps and r.random() < 0.25:
+        plan = replace(plan, stages=2)
     drafts = r.choice((1, 2)) if plan.stages == 1 and r.random() < 0.25 else 0
     return replace(plan, drafts=drafts)
 
