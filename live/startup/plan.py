@@ -223,10 +223,10 @@ def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
         layers = tuple(each for each in plan.layers if each.kind in KEEP_ALL)
         first = replace(layers[0], kind="mamba", padded=True)
         states = [replace(first, stage=stage) for stage in range(plan.stages)] * r.choice((1, 2))
-        drafts = r.choice((0, 1, 2, 3))
+        drafts = r.choice((0, 1, 2, 3)) * (plan.stages == 1)
         plan = replace(plan, layers=(*layers, *states), prefix_caching=True, drafts=drafts)
         return replace(plan, every_state=r.random() < 0.7)
-    if what == "drafts":
+    if what == "drafts" and plan.stages == 1:  # not every release has drafts on several stages
         return replace(plan, drafts=r.choice((1, 2, 3)))
     return plan
 
