@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.model.state import SAMPLED, Flight
 
@@ -28,7 +28,9 @@ def sampled(
     )
 
 
-def drafted(shares: Iterable[Flight], drafts: int) -> DraftTokenIds:
-    """The tokens that a drafter predicts after a step with these parts."""
+def drafted(shares: Iterable[Flight], drafts: int) -> Any:
+    """The tokens that a drafter predicts after a step with these parts, as vLLM's DraftTokenIds."""
+    from vllm.v1.outputs import DraftTokenIds
+
     names = [share.request for share in shares if share.samples]
     return DraftTokenIds(names, [[SAMPLED_ID] * drafts for _ in names])
