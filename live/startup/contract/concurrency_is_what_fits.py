@@ -1,8 +1,8 @@
-"""Users read from the log how many of the longest requests fit, and size a deployment by it. One
-request held so many blocks when it ran alone: no more fit than blocks are there for them, and not
-fewer than a bound allows that no engine has to exceed (vllm#48317). Of each Mamba group a
-state for each step in flight may be held between two steps alone, with drafts one more: those of a
-step may fill a block."""
+"""Users read from the log how many of the longest requests fit, and size a deployment by it: where
+fewer fit, they preempt each other, and KV is computed again. One request held so many blocks when
+it ran alone: no more fit than blocks are there for them, and not fewer than a bound allows that no
+engine has to exceed (vllm#48317). Of each Mamba group a state for each step in flight may be held
+between two steps alone, with drafts one more: those of a step may fill a block."""
 
 from collections.abc import Iterator
 
@@ -44,6 +44,6 @@ RULE = EngineRule(
     id="concurrency_is_what_fits",
     name="the concurrency that is reported is what fits",
     origin="get_max_concurrency_for_kv_cache_config; vllm#48317",
-    severity=Severity.BOOKKEEPING,
+    severity=Severity.LOST_PERFORMANCE,
     judge=judge,
 )

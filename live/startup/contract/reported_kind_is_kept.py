@@ -1,6 +1,7 @@
 """Readers of KV events, and routers that ask an engine for its cache groups, decide by the reported
 kind which blocks of a prompt a group keeps. "unknown" says nothing, although vLLM has made one
-group of layers that keep the same (vllm#51218)."""
+group of layers that keep the same (vllm#51218): a router that knows nothing sends the prompt
+elsewhere, and KV is computed again."""
 
 from collections.abc import Iterator
 
@@ -49,6 +50,6 @@ RULE = EngineRule(
     id="reported_kind_is_kept",
     name="a cache group is reported as the kind that it keeps",
     origin="get_kv_cache_spec_kind; vllm#51218",
-    severity=Severity.BOOKKEEPING,
+    severity=Severity.LOST_PERFORMANCE,
     judge=judge,
 )
