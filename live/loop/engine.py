@@ -18,7 +18,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import contract_check
-from kvproof.live.loop.grammars import FAILS, Grammars, asked
+from kvproof.live.loop.grammars import FAILS, Grammars, structured
 from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
@@ -126,7 +126,7 @@ class EngineLoop:
             max_tokens=one.answer,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params} if params else None,
-            **asked(one.grammar and (FAILS if one.grammar.startswith(FAILS) else "any")),
+            **structured(one.grammar and (FAILS if one.grammar.startswith(FAILS) else "any")),
         )
         request = EngineCoreRequest(
             request_id=one.request,

@@ -44,11 +44,11 @@ def _parts() -> tuple[Any, Any, Any]:
 def refused(name: str, prompt: list[int], params: dict[str, Any]) -> list[Any]:
     """What the engine receives of a request with these `kv_transfer_params` that the front refuses:
     beam search that is to be streamed, which no release serves. Raises AdapterDrift."""
-    serving, asked, engine = _parts()
+    serving, kind, engine = _parts()
     client, front = unstarted(engine), unstarted(serving)
     client.engine_core = received = Received()
     front.engine_client, front.has_kv_connector = client, True
-    request = asked(
+    request = kind(
         prompt=prompt,
         stream=True,
         use_beam_search=True,

@@ -92,7 +92,7 @@ class Grammars:
         self.pending.pop(name, lambda: None)()
 
 
-def asked(words: str) -> dict[str, Any]:
+def structured(words: str) -> dict[str, Any]:
     """The argument of `SamplingParams` with which a request asks for a grammar; none without
     words."""
     if not words:
