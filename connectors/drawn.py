@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvproof.connectors.plan import (
     IMAGES,
@@ -211,6 +212,8 @@ def plans(
     few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
     items = draw(few) if images else []
     pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if images else [()]
+    if images and draw(st.integers(0, 2)) == 0:
+        pictures = [*pictures, *draw(moved(pictures[0]))]
     room = draw(encoder_room([size for _, size in items])) if images else 0
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: SubmitRequest(*prompt, *more),
@@ -252,6 +255,17 @@ def albums(draw: st.DrawFn, items: Sequence[tuple[int, int]]) -> tuple[Image, ..
         images.append(Image(which, at, size))
         at += size + draw(st.integers(0, 3))
     return tuple(images)
+
+
+@st.composite
+def moved(draw: st.DrawFn, album: tuple[Image, ...]) -> tuple[tuple[Image, ...], ...]:
+    """The images of two prompts with equal tokens: placeholders of no image stand before the first
+    image of the one, and behind that of the other."""
+    bare = draw(st.integers(1, 2))
+    first, *others = album
+    first = replace(first, at=first.at + bare, before=bare)
+    rest = tuple(replace(each, at=each.at + bare) for each in others)
+    return (first, *rest), (replace(first, at=first.at - bare, before=0, behind=bare), *rest)
 
 
 @st.composite

@@ -35,11 +35,14 @@ PLACEHOLDER = "_"
 
 class Image(Struct, frozen=True, forbid_unknown_fields=True):
     """An image in a prompt: `tokens` tokens from position `at` on. Equal `which` and `tokens` are
-    the same image."""
+    the same image. `before` and `behind` are the tokens beside it that are the placeholder and
+    belong to no image."""
 
     which: Annotated[int, Meta(ge=0, le=len(IMAGES) - 1)]
     at: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)]
     tokens: Annotated[int, Meta(ge=1, le=16)]
+    before: Annotated[int, Meta(ge=0, le=4)] = 0
+    behind: Annotated[int, Meta(ge=0, le=4)] = 0
 
     @property
     def name(self) -> str:
@@ -78,6 +81,9 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
 
     def _with(self, letters: dict[Image, str]) -> str:
         text = list(FAMILIES[self.family][: self.tokens])
+        for image in letters:
+            begin, end = max(image.at - image.before, 0), image.at + image.tokens + image.behind
+            text[begin:end] = PLACEHOLDER * (min(end, len(text)) - begin)
         for image, letter in letters.items():
             text[image.at : image.at + image.tokens] = letter * image.tokens
         return "".join(text)
@@ -209,7 +215,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
         if isinstance(action, SubmitRequest):
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
             what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
-            what += "".join(f", image {i.name} at token {i.at}" for i in action.whole)
+            what += "".join(f", image {i.name} at token {i.at}{_bare(i)}" for i in action.whole)
             what += "".join(f", {name} {number}" for name, number in action.asks)
             arrived += 1
         else:
@@ -255,3 +261,9 @@ WORDS: dict[type, str] = {
     Fail: "the store fails",
 }
 """The actions in words."""
+
+
+def _bare(image: Image) -> str:
+    bare = image.before + image.behind
+    where = " before" if image.before else " behind"
+    return f" with {bare} placeholders{where}" if bare else ""

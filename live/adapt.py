@@ -9,7 +9,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from kvproof.live.contract.lookup import may_take
 from kvproof.model.errors import AdapterDrift
@@ -101,6 +101,13 @@ def scheduler_block_sizes(
     if may_take(scheduler, "hash_block_size"):
         return {"block_size": largest, "hash_block_size": hashed}
     return {"block_size": hashed}
+
+
+def keeps_every_state() -> bool:
+    """Whether a Mamba layer of this release can keep the state after each block."""
+    from vllm.config import CacheConfig
+
+    return "all" in get_args(get_type_hints(CacheConfig).get("mamba_cache_mode"))
 
 
 def finished(reports: Mapping[str, set[Any]]) -> Any:

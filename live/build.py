@@ -194,18 +194,24 @@ def required_layout(vllm_config: VllmConfig) -> str | None:
 
 def speculative_config(cfg: config.EngineConfig) -> "SpeculativeConfig | None":
     """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
-    if not cfg.drafts:
+    return drafter(cfg.drafts, bool(cfg.lookahead), cfg.hash_lookahead_tokens)
+
+
+def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeConfig | None":
+    """A drafter that predicts so many tokens in a step: an EAGLE head, or n-grams. `ahead` are the
+    tokens after a block that its hash covers."""
+    if not drafts:
         return None
     from vllm.config import ParallelConfig, SpeculativeConfig
 
     target = model_config()
-    eagle = {"method": "eagle", "model": target.model}
+    head = {"method": "eagle", "model": target.model}
     return SpeculativeConfig(
-        num_speculative_tokens=cfg.drafts,
+        num_speculative_tokens=drafts,
         target_model_config=target,
         target_parallel_config=ParallelConfig(),
-        **(eagle if cfg.lookahead else {"method": "ngram"}),
-        **adapt.block_hashes(SpeculativeConfig, cfg.hash_lookahead_tokens),
+        **(head if eagle else {"method": "ngram"}),
+        **adapt.block_hashes(SpeculativeConfig, ahead),
     )
 
 

@@ -26,3 +26,11 @@ def sampled(
         ],
         **more,
     )
+
+
+def drafted(shares: Iterable[Flight], drafts: int) -> Any:
+    """The tokens that a drafter predicts after a step with these parts, as vLLM's DraftTokenIds."""
+    from vllm.v1.outputs import DraftTokenIds
+
+    names = [share.request for share in shares if share.samples]
+    return DraftTokenIds(names, [[SAMPLED_ID] * drafts for _ in names])

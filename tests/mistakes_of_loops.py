@@ -64,6 +64,27 @@ def _lost_in_a_pause(patch: Patch) -> None:
     patch.setattr(Scheduler, "update_from_output", losing)
 
 
+def _impatient(patch: Patch) -> None:
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+
+    right = AsyncScheduler._update_after_schedule
+
+    def wrong(self: Any, output: Any) -> None:
+        right(self, output)
+        output.pending_structured_output_tokens = False
+
+    patch.setattr(AsyncScheduler, "_update_after_schedule", wrong)
+
+
+def _silent(patch: Patch) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    async def silent(*_: Any, **__: Any) -> None:
+        """Nobody is notified."""
+
+    patch.setattr(AsyncLLM, "notify_kv_transfer_request_rejected", silent)
+
+
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "a request that waits is no work": (
         _line(SCHEDULER, "get_num_unfinished_requests", "num_waiting + num_running", "num_running"),
@@ -93,6 +114,10 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
             "(request, [], (), False)",
             "None; del self._reqs_need_recv[request.request_id]",
         ),
+        "ended_load_frees_its_prefill",
+    ),
+    "the front refuses a request and notifies nobody (vllm#41269)": (
+        _silent,
         "ended_load_frees_its_prefill",
     ),
     "blocks that were to be freed later stay": (
@@ -125,6 +150,16 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "an engine that is to end waits for work": (
         _line(PROC, "_handle_shutdown", "if not self.has_work():", "if False:"),
         "stopped_engine_ends",
+    ),
+    "a mask does not wait for the tokens in flight": (_impatient, "mask_knows_every_token"),
+    "a grammar that fails ends the engine (vllm#47312)": (
+        _line(
+            "vllm.v1.structured_output.request:StructuredOutputRequest",
+            "_check_grammar_completion",
+            "except Exception as e:",
+            "except TimeoutError as e:",
+        ),
+        "loop_survives",
     ),
     "an abort of a request that has ended": (
         _line(SCHEDULER, "finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),

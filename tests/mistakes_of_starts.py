@@ -85,11 +85,35 @@ def _erased_beside_states_alone(patch: Patch) -> None:
     patch.setattr(Config, "needs_kv_cache_zeroing", property(lambda self: self.has_mamba_layers))
 
 
+def _one_width(patch: Patch) -> None:
+    import vllm.v1.kv_cache_interface as kinds
+
+    wrong = kinds.KVCacheSpec.max_num_blocks_per_req
+    patch.setattr(kinds.UniformTypeKVCacheSpecs, "max_num_blocks_per_req", wrong)
+
+
+def _nameless(patch: Patch) -> None:
+    import vllm.v1.kv_cache_interface as kinds
+
+    right = kinds.get_kv_cache_spec_kind
+
+    def named(spec: Any) -> Any:
+        several = {right(each) for each in getattr(spec, "kv_cache_specs", {}).values()}
+        return kinds.KVCacheSpecKind.UNKNOWN if len(several) > 1 else right(spec)
+
+    patch.setattr(kinds, "get_kv_cache_spec_kind", named)
+
+
 MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "numbers of another precision are not erased (vllm#47574)": (
         _erased_beside_states_alone,
         "new_blocks_have_no_old_values",
     ),
+    "the table of a group is not divided among ranks (vllm#50823)": (
+        _one_width,
+        "table_fits_its_layers",
+    ),
+    "a group of several kinds has no name (vllm#51218)": (_nameless, "reported_kind_is_kept"),
     "the null block is not counted": (
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",

@@ -59,7 +59,7 @@ SHOWN_BY = {
 }
 """A preset that uses each feature of a cluster."""
 
-APART = ("connector kit", "watching", "start-up", "engine loop", "refusals")
+APART = ("connector kit", "watching", "start-up", "engine loop")
 """What is no part of a cluster."""
 
 HERE = [entry for entry in TABLE if entry.feature not in LATER]
@@ -127,10 +127,6 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
             said = started_without()
         elif entry.feature == "engine loop":
             said = looped_without()
-        elif entry.feature == "refusals":
-            with pytest.raises(AdapterDrift) as drift:
-                contract.check().require([entry.feature])
-            said = str(drift.value)
         elif entry.feature == "watching":
             said = watched_without()
         else:

@@ -150,7 +150,7 @@ def test_a_part_that_is_not_driven_is_unknown_at_once(
     code, out, _ = run(*DIFFERENT)
     assert code == 3
     assert out.startswith(
-        f"UNKNOWN: head changes accounting that no run of kvproof drives yet: {part} (1 function)."
+        f"UNKNOWN: head changes accounting that no run of kvproof drives yet: {part} (1 function)"
     )
     code, record = as_json(*DIFFERENT)
     assert (code, record["verdict"]) == (3, "UNKNOWN")

@@ -23,7 +23,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         assert msgspec.convert(msgspec.to_builtins(plan), LoopPlan) == plan
         assert len(lines(plan)) == len(plan.actions) + 1
     kinds = {type(each).__name__ for number in range(60) for each in random_plan(number).actions}
-    assert kinds == {"Send", "Cancel", "Arrive", "Pause", "Resume", "Reset", "Stop"}
+    assert kinds == {*("Send", "Cancel", "Arrive", "Compile", "Pause", "Resume", "Reset", "Stop")}
 
 
 def test_every_rule_has_a_mistake() -> None:
@@ -45,10 +45,12 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
         came["answered"] += sum(bool(each.ends) for each in seen.requests)
         came["paused"] += sum(wait.paused for wait in seen.waits)
         came["exited"] += seen.exited
+        came["masks"] += sum(len(each.masks) for each in seen.requests)
         assert not [*broken(seen)], lines(random_plan(number))
     assert came["answered"] >= 1000
     assert came["paused"] >= 50
     assert came["exited"] >= 20
+    assert came["masks"] >= 200
 
 
 @pytest.mark.live

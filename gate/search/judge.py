@@ -20,7 +20,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes
-from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED
+from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
 from kvproof.live.trees import Tree, environment
@@ -314,7 +314,10 @@ def not_driven(functions: Sequence[ChangedFunction]) -> str:
         f"{part} ({number} function{'s' * (number > 1)}{EMPTY_WORDS * (ONLY_IN.get(part) == '')})"
         for part, number in named
     )
-    return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}"
+    files = sorted({each.key.partition(":")[0] for each in functions})
+    device = ", ".join(file for file in files if of_device(file))
+    why = f"; what is in {device} runs with a model on its device alone" if device else ""
+    return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}{why}"
 
 
 def _among(one: Confirmed, keys: Collection[Key]) -> bool:

@@ -37,6 +37,10 @@ TRAITS = {
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
 
+IN_PLANS = {"images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE)}
+"""What names say that the code is about something that only plans of this subject of the connector
+kit have."""
+
 NAMES = {
     "aborts": re.compile("abort|finish_requests"),
     "async_scheduling": re.compile("async_(tokens|sched)|placeholder|in_flight"),
@@ -66,6 +70,12 @@ def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
     """The traits of cache groups that the changed statements of these functions name."""
     words = frozenset[str]().union(*(each.words for each in functions))
     return tuple(trait for trait, name in TRAITS.items() if any(map(name.search, words)))
+
+
+def in_plans(functions: Iterable[ChangedFunction]) -> frozenset[str]:
+    """The subjects of the connector kit that the changed statements of these functions name."""
+    words = frozenset[str]().union(*(each.words for each in functions))
+    return frozenset(subject for subject, name in IN_PLANS.items() if any(map(name.search, words)))
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

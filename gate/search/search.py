@@ -80,7 +80,8 @@ class Search:
     left out, and `missing` that part of it without which head cannot be judged: the first workloads
     of each kind that reaches the change. `named` are the features that the changed statements
     name: clusters with these come first. Half of the plans for connectors are `about` the traits of
-    cache groups that they name."""
+    cache groups that they name. `in_plans` are the subjects of plans that they name: these
+    are driven beside the traces, which have none of it."""
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class Search:
         self.differing_plans = DifferingPlans(comparison)
         self.near = Reaching(comparison, further, [*self.changed, *self.outcomes])
         self.about = named_features.traits(changes.accounting)
+        self.in_plans = named_features.in_plans(changes.accounting)
         self.until = until
         self.fails = fails
         self.show = show
@@ -142,6 +144,8 @@ class Search:
         if self.engines or self.reaching or self.loop_only:
             return bool(self.engines or self.reaching)
         self.by_traces = self._traces_reach()
+        if not self.connected:  # traces reach what they call, and have no images
+            self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
         return self.by_traces or bool(self.reaching)
@@ -162,6 +166,7 @@ class Search:
         the names of those that reach some of it."""
         files = {key.partition(":")[0] for key in self.changed}
         near = {c.name: max(map(c.near, files), default=0) for c in self.connectors}
+        near |= {name: near[name] or 1 for name in self.in_plans & {*near}}
         called: dict[str, frozenset[str]] = {}
         for wanted in homes:
             names = sorted(

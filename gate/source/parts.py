@@ -113,6 +113,9 @@ READERS = (
 """Models, kernels and tools: they are given block tables and read the blocks there, and keep none.
 A class of the accounting is one here too."""
 
+OF_DEVICE = ("v1/worker/*", "v1/attention/*", "v1/spec_decode/*", "v1/sample/*", "model_executor/*")
+"""What runs with a model on its device alone, which no run of kvproof has."""
+
 PEOPLE = ("__repr__", "__str__")
 """Functions that make text for people."""
 
@@ -233,3 +236,8 @@ def mentioned(module: Module, name: str, *, texts: bool = False) -> set[str]:
         elif isinstance(node, ast.alias):
             found.add(node.name.rpartition(".")[2])
     return found
+
+
+def of_device(file: str) -> bool:
+    """Whether the code of a file runs with a model on its device alone."""
+    return any(fnmatch(file, pattern) for pattern in OF_DEVICE)

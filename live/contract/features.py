@@ -67,7 +67,6 @@ FEATURES = {
     "watching": ContractFeature("a running engine is watched", drives=False),
     "start-up": ContractFeature("the sizing of the KV caches at the start", ("windows", "states")),
     "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
-    "refusals": ContractFeature("requests that the front of the engine refuses", ("engine loop",)),
 }
 
 

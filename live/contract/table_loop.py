@@ -28,10 +28,16 @@ ENTRIES = entries(
     (f"{ENGINE}:EngineCoreRequest", "a request comes"),
     (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
+    (
+        "vllm.v1.structured_output:StructuredOutputManager.grammar_init",
+        "a request asks for structured output",
+    ),
+    (
+        "vllm.v1.structured_output.backend_types:StructuredOutputGrammar",
+        "a grammar without a tokenizer",
+    ),
+    ("vllm.sampling_params:StructuredOutputsParams", "a request asks for structured output"),
     ("EngineCoreOutputs.utility_output", "the answer to a call"),
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
     ("EngineCoreOutput.finish_reason", "the end of an answer"),
-) + entries(
-    "refusals",
-    (f"{ENGINE}:EngineCoreRequest(abort_immediately)", "a refused request is aborted at once"),
 )

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kvproof.live import adapt, build, importing  # noqa: F401 (vLLM is imported quietly)
+from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
@@ -18,6 +18,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import contract_check
+from kvproof.live.loop.grammars import FAILS, Grammars, structured
 from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
@@ -88,8 +89,10 @@ class EngineLoop:
             {name: spec_of(start, layer) for name, layer in each.items()}
             for each in start.workers()
         ]
-        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment)
-        further = {}
+        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment, plan.drafts)
+        further: dict[str, Any] = {}
+        if plan.drafts:
+            further["speculative_config"] = build.drafter(plan.drafts)
         if plan.connected:
             further["kv_transfer_config"] = KVTransferConfig(
                 kv_connector="NixlConnector",
@@ -100,6 +103,10 @@ class EngineLoop:
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
             self.core: Any = Core(config, True, "", lambda _: self.worker, False)
+        sent = [each for each in plan.actions if isinstance(each, Send)]
+        late = {each.request for each in sent if each.grammar.endswith("late")}
+        self.grammars = Grammars(lambda name: name in late)
+        self.grammars.install(self.core.structured_output_manager)
 
     def listen(self, messages: Messages) -> None:
         """The engine has these messages from now on."""
@@ -119,6 +126,7 @@ class EngineLoop:
             max_tokens=one.answer,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params} if params else None,
+            **structured(one.grammar and (FAILS if one.grammar.startswith(FAILS) else "any")),
         )
         request = EngineCoreRequest(
             request_id=one.request,
@@ -130,10 +138,11 @@ class EngineLoop:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
-            **adapt.accepted(
-                EngineCoreRequest, **{"abort_immediately": True} if one.refused else {}
-            ),
         )
+        self.receive(request)
+
+    def receive(self, request: Any) -> None:
+        """The front hands a request on."""
         self.send("ADD", self.core.preprocess_add_request(request))
 
     def cancel(self, name: str) -> None:
@@ -161,11 +170,6 @@ class EngineLoop:
     def close(self) -> None:
         """Close what the engine has opened."""
         self.core.scheduler.shutdown()
-
-
-def refuses_early() -> bool:
-    """Whether the front of this release passes to the engine the requests that it has refused."""
-    return bool(adapt.accepted(EngineCoreRequest, abort_immediately=True))
 
 
 def offer(one: Send, block: int, groups: int) -> dict[str, Any]:

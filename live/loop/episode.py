@@ -7,8 +7,19 @@ from typing import Any
 from kvproof.live import blame
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
-from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer, refuses_early
-from kvproof.live.loop.plan import Arrive, Cancel, LoopPlan, Pause, Reset, Resume, Send, Stop
+from kvproof.live.loop import front
+from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
+from kvproof.live.loop.plan import (
+    Arrive,
+    Cancel,
+    Compile,
+    LoopPlan,
+    Pause,
+    Reset,
+    Resume,
+    Send,
+    Stop,
+)
 from kvproof.live.loop.seen import ClientRequest, LoopWait, Played
 from kvproof.live.startup.engine import not_ours
 from kvproof.model import interruption
@@ -108,6 +119,8 @@ class Episode:
                 self.engine.cancel(name)
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
+            case Compile(request=name):
+                self.engine.grammars.compile(name)
             case Pause(mode=mode, clear=clear):
                 self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
             case Resume():
@@ -119,15 +132,22 @@ class Episode:
                 self.engine.stop(drain)
 
     def _send(self, one: Send) -> None:
-        if one.refused and not refuses_early():
+        if one.refused and not front.drivable():
             return
-        params = None
+        params: dict[str, Any] = {}
         if one.role == "prefill":
             params = {"do_remote_decode": True, "do_remote_prefill": False}
         elif one.role == "decode":
             params = offer(one, self.plan.block, 1 + bool(self.plan.window))
-        self.clients[one.request] = Client(one)
-        self.engine.add(one, params)
+        client = self.clients[one.request] = Client(one)
+        if not one.refused:
+            self.engine.add(one, params)
+            return
+        client.taken = (
+            one.role == "decode"
+        )  # P has its blocks, whether the engine knows of it or not
+        for request in front.refused(one.request, one.tokens, params):
+            self.engine.receive(request)
 
     def _resume(self) -> None:
         self._call("resume_scheduler")
@@ -141,6 +161,8 @@ class Episode:
         """The plan is over: nothing stands in the way of the loop any more."""
         for name in list(self.worker.transfers):
             self.worker.arrive(name)
+        for name in list(self.engine.grammars.pending):
+            self.engine.grammars.compile(name)
         self.busy += 1
         if self.busy > BUSY_MAX:
             raise LoopEnd
@@ -169,6 +191,12 @@ class Episode:
             for name, each in self.clients.items()
             if each.taken and not (each.gone or each.ends or each.sent.refused)
         ]
+
+    def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
+        """What the masks of a request with a grammar knew."""
+        if not client.sent.grammar or name in self.worker.unsure:
+            return ()
+        return tuple(self.worker.masks.get((name, number)) for number in range(client.tokens))
 
     def _left_over(self, number: int) -> LoopWait:
         """What there still is to do, as clients and workers see it."""
@@ -217,6 +245,7 @@ class Episode:
                     each.gone or each.sent.refused,
                     each.tokens,
                     (*each.ends,),
+                    self._masks(name, each),
                 )
                 for name, each in self.clients.items()
                 if each.taken

@@ -5,6 +5,7 @@ from random import Random
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from kvproof.live.startup import plan as of_starts
 
@@ -12,6 +13,8 @@ Small = Annotated[int, Meta(ge=0, le=64)]
 Name = Annotated[str, Meta(max_length=16)]
 
 ACTIONS_MAX = 64
+Grammar = Literal["", "compiles", "late", "fails", "fails late"]
+
 LENGTH = 16
 """The largest number of tokens of a request, its answer included."""
 
@@ -27,7 +30,8 @@ class Send(_Action, frozen=True, tag="send"):
     """A client sends a request: its prompt begins with `shared` tokens that all prompts have in
     common. `role` says who prefills it: this engine alone, this engine for a decode node
     (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
-    that is `refused` was refused by the front of the engine, which has it aborted at once."""
+    that is `refused` is refused by the front of the engine, which may notify the engine. With a
+    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then."""
 
     request: Name
     shared: Small
@@ -35,6 +39,7 @@ class Send(_Action, frozen=True, tag="send"):
     answer: Annotated[int, Meta(ge=1, le=LENGTH)]
     role: Literal["alone", "prefill", "decode"] = "alone"
     refused: bool = False
+    grammar: Grammar = ""
 
     @property
     def tokens(self) -> list[int]:
@@ -54,6 +59,12 @@ class Arrive(_Action, frozen=True, tag="arrive"):
 
     request: Name
     fails: bool = False
+
+
+class Compile(_Action, frozen=True, tag="compile"):
+    """The grammar of a request, which is late, is compiled or fails."""
+
+    request: Name
 
 
 class Pause(_Action, frozen=True, tag="pause"):
@@ -79,13 +90,13 @@ class Stop(_Action, frozen=True, tag="stop"):
     drain: bool = False
 
 
-Action: TypeAlias = Send | Cancel | Arrive | Pause | Resume | Reset | Stop
+Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Reset | Stop
 
 
 class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
     `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
-    unless `recompute`."""
+    unless `recompute`. `drafts` tokens are predicted in each step, and all are accepted."""
 
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)]
     block: Annotated[int, Meta(ge=1, le=LENGTH)] = 4
@@ -97,6 +108,7 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     prefix_caching: bool = True
     connected: bool = False
     recompute: bool = False
+    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
 
     @property
     def engine(self) -> of_starts.StartupPlan:
@@ -125,7 +137,8 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     def num_blocks(self) -> int:
         """The blocks of the engine, the null block included: each group has those of a request, and
         one more for what is not aligned."""
-        return 1 + (2 if self.window else 1) * (-(-LENGTH // self.block) + 1) + self.more
+        needed = -(-(LENGTH + self.drafts) // self.block) + 1
+        return 1 + (2 if self.window else 1) * needed + self.more
 
 
 def lines(plan: LoopPlan) -> list[str]:
@@ -133,6 +146,7 @@ def lines(plan: LoopPlan) -> list[str]:
     flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
     flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
     flags += ["a NIXL connector"] * plan.connected
+    flags += [f"{plan.drafts} draft tokens"] * (plan.drafts > 0)
     return [
         f"engine: {plan.num_blocks} blocks of {plan.block} tokens; {plan.chunk_tokens} tokens a "
         f"step; {plan.stages} stages" + "".join(f", {flag}" for flag in flags),
@@ -145,6 +159,7 @@ def _words(action: Action) -> str:
         case Send(request=name):
             whose = {"alone": "", "prefill": " for a decode node", "decode": " of a prefill node"}
             refused = ", which the front refuses" if action.refused else ""
+            refused += f", with a grammar ({action.grammar})" if action.grammar else ""
             tokens, shared = len(action.tokens), action.shared
             return (
                 f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
@@ -154,6 +169,8 @@ def _words(action: Action) -> str:
             return f"the client of {name} is gone"
         case Arrive(request=name):
             return f"the transfer of {name} {'fails' if action.fails else 'ends'}"
+        case Compile(request=name):
+            return f"the grammar of {name} comes"
         case Pause(mode=mode):
             return f"pause, {mode}" + ", and clear the cache" * action.clear
         case Resume():
@@ -210,7 +227,7 @@ def random_plan(seed: int) -> LoopPlan:
     if ends:
         place = r.randint(len(actions) // 2, len(actions))
         actions.insert(place, Stop(r.randint(0, 4), r.random() < 0.5))
-    return LoopPlan(
+    plan = LoopPlan(
         tuple(actions),
         block=r.choice((2, 4, 4)),
         more=r.choice((0, 0, 2, 8, 30)),
@@ -222,3 +239,26 @@ def random_plan(seed: int) -> LoopPlan:
         connected=connected,
         recompute=connected and r.random() < 0.3,
     )
+    if r.random() < 0.3:
+        plan = _structured(r, plan)
+    if plan.connected and not plan.overlaps and r.random() < 0.25:
+        plan = replace(plan, stages=2)
+    drafts = r.choice((1, 2)) if plan.stages == 1 and r.random() < 0.25 else 0
+    return replace(plan, drafts=drafts)
+
+
+def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
+    """The plan, in which some requests ask for structured output."""
+    actions: list[Action] = []
+    late: list[str] = []
+    for action in plan.actions:
+        if isinstance(action, Send) and not action.refused and r.random() < 0.6:
+            grammar = r.choice(("compiles", "compiles", "compiles", "late", "late", "fails late"))
+            if r.random() < 0.1:
+                grammar = "fails"
+            action = replace(action, grammar=grammar)
+            late += [action.request] * grammar.endswith("late")
+        actions.append(action)
+        if late and r.random() < 0.4:
+            actions.append(Compile(r.choice((0, 1, 2, 3)), late.pop(r.randrange(len(late)))))
+    return replace(plan, actions=tuple(actions))

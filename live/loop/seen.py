@@ -8,13 +8,16 @@ from kvproof.model.state import Death
 
 class ClientRequest(NamedTuple):
     """A request that the engine took, and what its client received: the number of `tokens`, and the
-    reason of each `end`. `gone` says that its client did not wait for the end."""
+    reason of each `end`. `gone` says that its client did not wait for the end. With a grammar,
+    `masks` has for each token how many tokens before it the mask knew, None where there was no
+    mask."""
 
     name: str
     answer: int
     gone: bool
     tokens: int
     ends: tuple[str, ...]
+    masks: tuple[int | None, ...] = ()
 
 
 class LoopWait(NamedTuple):

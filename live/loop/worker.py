@@ -2,17 +2,16 @@
 says of its requests, and transfer KV when the plan says so."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
-
-from vllm.v1.outputs import ModelRunnerOutput
+from typing import Any, NamedTuple
 
 from kvproof.live import adapt
 from kvproof.live.driver import nixl
+from kvproof.live.loop.grammars import known
 from kvproof.live.startup.engine import Executor
 from kvproof.live.startup.plan import StartupPlan
-from kvproof.live.step_output import sampled
+from kvproof.live.step_output import drafted, sampled
 from kvproof.model.state import Flight
 
 
@@ -31,19 +30,43 @@ class StepOutput(Future[Any]):
         return super().result(timeout)
 
 
+UNKNOWN = -1
+"""A draft token that the scheduler does not know."""
+
+
+class _Step(NamedTuple):
+    """A step that computes: its draft tokens by request, its parts, how many tokens each request
+    has before the last that it samples, what the workers report, and the requests whose draft
+    tokens are rejected."""
+
+    drafts: Mapping[str, Sequence[int]]
+    parts: Sequence[Flight]
+    before: Mapping[str, int]
+    reported: Any
+    rejected: set[str]
+
+
 class LoopExecutor(Executor):
     """All workers of the engine. `moment` is called when a step's output is wanted. `prompts` and
     `transfers` are what the workers keep: the number of prompt tokens of each request that was
     scheduled, and what is transferred for each request. `notified` are the requests whose prefill
-    node was notified."""
+    node was notified. `masks` has the number of tokens that the mask for a token knew, by request
+    and the number of tokens before it; of `unsure` requests the numbers are wrong from some step
+    on, because they were counted with draft tokens that were rejected."""
 
     supported_tasks = ("generate",)
     is_sleeping = False
 
     def __init__(
-        self, plan: StartupPlan, specs: Any, memory: Any, moment: Callable[[], None]
+        self,
+        plan: StartupPlan,
+        specs: Any,
+        memory: Any,
+        moment: Callable[[], None],
+        drafts: int = 0,
     ) -> None:
         super().__init__(plan, specs, memory)
+        self.drafts = drafts
         self.moment = moment
         self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
         self.steps = 0
@@ -53,7 +76,10 @@ class LoopExecutor(Executor):
         self.transfers: dict[str, str] = {}
         self.reports: dict[str, set[str]] = {}
         self.notified: set[str] = set()
-        self._computed: deque[ModelRunnerOutput] = deque()
+        self.masks: dict[tuple[str, int], int | None] = {}
+        self.unsure: set[str] = set()
+        self._computed: deque[_Step] = deque()
+        self._sampled: Sequence[Flight] = ()
 
     # What `EngineCore` calls.
 
@@ -79,17 +105,36 @@ class LoopExecutor(Executor):
         self.steps += 1
         count = output.total_num_scheduled_tokens
         self.began(count)
-        made = sampled(self._parts(output), {}, kv_connector_output=self._reported())
+        parts, before = self._parts(output)
+        step = _Step(output.scheduled_spec_decode_tokens, parts, before, self._reported(), set())
         if count:  # sampling is a call of its own
-            self._computed.append(made)
+            self._computed.append(step)
             return StepOutput(None, lambda: None) if non_block else None
-        return self._handed_out(made, non_block)
+        return self._handed_out(step, non_block)
 
-    def sample_tokens(self, _grammar: Any, non_block: bool = False) -> Any:
+    def sample_tokens(self, masks: Any, non_block: bool = False) -> Any:
         """The step that began first samples its tokens."""
-        return self._handed_out(self._computed.popleft(), non_block)
+        step = self._computed.popleft()
+        knows = known(masks, step.drafts, self.drafts)
+        for name in (part.request for part in step.parts if part.samples):
+            drafts = step.drafts.get(name, ())
+            if name in knows and UNKNOWN in drafts:  # no mask was made for them: none is accepted
+                step.rejected.add(name)
+                self.unsure.add(name)
+            rows = [None] * (1 + len(drafts)) if name not in knows else knows[name]
+            first = step.before[name] - len(drafts)
+            self.masks |= {(name, first + at): row for at, row in enumerate(rows)}
+        return self._handed_out(step, non_block)
 
-    def _handed_out(self, made: ModelRunnerOutput, non_block: bool) -> Any:
+    def take_draft_token_ids(self) -> Any:
+        """What is predicted after the tokens that were sampled last."""
+        return drafted(self._sampled, self.drafts)
+
+    def _handed_out(self, step: _Step, non_block: bool) -> Any:
+        drafts = step.drafts.items()
+        accepted = {name: len(each) * (name not in step.rejected) for name, each in drafts}
+        made = sampled(step.parts, accepted, kv_connector_output=step.reported)
+        self._sampled = step.parts
         output = StepOutput(made, self._taken)
         return output if non_block else output.result()
 
@@ -99,9 +144,11 @@ class LoopExecutor(Executor):
 
     # The requests of a step.
 
-    def _parts(self, output: Any) -> list[Flight]:
+    def _parts(self, output: Any) -> tuple[list[Flight], dict[str, int]]:
+        """The parts of a step, and how many tokens of its answer each request has before the last
+        token that the step samples."""
         computed: dict[str, int] = {}
-        known: dict[str, int] = {}
+        so_many: dict[str, int] = {}
         for new in output.scheduled_new_reqs:
             self.prompts[new.req_id] = len(new.prompt_token_ids)
             computed[new.req_id] = new.num_computed_tokens
@@ -109,15 +156,16 @@ class LoopExecutor(Executor):
         for name, so_far, answered in zip(
             running.req_ids, running.num_computed_tokens, running.num_output_tokens, strict=True
         ):
-            computed[name], known[name] = so_far, answered
-        return [
-            Flight(
-                name,
-                count,
-                samples=computed[name] + count >= self.prompts[name] + known.get(name, 0),
-            )
+            computed[name], so_many[name] = so_far, answered
+        before = {
+            name: computed[name] + count - self.prompts[name]
+            for name, count in output.num_scheduled_tokens.items()
+        }
+        parts = [
+            Flight(name, count, samples=before[name] >= so_many.get(name, 0))
             for name, count in output.num_scheduled_tokens.items()
         ]
+        return parts, before
 
     # Transfers.
 

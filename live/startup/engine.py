@@ -19,7 +19,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, contract_check, step_output
-from kvproof.live.startup.plan import Layer, StartupPlan
+from kvproof.live.startup.plan import WINDOWS, Layer, StartupPlan
 from kvproof.live.startup.seen import LoneRequest, Pages, StartedGroup, StartedWorker
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import NULL, Flight
@@ -97,8 +97,9 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
             block_size=layer.block,
             shapes=((layer.heads, layer.width),),
             dtypes=(DTYPES[layer.bytes],),
-            mamba_cache_mode="align" if plan.prefix_caching else "none",
+            mamba_cache_mode=_states(plan),
             page_size_padded=max(largest, layer.content_bytes) if layer.padded else None,
+            num_speculative_blocks=plan.drafts,
         )
     common: dict[str, Any] = {
         "block_size": layer.block,
@@ -109,11 +110,21 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
     if layer.kind in ("mla", "hidden"):  # a token has no V
         kind = _hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
         return kind(**common, **_no_v(kind, common))
+    if layer.kind == "window mla":
+        narrow = getattr(kinds, "SlidingWindowMLASpec", kinds.SlidingWindowSpec)
+        return narrow(**common, sliding_window=layer.window)
     if layer.kind == "window":
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
     return kinds.FullAttentionSpec(**common)
+
+
+def _states(plan: StartupPlan) -> str:
+    """Which states a Mamba layer keeps, as vLLM names it."""
+    if not plan.prefix_caching:
+        return "none"
+    return "all" if plan.every_state and adapt.keeps_every_state() else "align"
 
 
 def _hidden_states() -> Any:
@@ -150,7 +161,8 @@ class StartedEngine:
         layers = plan.workers()
         specs = [{name: spec_of(plan, one) for name, one in each.items()} for each in layers]
         self.executor = Executor(plan, specs, memory)
-        self.vllm_config = config_of(plan, override)
+        further = {"speculative_config": build.drafter(plan.drafts)} if plan.drafts else {}
+        self.vllm_config = config_of(plan, override, **further)
         core = object.__new__(EngineCore)
         core.model_executor = self.executor
         core.vllm_config = self.vllm_config
@@ -181,7 +193,7 @@ class StartedEngine:
     def workers(self) -> tuple[StartedWorker, ...]:
         """The workers, and what they have to allocate."""
         return tuple(
-            _worker(*each)
+            self._worker(*each)
             for each in zip(
                 self.plan.workers(), self.executor.memory, self.executor.configs, strict=True
             )
@@ -189,7 +201,7 @@ class StartedEngine:
 
     def groups(self) -> tuple[StartedGroup, ...]:
         """The cache groups of the scheduler."""
-        return tuple(map(_group, self.config.kv_cache_groups))
+        return tuple(map(self._group, self.config.kv_cache_groups))
 
     def in_flight_steps(self) -> int:
         """The number of steps that are scheduled before the output of the first arrives."""
@@ -233,6 +245,8 @@ class StartedEngine:
             if len(flying) >= steps or not count:
                 taken, parts = flying.popleft()
                 scheduler.update_from_output(taken, step_output.sampled(parts, {}))
+                if self.plan.drafts and not self.plan.overlaps:
+                    scheduler.update_draft_token_ids(step_output.drafted(parts, self.plan.drafts))
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break
@@ -257,6 +271,64 @@ class StartedEngine:
             log_stats=False,
             **adapt.scheduler_block_sizes(kind, block, self.hash_block),
         )
+
+    def _worker(self, layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
+        """What a worker has to allocate."""
+        groups = tuple(map(self._group, config.kv_cache_groups))
+        specs = {
+            name: getattr(each.kv_cache_spec, "kv_cache_specs", {}).get(name, each.kv_cache_spec)
+            for each in config.kv_cache_groups
+            for name in each.layer_names
+        }
+        pages: list[Pages] = []
+        buffers: list[int] = []
+        for index, tensor in enumerate(config.kv_cache_tensors):
+            one = hasattr(tensor, "layers") or bool(getattr(tensor, "block_stride", 0))
+            buffer = 0 if one else index  # parts of one buffer, or a buffer each
+            if buffer == len(buffers):
+                buffers.append(tensor.size)
+            names = tensor.layers if hasattr(tensor, "layers") else tensor.shared_by
+            for place, name in enumerate(names):
+                start = getattr(tensor, "offset", 0) + place * getattr(tensor, "layer_stride", 0)
+                stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
+                size = specs[name].page_size_bytes if name in specs else 0
+                pages.append(Pages(name, buffer, start, stride, size))
+        return StartedWorker(
+            layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages)
+        )
+
+    def _group(self, group: Any) -> StartedGroup:
+        import vllm.v1.kv_cache_interface as kinds
+
+        spec = group.kv_cache_spec
+        parts = [*getattr(spec, "kv_cache_specs", {}).values()] or [spec]
+        first = parts[0]
+        named = {
+            "mamba": kinds.MambaSpec,
+            "window mla": getattr(kinds, "SlidingWindowMLASpec", ()),
+            "window": kinds.SlidingWindowSpec,
+            "chunked": kinds.ChunkedLocalAttentionSpec,
+            "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
+            "mla": kinds.MLAAttentionSpec,
+            "full": kinds.FullAttentionSpec,
+        }
+        kind = next((each for each, cls in named.items() if isinstance(first, cls)), "other")
+        window = 0
+        if kind in (*WINDOWS, "chunked"):
+            window = first.attention_chunk_size if kind == "chunked" else first.sliding_window
+        reported = getattr(kinds, "get_kv_cache_spec_kind", lambda _: None)(spec)
+        return StartedGroup(
+            *(kind, first.block_size, window, tuple(group.layer_names)),
+            getattr(reported, "value", ""),
+            self._entries(spec),
+            tuple({self._entries(each) for each in parts}),
+        )
+
+    def _entries(self, spec: Any) -> int | None:
+        """The entries of a request's block table, as the worker makes it for a spec. None in a
+        release whose specs do not say it."""
+        counted = getattr(spec, "max_num_blocks_per_req", None)
+        return None if counted is None else counted(self.vllm_config, self.max_model_len)
 
 
 def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmConfig:
@@ -284,6 +356,7 @@ def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmCo
     model.max_model_len = plan.max_model_len
     model.original_max_model_len = -1 if plan.auto else plan.max_model_len
     made.parallel_config.pipeline_parallel_size = plan.stages
+    made.parallel_config.decode_context_parallel_size = plan.shards
     scheduling, cache = made.scheduler_config, made.cache_config
     scheduling.async_scheduling = plan.overlaps and plan.stages == 1
     scheduling.disable_hybrid_kv_cache_manager = not plan.hybrid
@@ -294,50 +367,6 @@ def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmCo
     cache.num_gpu_blocks_override = override
     mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
     if mamba is not None:
-        cache.mamba_cache_mode = "align" if plan.prefix_caching else "none"
+        cache.mamba_cache_mode = _states(plan)
         cache.mamba_block_size = mamba.block
     return made
-
-
-def _worker(layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
-    """What a worker has to allocate."""
-    groups = tuple(_group(each) for each in config.kv_cache_groups)
-    specs = {
-        name: getattr(each.kv_cache_spec, "kv_cache_specs", {}).get(name, each.kv_cache_spec)
-        for each in config.kv_cache_groups
-        for name in each.layer_names
-    }
-    pages: list[Pages] = []
-    buffers: list[int] = []
-    for index, tensor in enumerate(config.kv_cache_tensors):
-        one = hasattr(tensor, "layers") or bool(getattr(tensor, "block_stride", 0))
-        buffer = 0 if one else index  # parts of one buffer, or a buffer each
-        if buffer == len(buffers):
-            buffers.append(tensor.size)
-        names = tensor.layers if hasattr(tensor, "layers") else tensor.shared_by
-        for place, name in enumerate(names):
-            start = getattr(tensor, "offset", 0) + place * getattr(tensor, "layer_stride", 0)
-            stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
-            size = specs[name].page_size_bytes if name in specs else 0
-            pages.append(Pages(name, buffer, start, stride, size))
-    return StartedWorker(layers, memory, config.num_blocks, groups, tuple(buffers), tuple(pages))
-
-
-def _group(group: Any) -> StartedGroup:
-    import vllm.v1.kv_cache_interface as kinds
-
-    spec = group.kv_cache_spec
-    first = next(iter(getattr(spec, "kv_cache_specs", {}).values()), spec)
-    named = {
-        "mamba": kinds.MambaSpec,
-        "window": kinds.SlidingWindowSpec,
-        "chunked": kinds.ChunkedLocalAttentionSpec,
-        "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
-        "mla": kinds.MLAAttentionSpec,
-        "full": kinds.FullAttentionSpec,
-    }
-    kind = next((each for each, cls in named.items() if isinstance(first, cls)), "other")
-    window = 0
-    if kind in ("window", "chunked"):
-        window = first.sliding_window if kind == "window" else first.attention_chunk_size
-    return StartedGroup(kind, first.block_size, window, tuple(group.layer_names))

@@ -7,19 +7,25 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-Kind = Literal["full", "window", "chunked", "mla", "mamba", "hidden"]
+Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
 
+KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden")
+"""The kinds of layers that read all tokens."""
+
+WINDOWS: tuple[Kind, ...] = ("window", "window mla")
+"""The kinds of layers that read the last tokens alone."""
+
 
 class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
-    `width` numbers for K, and as many for V (none for MLA, and none for the hidden states that an
-    engine keeps for its user); a number has `bytes`. A Mamba layer has a state of `heads` times
-    `width` numbers; with `padded`, its page is as large as the largest of the attention layers, as
-    vLLM's platforms set it. `window` are the tokens of a sliding window or of a local chunk.
-    `stage` is the pipeline stage that has the layer."""
+    `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
+    hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
+    state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
+    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    of a local chunk. `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
     block: Count
@@ -33,7 +39,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def content_bytes(self) -> int:
         """The bytes of a token, of a Mamba layer those of a state."""
-        vectors = 1 if self.kind in ("mla", "mamba", "hidden") else 2
+        vectors = 1 if self.kind in ("mla", "window mla", "mamba", "hidden") else 2
         return self.heads * self.width * self.bytes * vectors
 
     @property
@@ -55,7 +61,11 @@ class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
     by a bound that no engine has to exceed. Each worker has the memory of these blocks, and
     `odd_bytes` more, which are no block; the worker `richer` (counted round) has that of `more`
     blocks more. With `override`, the number is `num_gpu_blocks_override`, and memory is plenty.
-    With `auto`, vLLM is asked to fit `max_model_len` to the memory."""
+    With `auto`, vLLM is asked to fit `max_model_len` to the memory.
+
+    With several `shards` the tokens of an attention block lie on so many ranks in turn (decode
+    context parallelism). `drafts` tokens are predicted in each step; with `every_state`, a Mamba
+    layer keeps the state after each block, not after the last one of a step alone."""
 
     layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
     max_model_len: Count
@@ -73,6 +83,9 @@ class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
     richer: Annotated[int, Meta(ge=0, le=15)] = 0
     override: bool = False
     auto: bool = False
+    shards: Annotated[int, Meta(ge=1, le=4)] = 1
+    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    every_state: bool = False
 
     @property
     def stages(self) -> int:
@@ -97,6 +110,9 @@ def lines(plan: StartupPlan) -> list[str]:
     """The plan for a reader, a line for each layer."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
+    flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
+    flags += [_number(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += ["every state is kept"] * plan.every_state
     from_ = "one request needs" if plan.counted_from == "need" else "is ample"
     what = "num_gpu_blocks_override is" if plan.override else "memory is for"
     length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
@@ -186,7 +202,48 @@ def random_plan(seed: int) -> StartupPlan:
         heads = r.choice((1, 2, 3, 5))
         hidden = replace(kinds[0], kind="hidden", block=block, heads=heads, stage=stages - 1)
         plan = replace(plan, layers=(*plan.layers, hidden))
+    return _rarer(r, plan)
+
+
+def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
+    """The plan, or one like it with what few models have: latent attention in windows, blocks on
+    several ranks, drafts, all states, or full attention beside layers without V."""
+    what = r.choice((*("",) * 6, "latent", "latent", "ranks", "drafts", "states", "index"))
+    if what == "latent":
+        return replace(plan, layers=_latent(r, plan), prefix_caching=r.random() < 0.5)
+    if what in ("ranks", "index"):  # vLLM has no windows and no chunks on several ranks
+        layers = tuple(each for each in plan.layers if each.kind in KEEP_ALL)
+        first = replace(layers[0], kind="full")
+        index = replace(first, kind="mla", heads=1, width=r.choice((2, first.width)))
+        if what == "index" or r.random() < 0.5:
+            layers = (*layers, first, index)
+        shards = r.choice((2, 2, 4)) if what == "ranks" else 1
+        return replace(plan, layers=layers, shards=shards, ranks=max(plan.ranks, shards))
+    if what == "states":
+        layers = tuple(each for each in plan.layers if each.kind in KEEP_ALL)
+        first = replace(layers[0], kind="mamba", padded=True)
+        states = [replace(first, stage=stage) for stage in range(plan.stages)] * r.choice((1, 2))
+        drafts = r.choice((0, 1, 2, 3)) * (plan.stages == 1)
+        plan = replace(plan, layers=(*layers, *states), prefix_caching=True, drafts=drafts)
+        return replace(plan, every_state=r.random() < 0.7)
+    if what == "drafts" and plan.stages == 1:  # not every release has drafts on several stages
+        return replace(plan, drafts=r.choice((1, 2, 3)))
     return plan
+
+
+def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
+    """Layers of latent attention, some of two widths or precisions, and some with windows, whose
+    tokens are not larger."""
+    block, stages = plan.layers[0].block, plan.stages
+    sizes = r.choice((((6, 4),), ((4, 4), (6, 4)), ((4, 4), (12, 4)), ((4, 1), (12, 2))))
+    kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]  # type: ignore
+    largest = max(layer.content_bytes for layer in kinds)
+    for window in {r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 1, 2)))}:
+        size = r.choice((2, 4, kinds[-1].width)), r.choice((kinds[0].bytes, kinds[-1].bytes, 2))
+        narrow = Layer("window mla", block, width=size[0], bytes=size[1], window=window)
+        if narrow.content_bytes <= largest:
+            kinds += [narrow] * (stages * r.choice((1, 2, 3)))
+    return tuple(replace(layer, stage=at % stages) for at, layer in enumerate(kinds))
 
 
 def _number(count: int, what: str) -> str:

@@ -20,12 +20,17 @@ class Pages(NamedTuple):
 class StartedGroup(NamedTuple):
     """A cache group: what its block table keeps (the kind of its specs), the tokens of a block, and
     the tokens of its window or chunk (0 where all are kept). `layers` are those of the worker, or
-    of all of the model."""
+    of all of the model. `reported` is the kind that vLLM names in its reports ("" where a release
+    names none), `entries` how many the block table of a request has, and `of_layers` how many its
+    layers expect there (None in a release that does not say it)."""
 
     kind: str
     block: int
     window: int
     layers: tuple[str, ...]
+    reported: str = ""
+    entries: int | None = None
+    of_layers: tuple[int | None, ...] = ()
 
 
 class StartedWorker(NamedTuple):
@@ -93,9 +98,9 @@ class Startup(NamedTuple):
     def enough_for(self, tokens: int) -> int:
         """With so many blocks, the null block included, one request of so many tokens fits: no
         engine has to take more. Each group has the blocks of its tokens, a window not more than
-        those of its window and of the steps in flight; two more for what is not aligned. Four
-        states are enough for Mamba."""
-        return 1 + sum(_enough(group, tokens, self.in_flight_tokens) for group in self.groups)
+        those of its window and of the steps in flight; two more for what is not aligned, and the
+        drafts. Four states are enough for Mamba, or one for each block, and one for each draft."""
+        return 1 + sum(_enough(self, group, tokens) for group in self.groups)
 
 
 def cdiv(count: int, size: int) -> int:
@@ -103,8 +108,11 @@ def cdiv(count: int, size: int) -> int:
     return -(-count // size)
 
 
-def _enough(group: StartedGroup, tokens: int, in_flight_tokens: int) -> int:
+def _enough(start: Startup, group: StartedGroup, tokens: int) -> int:
+    drafts = start.plan.drafts
     if group.kind == "mamba":
-        return 4
-    kept = min(tokens, group.window + in_flight_tokens) if group.window else tokens
-    return cdiv(kept, group.block) + 2
+        states = cdiv(tokens, group.block) if start.plan.every_state else 2
+        return states + 2 + drafts
+    in_flight = start.in_flight_tokens
+    kept = min(tokens, group.window + in_flight) if group.window else tokens
+    return cdiv(kept + drafts, group.block) + 2

@@ -138,6 +138,17 @@ def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
 
 
+def key_without_place(patch: pytest.MonkeyPatch) -> None:
+    """A block has the name of an image in its key, and not where the image begins (vllm#36708)."""
+    made: Any = kv_cache_utils._gen_mm_extra_hash_keys
+
+    def names(*given: Any) -> Any:
+        keys, image = made(*given)
+        return [key[:2] if isinstance(key, tuple) else key for key in keys], image
+
+    patch.setattr(kv_cache_utils, "_gen_mm_extra_hash_keys", names)
+
+
 class Planted(NamedTuple):
     """A mistake, the rule that names it, and what is driven."""
 
@@ -156,6 +167,7 @@ PLANTED = (
     Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
     Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
     Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
+    Planted("request_reads_its_own_tokens", key_without_place),
 )
 
 

@@ -4,7 +4,7 @@ the layer reads: a window of at least its own, all tokens for full attention, st
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.plan import Layer
+from kvproof.live.startup.plan import WINDOWS, Layer
 from kvproof.live.startup.seen import StartedGroup, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -34,10 +34,9 @@ def _suits(group: StartedGroup, layer: Layer) -> bool:
         return group.kind == layer.kind
     if not group.window:  # all tokens are kept
         return group.kind != "other"
-    same = group.kind == layer.kind and layer.window > 0
-    return same and (
-        group.window >= layer.window if layer.kind == "window" else group.window == layer.window
-    )
+    if layer.kind in WINDOWS:
+        return group.kind in WINDOWS and group.window >= layer.window
+    return group.kind == layer.kind and group.window == layer.window
 
 
 RULE = EngineRule(

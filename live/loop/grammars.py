@@ -1,0 +1,118 @@
+"""Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then.
+A grammar allows every token. The mask that it makes says how many tokens it has accepted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import accumulate
+from typing import Any
+
+import torch
+from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+from kvproof.live import adapt
+
+FAILS = "fails"
+"""A grammar that cannot be compiled."""
+
+
+class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]
+    """The grammar of a request."""
+
+    def __init__(self) -> None:
+        self.accepted = 0
+
+    def accept_tokens(self, _request: str, tokens: list[int]) -> bool:
+        """The grammar goes on by these tokens."""
+        self.accepted += len(tokens)
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """All tokens are valid."""
+        return tokens
+
+    def rollback(self, num_tokens: int) -> None:
+        """The last tokens are taken back."""
+        self.accepted -= num_tokens
+
+    def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
+        """The mask for the next token."""
+        bitmask[batch_index, 0] = self.accepted
+
+    def is_terminated(self) -> bool:
+        """It never ends by itself."""
+        return False
+
+    def reset(self) -> None:
+        """It begins again."""
+        self.accepted = 0
+
+
+class Grammars:
+    """The compiler of grammars, and the threads that it works on: each is compiled by `compile`, or
+    at once if `waits` is False for its request."""
+
+    def __init__(self, waits: Callable[[str], bool]) -> None:
+        self.waits = waits
+        self.pending: dict[str, Callable[[], None]] = {}
+
+    def install(self, manager: Any) -> None:
+        """Take the place of the backend that an engine chooses for its first request."""
+        manager.backend = manager.executor = self
+
+    def compile_grammar(self, _kind: Any, words: str, *_: Any, **__: Any) -> CountingGrammar:
+        """A grammar of these words."""
+        if words == FAILS:
+            raise ValueError("This grammar cannot be compiled")
+        return CountingGrammar()
+
+    def allocate_token_bitmask(self, rows: int) -> Any:
+        """Room for the masks of a step."""
+        return torch.zeros((rows, 1), dtype=torch.int32)
+
+    def destroy(self) -> None:
+        """Nothing is open."""
+
+    def submit(self, work: Callable[..., Any], request: Any) -> Future[Any]:
+        """A thread is to compile the grammar of a request."""
+        result: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(work(request))
+            except ValueError as error:  # raised again where vLLM asks for the result
+                result.set_exception(error.with_traceback(None))
+
+        self.pending[request.request_id] = run
+        if not self.waits(request.request_id):
+            self.compile(request.request_id)
+        return result
+
+    def compile(self, name: str) -> None:
+        """The grammar of a request is compiled, if it waits for this."""
+        self.pending.pop(name, lambda: None)()
+
+
+def structured(words: str) -> dict[str, Any]:
+    """The argument of `SamplingParams` with which a request asks for a grammar; none without
+    words."""
+    if not words:
+        return {}
+    params = adapt.first(["vllm.sampling_params:StructuredOutputsParams"])(grammar=words)
+    params._backend = "xgrammar"  # which the front of an engine chooses
+    return {"structured_outputs": params}
+
+
+def known(masks: Any, drafts: Mapping[str, Sequence[int]], most: int) -> dict[str, list[int]]:
+    """How many tokens each mask of each request knows, in the masks of a step with these draft
+    tokens, `most` for a request: there is one for each of them, and one for the token after them.
+    In later releases a request has room for the masks of the most draft tokens."""
+    if masks is None:
+        return {}
+    names, rows = masks.structured_output_request_ids, masks.grammar_bitmask
+    counts = [1 + len(drafts.get(name, ())) for name in names]
+    steps = counts if sum(counts) == len(rows) else [1 + most] * len(names)
+    begins = accumulate(steps[:-1], initial=0)
+    return {
+        name: [int(row[0]) for row in rows[begin : begin + count]]
+        for name, begin, count in zip(names, begins, counts, strict=True)
+    }

@@ -1,0 +1,26 @@
+"""What changed code says of where it runs: in plans with images, or on a device alone."""
+
+from kvproof.gate.search.judge import not_driven
+from kvproof.gate.search.named_features import in_plans
+from kvproof.gate.source.changes import ChangedFunction
+from kvproof.gate.source.parts import TABLES
+
+
+def changed(file: str = "v1/core/kv_cache_utils.py", *words: str) -> ChangedFunction:
+    return ChangedFunction(
+        file, "f", 1, 9, "changed", part=TABLES, called=True, words=frozenset(words)
+    )
+
+
+def test_code_that_names_images_is_driven_in_plans_with_images() -> None:
+    assert in_plans([changed("a.py", "mm_features", "offset")]) == {"images"}
+    assert in_plans([changed("a.py", "encoder_cache_manager")]) == {"images"}
+    assert not in_plans([changed("a.py", "num_tokens", "comm_size")])
+
+
+def test_what_runs_on_a_device_alone_is_named() -> None:
+    assert "device" not in not_driven([changed()])
+    said = not_driven([changed(), changed("v1/worker/gpu_model_runner.py")])
+    assert said.endswith(
+        "; what is in v1/worker/gpu_model_runner.py runs with a model on its device alone"
+    )
