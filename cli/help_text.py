@@ -53,7 +53,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "explore": (
         "kvproof explore --fault truncation_without_guard",
-        "kvproof explore --config full --graph full.dot",
         "kvproof explore --machine live --config full",
     ),
     "sample": (

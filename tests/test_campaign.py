@@ -98,6 +98,7 @@ def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path:
     out, err = running.communicate(timeout=600)
     assert "Traceback" not in err
     assert running.returncode == 130
+    assert out, err
     interrupted = json.loads(out)
     assert interrupted["lost_workers"] == 1
     assert interrupted["figures"]["units"] < 14

@@ -1,5 +1,6 @@
 """Z3 runs the same text as Python: each term evaluates to what Python computes."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,9 @@ from tests.test_shared_arithmetic import FUNCTIONS, PLAIN
 
 
 def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
-    """What the function's Z3 term evaluates to with these values for its variables."""
+    """What the function's Z3 term evaluates to with these values for its variables. A parameter
+    with a default is a choice of the term: it gets its value itself."""
+    chosen = [p.default is not p.empty for p in inspect.signature(function).parameters.values()]
     context = z3.Context()  # a main context, once made, would stay: see proofs/solve
     pairs = [
         (z3.Bool(f"v{i}", context), z3.BoolVal(value, context))
@@ -20,7 +23,11 @@ def by_z3(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:
         else (z3.Int(f"v{i}", context), z3.IntVal(value, context))
         for i, value in enumerate(values)
     ]
-    term = function(*(variable for variable, _ in pairs))
+    given = [
+        value if fixed else variable
+        for value, fixed, (variable, _) in zip(values, chosen, pairs, strict=False)
+    ]
+    term = function(*given)
     terms = term if isinstance(term, tuple) else (term,)
     parts = tuple(z3.simplify(z3.substitute(t, *pairs)) for t in terms)
     plain = tuple(p.as_long() if z3.is_int(p) else z3.is_true(p) for p in parts)

@@ -253,12 +253,12 @@ def _runs(pid: int) -> bool:
 
 
 def _works(pid: int) -> bool:
-    """Whether a process runs; one that has ended and for which nobody has waited does not."""
+    """Whether a process runs; one that has ended and for which nobody has waited does not. Those
+    who wait for it still get its exit code."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # it is gone, or there is no such folder
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except (AttributeError, ChildProcessError):  # not on this system; or of another parent
         return _exists(pid)
-    return stat.rpartition(")")[2].split()[:1] != ["Z"]
 
 
 def _exists(pid: int) -> bool:

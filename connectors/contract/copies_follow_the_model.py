@@ -13,7 +13,12 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     """A copy waits for what it reads."""
     if isinstance(fact, CopiedTooEarly):
         yield because(
-            reason("computes", "a step computes block {block} of {layer}", **fact._asdict()),
+            reason(
+                "computes",
+                "a step computes block {block} of {layer}",
+                block=fact.block,
+                layer=fact.layer,
+            ),
             reason("not_after", "a copy of it does not wait for that step"),
         )
 

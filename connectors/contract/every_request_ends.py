@@ -33,7 +33,10 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
             "no_copy",
             "it needs {needs} blocks more, and {copies} for a copy of its state; {free} are free, "
             "and {others} others have blocks",
-            **{name: getattr(fact, name) for name in ("needs", "copies", "free", "others")},
+            needs=fact.needs,
+            copies=fact.copies,
+            free=fact.free,
+            others=fact.others,
         )
     else:
         why = reason("no_load", "no load of it is under way")

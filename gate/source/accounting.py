@@ -12,6 +12,7 @@ from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.source.files import Package
 from kvproof.gate.source.units import Module
 from kvproof.gate.source.uses import GETATTR, Parts, Uses
+from kvproof.live.contract.features import FEATURES
 from kvproof.live.contract.table import TABLE
 
 FOLDERS = ("v1/core/", "distributed/kv_transfer/kv_connector/v1/nixl")
@@ -32,10 +33,10 @@ GENERATED = "_version.py"
 
 
 def driven() -> Iterator[tuple[str, str]]:
-    """The modules and names that the contract has."""
+    """The modules and names that the contract has of what is driven."""
     for entry in TABLE:
         for place in entry.places:
-            if place.module and place.names:
+            if place.module and place.names and FEATURES[entry.feature].drives:
                 yield place.module, place.names[0]
 
 

@@ -9,6 +9,7 @@ from kvproof.live.fake import Fake, unstarted
 from kvproof.model.errors import AdapterDrift
 
 API = "vllm.entrypoints.openai.completion"
+ENGINE = "vllm.v1.engine.async_llm"
 
 
 class Received(Fake):
@@ -37,7 +38,7 @@ def _parts() -> tuple[Any, Any, Any]:
     return (
         adapt.first([f"{API}.serving:OpenAIServingCompletion"]),
         adapt.first([f"{API}.protocol:CompletionRequest"]),
-        adapt.first(["vllm.v1.engine.async_llm:AsyncLLM"]),
+        adapt.first([f"{ENGINE}:AsyncLLM"]),
     )
 
 

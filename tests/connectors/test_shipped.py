@@ -54,7 +54,8 @@ CASES = [
     pytest.param(name, groups, id=f"{name}-{kind}")
     for name in sorted(SHIPPED.keys() - NOT_WHOLE)
     for kind, groups in (("one", ONE), ("window", HYBRID), ("mamba", MAMBA))
-    if (groups is ONE or name not in ONE_GROUP | SMALL) and SHIPPED[name].subject.takes(groups, False)
+    if (groups is ONE or name not in ONE_GROUP | SMALL)
+    and SHIPPED[name].subject.takes(groups, False)
 ]
 
 
