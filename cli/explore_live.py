@@ -16,7 +16,7 @@ from kvproof.live.trees import fingerprint, named
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.reading import shown
 from kvproof.reports.output.search import Explored
-from kvproof.strategies.explorer.by_replay import explore_by_replay
+from kvproof.strategies.explorer.by_replay import NOT_TWICE, explore_by_replay
 from kvproof.strategies.explorer.running import Checkpoint, Limits, memory_mib
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -100,20 +100,22 @@ def to_continue(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
 
 
 def _in_words(outcome: Outcome, setup: Setup, machine: Maker) -> list[str]:
-    """What a search of real vLLM covered, in words."""
+    """What a search of real vLLM covered, in words. Where the machine did not repeat itself, the
+    states say nothing."""
     covered = outcome.coverage
-    if outcome.finding is not None or not covered:
+    if outcome.finding is not None or not covered or outcome.reason == NOT_TWICE:
         return []
     orders = (
         "Each order of the events"
         if outcome.verdict is Verdict.EXHAUSTED
         else f"Each order of up to {max(covered['depth'] - 1, 0)} events"
     )
+    ends = any(i.kind == "eventually" for i in setup.invariants or CHECKS.values())
+    what = "in any of them, nor in a fair run from each" if ends else "in any of them"
     lines = [
         f"{orders} of the jobs of cluster {setup.cluster.name} was taken on real vLLM "
-        f"{machine.vllm}, up to states that look alike; a fair run from each state ends."
+        f"{machine.vllm}, up to states that look alike. Nothing new was found {what}."
     ]
     if covered.get("known"):
-        met = ", ".join(f"{name} {count}" for name, count in covered["known"].items())
-        lines.append(f"Known findings of this vLLM were met, with counts: {met}.")
+        lines.append(f"Known findings of this vLLM were met: {', '.join(covered['known'])}.")
     return lines

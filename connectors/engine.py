@@ -40,6 +40,7 @@ from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model import state
+from kvproof.model.arithmetic import counts
 from kvproof.model.errors import AdapterDrift
 
 LAYERS = 2
@@ -225,7 +226,7 @@ class DrivenEngine:
         end = min(request.num_tokens, done + cfg.chunk_tokens)
         tables = self.owners.tables(request.request_id)
         needs = sum(
-            max(-(-end // group.block_size) - len(table), 0)
+            max(int(counts.blocks_for_tokens(end, group.block_size)) - len(table), 0)
             for group, table in zip(cfg.groups, tables, strict=True)
         )
         states = (group for group in cfg.groups if not group.attention)
@@ -452,6 +453,7 @@ class DrivenEngine:
         """Note an event of stored blocks that carries their tokens."""
         if tokens := getattr(event, "token_ids", None):
             self.owners.judged["events with tokens"] += 1
+            self.owners.judged["events beside several groups"] += len(self.cfg.groups) > 1
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
             hashes = len(event.block_hashes)

@@ -111,6 +111,7 @@ class ConnectorWorker:
             self.facts.extend(self.encoder.reads(output, starts))
             self.owners.judged["images read"] += self.encoder.read
             self.owners.judged["images loaded"] += self.encoder.loaded
+            self.owners.judged["images dropped"] += len(output.free_encoder_mm_hashes)
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
@@ -120,11 +121,7 @@ class ConnectorWorker:
         else:
             moved = self._forward(output, parts)
         self.note_writes()
-        # Where hits end inside a block, its bytes have several keys.
-        twice = CopiedAgain if self.cfg.partial_block_hits else ()
-        self.facts.extend(f for f in self.clock.order.take() if not isinstance(f, twice))
-        self.owners.judged["copies of blocks"] += self.clock.order.copies
-        self.clock.order.copies = 0
+        self._note_order()
         if moved is not None:
             more["kv_connector_output"] = moved
         return step_output.sampled(shares, self._accepted(output), **more)
@@ -253,6 +250,15 @@ class ConnectorWorker:
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""
         return self.owners.text(request, tokens)
+
+    def _note_order(self) -> None:
+        """Note what copies out of the caches did. Where hits end inside a block, its bytes have
+        several keys, and may be copied more than once."""
+        order, parts = self.clock.order, self.cfg.partial_block_hits
+        self.facts.extend(f for f in order.take() if not (parts and isinstance(f, CopiedAgain)))
+        self.owners.judged["copies of blocks"] += order.copies
+        self.owners.judged["copies of whole blocks"] += 0 if parts else order.copies
+        order.copies = 0
 
     def note_writes(self) -> None:
         """Note what changed in the caches although no step computed it."""

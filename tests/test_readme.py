@@ -43,7 +43,8 @@ def test_counts_of_pull_requests() -> None:
     table = page("reports/pull_requests.md")
     words = " ".join(README.split())
     found = re.search(
-        r"(\d+) of (\d+) given fixes when .* Of (\d+) harmless .* green on (\d+), and UNKNOWN on (\d+)",
+        r"(\d+) of (\d+) given fixes when .* Of (\d+) harmless .* green on (\d+), "
+        r"and UNKNOWN on (\d+)",
         words,
     )
     assert found is not None

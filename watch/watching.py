@@ -64,6 +64,7 @@ class Watching:
         self.steps = 0
         self._printed: set[str] = set()
         self._alone = ""
+        self._waits = False
         self.tested = False
         self.observer = Observer
 
@@ -114,8 +115,10 @@ class Watching:
 
     def wait_for_cores(self) -> None:
         """This process has started engine cores, and will wait for them."""
-        if self.run is not None and self.run.parent and not self.run.broken:
-            threading.Thread(target=self._looks_after_cores, daemon=True).start()
+        if self._waits or self.run is None or self.run.broken or not self.run.parent:
+            return
+        self._waits = True  # one thread, for all engines of this process
+        threading.Thread(target=self._looks_after_cores, daemon=True).start()
 
     def _looks_after_cores(self) -> None:
         """A call of vLLM may wait for a killed engine core for minutes: say it at once."""
@@ -151,6 +154,7 @@ class Watching:
         self.judges, self.found = [], []
         self.observers, self.dumps = WeakSet(), Dumps(self.say)
         self.counts, self.unknown = Counter(), Counter()
+        self._waits = False
         if self.run is not None:
             self._joins(forked=True)
 

@@ -25,7 +25,7 @@ RULE = ConnectorRule(
     name="what is being copied out of a KV cache is not copied again",
     origin="vllm#41289",
     severity=Severity.LOST_PERFORMANCE,
-    counts="copies of blocks",
-    otherwise="it copied no block on a stream",
+    counts="copies of whole blocks",
+    otherwise="it copied no block on a stream where hits are of whole blocks",
     judge=judge,
 )

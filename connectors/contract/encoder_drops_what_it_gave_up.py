@@ -23,7 +23,7 @@ RULE = ConnectorRule(
     name="a worker drops no output that the encoder cache has",
     origin="EncoderCacheManager.get_freed_mm_hashes; vllm#52482",
     severity=Severity.LOST_PERFORMANCE,
-    counts="images read",
-    otherwise="no request had an image",
+    counts="images dropped",
+    otherwise="no worker was to drop an image",
     judge=judge,
 )

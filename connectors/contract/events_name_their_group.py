@@ -24,7 +24,7 @@ RULE = ConnectorRule(
     name="where there are several cache groups, an event of stored blocks names its group",
     origin="take_events, BlockStored.group_idx; vllm#44103",
     severity=Severity.LOST_PERFORMANCE,
-    counts="events with tokens",
-    otherwise="it reported no event with tokens",
+    counts="events beside several groups",
+    otherwise="it reported no event with tokens beside several groups",
     judge=judge,
 )

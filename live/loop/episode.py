@@ -143,9 +143,8 @@ class Episode:
         if not one.refused:
             self.engine.add(one, params)
             return
-        client.taken = (
-            one.role == "decode"
-        )  # P has its blocks, whether the engine knows of it or not
+        # P has its blocks, whether the engine knows of it or not.
+        client.taken = one.role == "decode"
         for request in front.refused(one.request, one.tokens, params):
             self.engine.receive(request)
 

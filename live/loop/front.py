@@ -9,7 +9,6 @@ from kvproof.live.fake import Fake, unstarted
 from kvproof.model.errors import AdapterDrift
 
 API = "vllm.entrypoints.openai.completion"
-ENGINE = "vllm.v1.engine.async_llm"
 
 
 class Received(Fake):
@@ -36,9 +35,9 @@ def drivable() -> bool:
 def _parts() -> tuple[Any, Any, Any]:
     """The API of completions, its requests, and the client of the engine."""
     return (
-        adapt.first([f"{API}.serving:OpenAIServingCompletion"]),
-        adapt.first([f"{API}.protocol:CompletionRequest"]),
-        adapt.first([f"{ENGINE}:AsyncLLM"]),
+        adapt.first(["vllm.entrypoints.openai.completion.serving:OpenAIServingCompletion"]),
+        adapt.first(["vllm.entrypoints.openai.completion.protocol:CompletionRequest"]),
+        adapt.first(["vllm.v1.engine.async_llm:AsyncLLM"]),
     )
 
 

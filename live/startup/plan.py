@@ -231,12 +231,21 @@ def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
     return plan
 
 
+LATENT: tuple[tuple[tuple[int, Literal[1, 2, 4]], ...], ...] = (
+    ((6, 4),),
+    ((4, 4), (6, 4)),
+    ((4, 4), (12, 4)),
+    ((4, 1), (12, 2)),
+)
+"""The widths and the bytes of a number of the latent layers of a model."""
+
+
 def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
     """Layers of latent attention, some of two widths or precisions, and some with windows, whose
     tokens are not larger."""
     block, stages = plan.layers[0].block, plan.stages
-    sizes = r.choice((((6, 4),), ((4, 4), (6, 4)), ((4, 4), (12, 4)), ((4, 1), (12, 2))))
-    kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]  # type: ignore
+    sizes = r.choice(LATENT)
+    kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]
     largest = max(layer.content_bytes for layer in kinds)
     for window in {r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 1, 2)))}:
         size = r.choice((2, 4, kinds[-1].width)), r.choice((kinds[0].bytes, kinds[-1].bytes, 2))

@@ -70,8 +70,8 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
     events after which each coverage goal was first reached. `renamings` is the number of
     permutations of equal jobs, with --symmetry. Of real vLLM there are no margins and goals:
-    `known` counts its known deviations, and `import_s` is the wall time of its import in seconds,
-    which `seconds` does not have."""
+    `known` counts its known deviations, in each replay again, and `import_s` is the wall time of
+    its import in seconds, which `seconds` does not have."""
 
     import_s: Maybe[float] = UNSET
     known: Maybe[dict[str, int]] = UNSET

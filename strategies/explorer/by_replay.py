@@ -214,14 +214,15 @@ class ReplaySearch:
 
     def _end(self, run: Run) -> None:
         """Let a fair run go on to its end, or to a state from which one has ended."""
-        before = digest(run.machine.state)
-        taken = len(run.steps)
-        drain(run, self.eventually, lambda run: over(run) or self._ends(run))
-        self.ending.add(before)
-        self.ending.update(digest(step.after) for step in run.steps[taken:])
+        passed: set[bytes] = set()
 
-    def _ends(self, run: Run) -> bool:
-        return digest(run.machine.state) in self.ending
+        def ends(run: Run) -> bool:
+            here = digest(run.machine.state)
+            passed.add(here)
+            return here in self.ending or over(run)
+
+        drain(run, self.eventually, ends)
+        self.ending |= passed
 
 
 def digest(state: State) -> bytes:
