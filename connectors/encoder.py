@@ -35,7 +35,7 @@ class EncoderCache:
 
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
-        self.read = self.loaded = 0
+        self.read = self.loaded = self.drops = 0
         self.dropped: list[str] = []
         self.manager: Any = None
         self.connector: Any = None
@@ -60,9 +60,11 @@ class EncoderCache:
 
     def compute(self, output: Any) -> Any:
         """Outputs are dropped, loaded and computed. Returns the report of the connector. Then
-        `loaded` is how many it has loaded, and `dropped` are those that the encoder cache has."""
+        `loaded` is how many it has loaded, `drops` how many are dropped, and `dropped` are those of
+        them that the encoder cache has."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
+        self.drops = len(output.free_encoder_mm_hashes)
         self.dropped = [n for n in output.free_encoder_mm_hashes if n in self.manager.cached]
         for name in output.free_encoder_mm_hashes:
             self.held.pop(name, None)

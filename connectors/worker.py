@@ -111,7 +111,7 @@ class ConnectorWorker:
             self.facts.extend(self.encoder.reads(output, starts))
             self.owners.judged["images read"] += self.encoder.read
             self.owners.judged["images loaded"] += self.encoder.loaded
-            self.owners.judged["images dropped"] += len(output.free_encoder_mm_hashes)
+            self.owners.judged["images dropped"] += self.encoder.drops
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
