@@ -124,7 +124,8 @@ class CacheMachine(RuleBasedStateMachine):
     def submit(self, data: st.DataObject) -> None:
         """A new job arrives."""
         machine = self.run.machine
-        earlier = list(dict.fromkeys(job.prompt for job in machine.cluster.jobs))
+        texts = (text for job in machine.cluster.jobs for text in (job.prompt, job.conversation))
+        earlier = list(dict.fromkeys(texts))
         answered = arrivals.open_for_more(machine.cluster, machine.state)
         name = f"r{len(machine.cluster.jobs)}"
         live = machine.name == "live"

@@ -16,6 +16,7 @@ from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.config.limits import PROMPT_TOKENS_MAX
 from kvproof.model.errors import UsageError
+from kvproof.model.state import SAMPLED
 
 LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)
@@ -75,8 +76,8 @@ def prompt_lengths(engines: tuple[EngineConfig, ...], longest: int) -> list[int]
 def prompts(
     draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, earlier: Sequence[str]
 ) -> str:
-    """A prompt of at most `longest` tokens: a new one, an earlier one again, or one that extends an
-    earlier one or branches off from it near a block boundary."""
+    """A prompt of at most `longest` tokens: a new one, an earlier text, or one that extends an
+    earlier text or branches off from it near a block boundary."""
     lengths = prompt_lengths(engines, longest)
     trunk = draw(st.sampled_from(["", *earlier]))
     if trunk and draw(st.booleans()):
@@ -127,9 +128,10 @@ def jobs(
     live: bool = False,
 ) -> Job:
     """A job that each engine of the cluster can serve alone; if the cluster is `oversized`, the job
-    may be up to one block too long. `earlier` are prompts to branch from; with `embeds` the traffic
-    of P/D and of a store sends some prompts as embeddings; `answered` are jobs that may have a
-    follow-up turn. The traffic of `live` vLLM may have what the reference does not have.
+    may be up to one block too long. `earlier` are texts to branch from, prompts with and without
+    their answers; with `embeds` the traffic of P/D and of a store sends some prompts as embeddings;
+    `answered` are jobs that may have a follow-up turn. The traffic of `live` vLLM may have what the
+    reference does not have.
 
     Raises UsageError if not even one token fits.
     """
@@ -150,12 +152,12 @@ def jobs(
         prompt = draw(_next_turns(cluster.engines, longest, before))
         return Job(name, prompt, max_tokens, follows=before.name, extra_key=before.extra_key)
     if cluster.extra_keys:  # an answer has no form for each key, so only its next turn contains it
-        earlier = [each for each in earlier if "." not in each]
+        earlier = [each for each in earlier if SAMPLED not in each]
     prompt = draw(prompts(cluster.engines, longest, tuple(earlier)))
     modelled = not (cluster.follow_up_turns or any(e.kv_events for e in cluster.engines))
     by_ids = cluster.sessions or not (live or modelled)
     connected = any(e.has_connector for e in cluster.engines)
-    by_ids = by_ids or not prompt.isalpha()  # an answer has no embeddings
+    by_ids = by_ids or SAMPLED in prompt  # an answer has no embeddings
     as_embeds = embeds and connected and not by_ids and draw(st.booleans())
     priority = draw(st.sampled_from(PRIORITIES)) if cluster.by_priority else 0
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
