@@ -73,7 +73,9 @@ def needed_blocks(engine: config.EngineConfig, tokens: int) -> int:
 
 def blocks_with_hit(engine: config.EngineConfig, hit: int, tokens: int) -> int:
     """The number of blocks that a request of `tokens` tokens with a hit of `hit` tokens holds.
-    Where the hit ends inside a block, it holds the cached block and the copy at the same time."""
+    Where the hit ends inside a block, it holds the cached block and the copy at the same time.
+    The first step after the hit may have the width of a step with drafts, also for one token."""
+    tokens = max(tokens, hit + min(1 + engine.drafts, engine.chunk_tokens))
     held = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
