@@ -1,8 +1,9 @@
 """Behaviours: what a run shows, in words without names and numbers of requests and blocks.
 
 A behaviour is an abstract step, two abstract steps one after the other, the smallest margin of an
-invariant, or a known deviation of vLLM. A trace is kept for a behaviour that was not seen before.
-Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
+invariant, a known deviation of vLLM, or what the plan of a connector, of a start-up or of a loop
+shows. A trace is kept for a behaviour that was not seen before. Mistakes are often of one kind of
+cache group, so the kinds of groups belong to a behaviour.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,13 +14,13 @@ from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
-STEP, PAIR, MARGIN, KNOWN = "step", "pair", "margin", "known"
+STEP, PAIR, MARGIN, KNOWN, PLAN = "step", "pair", "margin", "known", "plan"
 
 MARGINS = {each.id: each.margin for each in INVARIANTS.values() if each.margin is not None}
 
 
 def kind(behaviour: str) -> str:
-    """The kind of a behaviour: `step`, `pair`, `margin` or `known`."""
+    """The kind of a behaviour: `step`, `pair`, `margin`, `known` or `plan`."""
     return behaviour.partition(" ")[0]
 
 

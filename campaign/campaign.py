@@ -7,7 +7,7 @@ from kvproof.campaign.folder import CampaignFolder, CampaignSettings
 from kvproof.campaign.machine import WorkerPool
 from kvproof.campaign.plan import Plan, round_of
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import FoundRun, UnitResult, WorkUnit, packed, result_of
+from kvproof.campaign.unit import FoundRun, Unit, UnitResult, packed, result_of
 from kvproof.model import interruption
 
 SAVED_EVERY_S = 20.0
@@ -34,7 +34,7 @@ class Campaign:
         self.progress, self.results = progress, results
         self.found, self.saved = found, saved
         self.saved_at = time.monotonic()
-        self.units: dict[int, WorkUnit] = {}
+        self.units: dict[int, Unit] = {}
 
     def run(self, pool: WorkerPool, last: int, show: Callable[[Progress], None]) -> None:
         """Carry out all units before `last`. What is known is saved also where this is
@@ -62,7 +62,7 @@ class Campaign:
         """Whether the rounds are merged that this unit may use."""
         return round_of(number)[0] - 2 < len(self.progress.corpus_at)
 
-    def _unit(self, number: int) -> WorkUnit:
+    def _unit(self, number: int) -> Unit:
         return self.units.setdefault(number, self.plan.unit(number, self.progress))
 
     def _merge(self) -> None:

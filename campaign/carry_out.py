@@ -7,7 +7,16 @@ from random import Random
 
 from kvproof.campaign.behaviours import behaviours
 from kvproof.campaign.mutation import mutated
-from kvproof.campaign.unit import CorpusEntry, FoundRun, KeptRun, UnitResult, WorkUnit
+from kvproof.campaign.planned import carry_out_plans
+from kvproof.campaign.unit import (
+    CorpusEntry,
+    FoundRun,
+    KeptRun,
+    PlansUnit,
+    Unit,
+    UnitResult,
+    WorkUnit,
+)
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, follow
 from kvproof.invariants.registry import CHECKS
@@ -39,8 +48,10 @@ EVENTUALLY = next(i.id for i in CHECKS.values() if i.kind == "eventually")
 Make = Callable[[Cluster], Machine]
 
 
-def carry_out(unit: WorkUnit, make: Make, met: Counter[str] | None = None) -> UnitResult:
+def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitResult:
     """The result of a unit. `met` counts the known deviations that the machines explain."""
+    if isinstance(unit, PlansUnit):
+        return carry_out_plans(unit)
     work = _Work(unit, make, Counter() if met is None else met)
     try:
         {"fresh": work.fresh, "follow": work.follow, "mutate": work.mutate}[unit.mode]()

@@ -2,11 +2,14 @@
 
 from collections import Counter
 
-from kvproof.campaign.behaviours import PAIR, STEP, kind
+from kvproof.campaign.behaviours import PAIR, PLAN, STEP, kind
 from kvproof.campaign.estimate import unseen
 from kvproof.campaign.folder import CampaignState
 from kvproof.campaign.progress import Progress
-from kvproof.invariants.registry import CHECKS
+from kvproof.campaign.unit import FoundRun
+from kvproof.gate.search.checks import check_of
+from kvproof.invariants.registry import severity_of
+from kvproof.model.severity import Severity
 from kvproof.reports.output.campaign import (
     CampaignFigures,
     CampaignFinding,
@@ -25,17 +28,28 @@ def figures(state: CampaignState) -> CampaignFigures:
         faults=tuple(FaultName(name=name) for name in settings.faults),
         units=progress.units,
         fresh_units=progress.fresh_units,
+        plan_units=progress.plan_units,
         runs=progress.runs,
         steps=progress.steps,
         corpus=len(progress.corpus),
         features=_of_features(progress),
-        unseen={"abstract_steps": unseen(progress, STEP), "pairs": unseen(progress, PAIR)},
+        unseen={
+            "abstract_steps": unseen(progress, STEP),
+            "pairs": unseen(progress, PAIR),
+            "plans": unseen(progress, PLAN),
+        },
         curve=(*progress.curve, progress.now),
         findings=_findings(progress),
         known=dict(sorted(progress.met.items())),
         undriven=progress.undriven,
         errors=progress.errors,
     )
+
+
+def severity(found: FoundRun) -> Severity | None:
+    """What a user would notice of a finding; None where that is not known."""
+    check = check_of(found.signature.check)
+    return check.severity if check else severity_of(found.found.finding)
 
 
 def _of_features(progress: Progress) -> dict[str, SeenOfFeature]:
@@ -54,15 +68,14 @@ def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:
     for each, steps, trace in zip(
         progress.found, progress.found_at_step, progress.traces, strict=True
     ):
-        known = CHECKS.get(each.signature.check)
-        severity = known.severity if known else None
+        grave = severity(each)
         made.append(
             CampaignFinding(
                 signature=SignatureObject(**each.signature._asdict()),
-                severity=severity.words if severity else None,
+                severity=grave.words if grave else None,
                 reasons=each.found.finding.sentences,
                 after_steps=steps,
-                trace_length=len(each.entry.events),
+                trace_length=each.length,
                 trace=trace,
             )
         )

@@ -44,7 +44,10 @@ def _totals(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
 
 
 def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
-    for label, field in ("abstract steps", "abstract_steps"), ("pairs", "pairs"):
+    labels = {"abstract steps": "abstract_steps", "pairs": "pairs", "facts of plans": "plans"}
+    if not any(each.plan_units for each in campaigns):
+        del labels["facts of plans"]
+    for label, field in labels.items():
         found = [each.unseen[field] for each in campaigns]
         yield f"{label} that fresh units saw", *(f"{each.seen:,}" for each in found)
         changed = "that only changed runs saw"

@@ -9,8 +9,11 @@ from itertools import count, zip_longest
 from random import Random
 
 from kvproof.campaign.mutation import fitted
+from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import CorpusEntry, WorkUnit
+from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.gate.difference.workload import Loops, Plays, Starts
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
@@ -38,6 +41,12 @@ LATEST_ENTRIES = 50
 
 MATES = 2
 """Entries that a changed run may take parts of, beside its first."""
+
+PLANS_EVERY = 5
+"""On live vLLM, one unit of so many has plans: of a connector, of start-ups, or of a loop."""
+
+PLANS = 5
+"""Plans of a unit."""
 
 FOLLOWED = 5
 """Entries that one unit takes as they are."""
@@ -71,8 +80,10 @@ class Plan:
         self.given = varied(given)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
+        self.planned = [START_UPS, LOOPS, *(n for n, each in SHIPPED.items() if not each.dummy)]
+        Random(seed).shuffle(self.planned)
 
-    def unit(self, number: int, progress: Progress) -> WorkUnit:
+    def unit(self, number: int, progress: Progress) -> Unit:
         """The unit of this number."""
         rounds = round_of(number)[0] - 1
         corpus = progress.corpus[: progress.corpus_at[rounds - 1]] if rounds > 0 else []
@@ -84,6 +95,8 @@ class Plan:
         if given:
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
+        if self.live and number % PLANS_EVERY == PLANS_EVERY - 1:
+            return PlansUnit(number, self.plans(number // PLANS_EVERY, seed), known)
         if not corpus or random.random() < FRESH:
             return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
         latest = random.random() < LATEST
@@ -93,6 +106,13 @@ class Plan:
             cluster = entry.cluster.carrying()
         entry = fitted(cluster, entry.cluster.jobs, entry.events)
         return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
+
+    def plans(self, number: int, seed: int) -> Plays | Starts | Loops:
+        """The plans of a unit: one connector after the other, start-ups, and loops."""
+        name = self.planned[number % len(self.planned)]
+        if name == START_UPS:
+            return Starts(name, seed, PLANS)
+        return Loops(name, seed, PLANS) if name == LOOPS else Plays(name, name, seed, PLANS)
 
     def cluster(self, number: int) -> Cluster:
         """The cluster of a fresh unit: a preset or a random cluster, one after the other."""

@@ -4,13 +4,14 @@ It is plain data, so that it is a file between two runs of a campaign, and two c
 results are equal.
 """
 
+from collections.abc import Sequence, Set
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from kvproof.campaign.behaviours import PAIR, STEP, kind
-from kvproof.campaign.unit import CorpusEntry, FoundRun, UnitResult, WorkUnit
+from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, Unit, UnitResult
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.signature import Signature
 from kvproof.reports.output.campaign import CurvePoint
@@ -31,7 +32,8 @@ class SeenBehaviour(Struct, forbid_unknown_fields=True):
 
 
 class Progress(Struct, forbid_unknown_fields=True):
-    """What the first `units` units gave. `fresh_units` of them were random episodes.
+    """What the first `units` units gave. `fresh_units` of them were random episodes, and
+    `plan_units` random plans.
 
     `different` counts the behaviours by kind. `corpus` are the kept runs in order of discovery.
     `found_at_step` has the steps after which each finding was found, and `traces` its file in the
@@ -41,6 +43,7 @@ class Progress(Struct, forbid_unknown_fields=True):
 
     units: Count = 0
     fresh_units: Count = 0
+    plan_units: Count = 0
     steps: Count = 0
     runs: Count = 0
     seen: dict[str, SeenBehaviour] = {}
@@ -57,14 +60,18 @@ class Progress(Struct, forbid_unknown_fields=True):
     corpus_at: list[Count] = []
     findings_at: list[Count] = []
 
-    def merge(self, unit: WorkUnit, result: UnitResult) -> list[FoundRun]:
+    def merge(self, unit: Unit, result: UnitResult) -> list[FoundRun]:
         """Add the result of the next unit. Returns the findings that are new."""
         self.units += 1
         self.steps += result.steps
         self.runs += result.runs
-        fresh = unit.mode == "fresh" and bool(result.runs)
-        self.fresh_units += fresh
-        self._keep(result, fresh)
+        if isinstance(unit, PlansUnit):
+            self.plan_units += bool(result.runs)
+            self._see(result.shown, set(), fresh=True)
+        else:
+            fresh = unit.mode == "fresh" and bool(result.runs)
+            self.fresh_units += fresh
+            self._keep(result, fresh)
         known = {each.signature for each in self.found}
         found = [each for each in result.found if each.signature not in known]
         self.found += found
@@ -81,17 +88,21 @@ class Progress(Struct, forbid_unknown_fields=True):
     def _keep(self, result: UnitResult, fresh: bool) -> None:
         """Count the behaviours of a unit; each stands with the first run that shows it."""
         for kept in result.kept:
-            features = used_by(kept.entry.cluster)
-            new = [each for each in kept.behaviours if each not in self.seen]
-            for behaviour in new:
-                self.seen[behaviour] = SeenBehaviour(features=set())
-                self.different[kind(behaviour)] = self.different.get(kind(behaviour), 0) + 1
-            for seen in map(self.seen.__getitem__, kept.behaviours):
-                seen.features |= features
-                seen.fresh += fresh
-                seen.others += not fresh
+            new = self._see(kept.behaviours, used_by(kept.entry.cluster), fresh)
             if new:
-                self.corpus.append(replace(kept.entry, new=len(new)))
+                self.corpus.append(replace(kept.entry, new=new))
+
+    def _see(self, behaviours: Sequence[str], features: Set[str], fresh: bool) -> int:
+        """Count behaviours of a unit. Returns how many were never seen before."""
+        new = [each for each in behaviours if each not in self.seen]
+        for behaviour in new:
+            self.seen[behaviour] = SeenBehaviour(features=set())
+            self.different[kind(behaviour)] = self.different.get(kind(behaviour), 0) + 1
+        for seen in map(self.seen.__getitem__, behaviours):
+            seen.features |= features
+            seen.fresh += fresh
+            seen.others += not fresh
+        return len(new)
 
     def _draw_curve(self) -> None:
         if self.units % self.every:

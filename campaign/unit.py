@@ -1,10 +1,11 @@
 """Work units and their results: plain data, which goes to another process or machine and back."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
+from kvproof.gate.difference.workload import Loop, Loops, Play, Plays, Start, Starts
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.signature import Signature
@@ -15,7 +16,7 @@ class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a unit or of a result."""
 
 
-class CorpusEntry(WorkPart, frozen=True):
+class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run"):
     """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept, `new`
     is the number of behaviours that it was the first to show."""
 
@@ -27,7 +28,7 @@ class CorpusEntry(WorkPart, frozen=True):
 Mode = Literal["fresh", "follow", "mutate"]
 
 
-class WorkUnit(WorkPart, frozen=True):
+class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
     """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
     are. `mutate`: take changed versions of the first entry, in the cluster of the unit.
 
@@ -44,6 +45,18 @@ class WorkUnit(WorkPart, frozen=True):
     known: tuple[Signature, ...] = ()
 
 
+class PlansUnit(WorkPart, frozen=True, tag_field="kind", tag="plans"):
+    """A piece of work: random plans for a connector that vLLM ships, for start-ups, or for the loop
+    of an engine. `known` is as in `WorkUnit`."""
+
+    number: int
+    plans: Plays | Starts | Loops
+    known: tuple[Signature, ...] = ()
+
+
+Unit: TypeAlias = WorkUnit | PlansUnit
+
+
 class KeptRun(WorkPart, frozen=True):
     """A run that showed what no earlier run of its unit did."""
 
@@ -52,35 +65,45 @@ class KeptRun(WorkPart, frozen=True):
 
 
 class FoundRun(WorkPart, frozen=True):
-    """A finding, and the run that ends with it, with all choices filled in."""
+    """A finding, and the run that ends with it, with all choices filled in, or the plan that shows
+    it."""
 
     signature: Signature
     found: Found
-    entry: CorpusEntry
+    entry: CorpusEntry | Play | Start | Loop
+
+    @property
+    def length(self) -> int:
+        """The number of events, or of the parts of a plan."""
+        entry = self.entry
+        return len(entry.events if isinstance(entry, CorpusEntry) else entry.parts)
 
 
 class UnitResult(WorkPart, frozen=True, kw_only=True):
-    """What a unit gave. `met` counts the known deviations of vLLM. `undriven` says why its cluster
-    cannot be driven with this vLLM, and `error` why the unit did not end."""
+    """What a unit gave. `shown` are the behaviours that plans showed. `met` counts the known
+    deviations of vLLM. `undriven` says why this vLLM cannot be driven like this, and `error` why
+    the unit did not end."""
 
     number: int
     steps: int = 0
     runs: int = 0
     kept: tuple[KeptRun, ...] = ()
+    shown: tuple[str, ...] = ()
     found: tuple[FoundRun, ...] = ()
     met: dict[str, int] = {}
     undriven: str = ""
     error: str = ""
 
 
-def packed(part: WorkPart) -> bytes:
+def packed(part: Unit | UnitResult) -> bytes:
     """A unit or a result as one line of JSON."""
     return msgspec.json.encode(part)
 
 
-def unit_of(data: bytes) -> WorkUnit:
+def unit_of(data: bytes) -> Unit:
     """The unit in this line."""
-    return msgspec.json.decode(data, type=WorkUnit)
+    decoded: Unit = msgspec.json.decode(data, type=Unit)
+    return decoded
 
 
 def result_of(data: bytes) -> UnitResult:

@@ -12,9 +12,11 @@ from contextlib import closing, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 
+from kvproof.campaign import planned
 from kvproof.campaign.campaign import Campaign
-from kvproof.campaign.figures import figures
+from kvproof.campaign.figures import figures, severity
 from kvproof.campaign.folder import (
+    FINDINGS,
     PAGE,
     CampaignFolder,
     CampaignSettings,
@@ -26,11 +28,10 @@ from kvproof.campaign.page import lines, page
 from kvproof.campaign.plan import UNIT_STEPS, Plan
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import FoundRun
+from kvproof.campaign.unit import CorpusEntry, FoundRun
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Maker, borrow, maker, require_core, running
-from kvproof.invariants.registry import severity_of
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import Fault, planted, replaced_by
@@ -154,6 +155,8 @@ def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -
     warm()
     with suppress(AdapterDrift):  # a unit says so
         machine.search(Plan(args.seed, False).cluster(0))  # imports what all units need
+        if args.machine == "live":
+            planned.warm()
     return Processes(args.workers, work(machine.search, faults, machine.met))
 
 
@@ -172,23 +175,27 @@ def _trace(
     faults: tuple[Fault, ...],
     found: FoundRun,
 ) -> str:
-    """Write the trace of a new finding, and say so. Returns its path in the folder."""
+    """Write the trace or the plan of a new finding, and say so. Returns its path in the folder."""
     finding, entry = found.found.finding, found.entry
-    changes = None
-    with suppress(AdapterDrift), planted(*faults), running(entry.cluster, machine.make) as fresh:
-        changes = record(fresh, entry.events)
-    path = folder.write_finding(
-        Trace(
-            cluster=entry.cluster,
-            events=entry.events,
-            changes=changes,
-            finding=finding,
-            faults=settings.faults,
-            machine=settings.machine,
-            seed=settings.seed,
-            vllm=settings.vllm,
+    if isinstance(entry, CorpusEntry):
+        changes = None
+        fresh = running(entry.cluster, machine.make)
+        with suppress(AdapterDrift), planted(*faults), fresh as started:
+            changes = record(started, entry.events)
+        path = folder.write_finding(
+            Trace(
+                cluster=entry.cluster,
+                events=entry.events,
+                changes=changes,
+                finding=finding,
+                faults=settings.faults,
+                machine=settings.machine,
+                seed=settings.seed,
+                vllm=settings.vllm,
+            )
         )
-    )
+    else:
+        path = planned.written(found, folder.path / FINDINGS)
     live_line.clear()
     say(f"found {found.signature.words}: {finding.sentence} ({shown(path)})", file=sys.stderr)
     return str(path.relative_to(folder.path))
@@ -229,7 +236,7 @@ def _answer(
     elif not progress.runs:
         reason = next(iter(progress.undriven), "nothing was driven")
     verdict = Verdict.VIOLATED if progress.found else Verdict.UNKNOWN if reason else Verdict.SAMPLED
-    severities = [severity_of(each.found.finding) for each in progress.found]
+    severities = [severity(each) for each in progress.found]
     grave = any(each is None or each <= args.fail_on for each in severities)
     code = int(grave) or (3 if reason else 0)
     seconds = time.monotonic() - begin

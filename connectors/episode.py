@@ -14,11 +14,13 @@ from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.facts import (
     BlocksKept,
+    Died,
     Fact,
     LoadEnded,
     LoadFailed,
     Matched,
     Promised,
+    ResetRaised,
     SendEnded,
 )
 from kvproof.connectors.memory import Memory
@@ -97,7 +99,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                         engine.end()
                 except AdapterDrift as error:
                     drift = error
-                facts = engine.take_facts()
+                facts = [_without(folder, fact) for fact in engine.take_facts()]
                 goes_on = note is not None and note(engine, at, facts)
                 judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
                 findings = list(broken(facts, past))
@@ -107,6 +109,14 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
                     return EpisodeResult(tuple(findings), at, engine.steps, judged + engine.judged)
             return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged + engine.judged)
+
+
+def _without(folder: str, fact: Fact) -> Fact:
+    """A fact that does not name the folder, which is another one each time."""
+    if isinstance(fact, Died | ResetRaised):
+        message = fact.death.message.replace(folder, "{tmp}")
+        return fact._replace(death=fact.death._replace(message=message))
+    return fact
 
 
 def _act(engine: Played, memory: Memory, action: Action) -> None:

@@ -12,10 +12,12 @@ OFFLOADED = {"cpu_bytes_to_use": 2**16}
 
 class Shipped(NamedTuple):
     """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
-    a change of one is a change of this connector."""
+    a change of one is a change of this connector. With `dummy`, it fills blocks with values that
+    are wrong on purpose, to measure decoding."""
 
     subject: TestedConnector
     home: tuple[str, ...]
+    dummy: bool = False
 
 
 def _child(subject: TestedConnector) -> dict[str, object]:
@@ -111,7 +113,7 @@ SHIPPED: dict[str, Shipped] = {
     "images": Shipped(IMAGES, OF_ENCODER),
     "images-stored": Shipped(STORED_IMAGES, OF_STORED),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
-    "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",)),
+    "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",), dummy=True),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-small": Shipped(SMALL, OF_OFFLOADING),
     "offloading-wide": Shipped(WIDE, OF_OFFLOADING),

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.gate.difference.compare import quantities
 from kvproof.gate.difference.judged import Break
@@ -18,13 +17,13 @@ from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
+from kvproof.gate.search.checks import check_of
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import place_of as outcome_of
 from kvproof.gate.source.statements import place_of
-from kvproof.invariants.registry import CHECKS
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
 from kvproof.model.severity import Severity
@@ -185,7 +184,7 @@ def _finding(
 ) -> GateFinding:
     found = confirmed.found
     name = found.signature.check
-    check = CHECKS.get(name) or RULES.get(name) or around_scheduler.RULES.get(name)
+    check = check_of(name)
     names = touched(confirmed.reached, [each.key for each in changed])
     called = [each for each in changed if each.key in names]
     executed = [each for each in called if each.ran(confirmed.reached)]

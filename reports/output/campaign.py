@@ -47,9 +47,10 @@ class CurvePoint(OutputPart, frozen=True, kw_only=True):
 
 
 class CampaignFigures(OutputPart, frozen=True, kw_only=True):
-    """What a campaign has seen. `known` counts the known deviations of vLLM. `undriven` says which
-    clusters this vLLM cannot be driven with, and `errors` why units did not end, each with the
-    first unit."""
+    """What a campaign has seen. `plan_units` have plans of connectors, start-ups and loops, and
+    `unseen` has what plans showed as "plans". `known` counts the known deviations of vLLM.
+    `undriven` says which clusters and plans this vLLM cannot be driven with, and `errors` why units
+    did not end, each with the first unit."""
 
     machine: Literal["model", "live"]
     vllm: str | None
@@ -57,6 +58,7 @@ class CampaignFigures(OutputPart, frozen=True, kw_only=True):
     faults: tuple[FaultName, ...]
     units: int
     fresh_units: int
+    plan_units: int
     runs: int
     steps: int
     corpus: int

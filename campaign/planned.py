@@ -1,0 +1,121 @@
+"""Carries out a unit of random plans: of a connector that vLLM ships, of start-ups, or of the loop
+of an engine. They are driven and judged as the gate does."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kvproof.campaign.behaviours import PLAN
+from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, UnitResult
+from kvproof.gate.difference.judged import Break, Note
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.shrink import shrunk
+from kvproof.gate.difference.workload import Fixed, Follow, Loops, Play, Plays, Starts
+from kvproof.gate.search import around_scheduler
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.signature import Signature
+from kvproof.model.traces.lines import Found
+
+START_UPS, LOOPS = "start-ups", "loops"
+"""The names of the plans that are not of a connector."""
+
+SHRINKING_PLANS_MAX = 60
+"""The most plans that are tried to make the plan of a finding shorter."""
+
+
+def carry_out_plans(unit: PlansUnit) -> UnitResult:
+    """The result of a unit of plans."""
+    plans = unit.plans
+    shown: dict[str, None] = {}
+
+    def note(kinds: Iterable[str]) -> None:
+        if isinstance(plans, Plays):  # each fact comes once for each feature of the engine
+            kinds = (each.partition(": ")[2] for each in kinds)
+        shown.update(dict.fromkeys(f"{PLAN} {plans.name}: {each}" for each in kinds))
+
+    try:
+        result = driven(plans, note)
+        found = _found(unit, result)
+    except AdapterDrift as drift:
+        return UnitResult(number=unit.number, undriven=drift.why)
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        return UnitResult(number=unit.number, error=f"{text:.600}")
+    return UnitResult(
+        number=unit.number,
+        steps=result.steps,
+        runs=plans.episodes if isinstance(plans, Plays) else plans.plans,
+        shown=tuple(shown),
+        found=tuple(found.values()),
+        met=dict(sorted(Counter(each.by for each in result.breaks if each.by).items())),
+    )
+
+
+def driven(plans: Fixed | Plays | Starts | Loops, note: Note | None = None) -> Result:
+    """What plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
+    if isinstance(plans, Play | Plays):
+        from kvproof.gate.search import connector_plans  # imports all of vLLM
+
+        return connector_plans.driven(plans, note=note)
+    assert not isinstance(plans, Follow)
+    return around_scheduler.driven(plans, note=note)
+
+
+def warm() -> None:
+    """Import all of vLLM that plans need, before the first fork."""
+    from kvproof.gate.search import connector_plans
+
+    around_scheduler.warm()
+    connector_plans.known()
+
+
+def written(found: FoundRun, folder: Path) -> Path:
+    """Write the plan of a finding. Raises UsageError."""
+    rule, plan = found.signature.check, found.entry
+    if isinstance(plan, Play):
+        from kvproof.gate.search import connector_plans
+
+        return connector_plans.written(plan, rule, folder)[0]
+    assert not isinstance(plan, CorpusEntry)
+    return around_scheduler.written(plan, rule, folder)[0]
+
+
+def _found(unit: PlansUnit, result: Result) -> dict[Signature, FoundRun]:
+    """The findings that no known deviation explains, and that are no consequence of others. Plans
+    of those that are new are made shorter."""
+    found: dict[Signature, FoundRun] = {}
+    for each in result.breaks:
+        by = _signature(unit, each)
+        if each.by or each.after or by in found or by in unit.known:
+            continue
+        shortest = _shortest(each)
+        assert shortest.plan is not None
+        found[by] = FoundRun(by, Found.of(shortest.finding), shortest.plan)
+    return found
+
+
+def _signature(unit: PlansUnit, found: Break) -> Signature:
+    """The signature, with the name of the connector, one kind of cache group, and the place where
+    an engine died. Which other groups and which action there were says little of the cause."""
+    check, _, feature = found.signature
+    of = isinstance(unit.plans, Plays) and " of " in feature
+    parts = unit.plans.name, feature.partition(" of ")[0] if of else "", found.death
+    return Signature(check, "Plan", ", ".join(filter(None, parts)))
+
+
+def _shortest(found: Break) -> Break:
+    """The break with the shortest plan found."""
+    best, tried = found, 0
+
+    def shows(plans: Sequence[Fixed]) -> int | None:
+        nonlocal best, tried
+        for index, plan in enumerate(plans):
+            tried += 1
+            again = driven(plan).keys.get(found.key)
+            if again is not None:
+                best = again
+                return index
+        return None
+
+    shrunk(found.run(""), shows, lambda: tried < SHRINKING_PLANS_MAX)
+    return best

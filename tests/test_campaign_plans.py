@@ -1,0 +1,81 @@
+"""Units of random plans in a campaign: what they find and show, and that they depend on the unit
+alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvproof.campaign.plan import PLANS_EVERY, Plan
+from kvproof.campaign.planned import LOOPS, START_UPS
+from kvproof.campaign.progress import Progress
+from kvproof.campaign.unit import PlansUnit, packed, unit_of
+
+OURS, WRONG = "ours", "tests.connectors.mistakes:PairsFromTheFront"
+RULE = "promised_tokens_are_loaded"
+
+
+def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
+    plan = Plan(0, live=True)
+    empty = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    units = [plan.unit(number, empty) for number in range(PLANS_EVERY * len(plan.planned))]
+    planned = [unit for unit in units if isinstance(unit, PlansUnit)]
+    assert sorted(unit.plans.name for unit in planned) == sorted(plan.planned)
+    assert {START_UPS, LOOPS, "offloading", "nixl-pull"} < {*plan.planned}
+    assert "decode-bench" not in plan.planned  # wrong on purpose
+    assert [unit_of(packed(unit)) for unit in planned] == planned
+
+
+def test_the_model_has_no_plans() -> None:
+    plan = Plan(0, live=False)
+    units = [plan.unit(number, Progress()) for number in range(2 * PLANS_EVERY)]
+    assert not any(isinstance(unit, PlansUnit) for unit in units)
+
+
+@pytest.fixture
+def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that pairs blocks from the front on a partial hit is a connector of vLLM."""
+    pytest.importorskip("vllm")
+    from kvproof.connectors.shipped import SHIPPED, Shipped
+    from kvproof.connectors.subject import TestedConnector
+
+    subject = TestedConnector(WRONG)
+    monkeypatch.setitem(SHIPPED, OURS, Shipped(subject, (OURS,)))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["offloading", START_UPS, LOOPS])
+def test_a_unit_depends_on_itself_alone(name: str) -> None:
+    from kvproof.campaign.planned import carry_out_plans
+
+    plan = Plan(0, live=True)
+    unit = PlansUnit(7, plan.plans(plan.planned.index(name), 11))
+    result = carry_out_plans(unit)
+    assert result.shown
+    assert result.steps >= result.runs > 0
+    assert not result.error
+    assert packed(carry_out_plans(unit)) == packed(result)
+    progress = Progress()
+    progress.merge(unit, result)
+    assert progress.plan_units == 1
+    assert progress.different["plan"] == len(result.shown)
+    assert not progress.fresh_units
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_ours")
+def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None:
+    from kvproof.campaign.planned import carry_out_plans, written
+    from kvproof.gate.difference.workload import Plays
+
+    unit = PlansUnit(0, Plays(OURS, OURS, 3, 12))
+    found = carry_out_plans(unit).found
+    [first] = [each for each in found if each.signature.check == RULE]
+    assert first.signature.feature.startswith(OURS)
+    assert first.length <= 10
+    path = written(first, tmp_path)
+    code, out, _ = run("connector", WRONG, "--replay", str(path))
+    assert code == 1
+    assert RULE in out
+    known = PlansUnit(0, unit.plans, tuple(each.signature for each in found))
+    assert not carry_out_plans(known).found
