@@ -57,13 +57,21 @@ class Pairs:
     def novelty(self, cluster: Cluster) -> float:
         """How seldom the pairs of a cluster were driven, for each of its features: a cluster with
         many features hides what few of them show."""
-        features = used_by(cluster)
+        features = _features(cluster)
         new = sum(1 / (1 + self._times[pair]) ** 2 for pair in _pairs(features))
         return new / max(len(features), 1)
 
     def driven(self, cluster: Cluster) -> None:
         """Count the pairs of a cluster."""
-        self._times.update(_pairs(used_by(cluster)))
+        self._times.update(_pairs(_features(cluster)))
+
+
+def _features(cluster: Cluster) -> set[str]:
+    """The features of a cluster. Failures are two features, by what vLLM does after one."""
+    features = used_by(cluster)
+    if not cluster.failures:
+        return features
+    return features - {"failures"} | {f"failures: {cluster.load_failure}"}
 
 
 def _pairs(features: Iterable[str]) -> Iterator[tuple[str, str]]:
