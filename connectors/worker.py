@@ -257,7 +257,8 @@ class ConnectorWorker:
         order, parts = self.clock.order, self.cfg.partial_block_hits
         self.facts.extend(f for f in order.take() if not (parts and isinstance(f, CopiedAgain)))
         self.owners.judged["copies of blocks"] += order.copies
-        self.owners.judged["copies of whole blocks"] += 0 if parts else order.copies
+        judged = order.remembers and not parts
+        self.owners.judged["copies of whole blocks"] += order.copies * judged
         order.copies = 0
 
     def note_writes(self) -> None:

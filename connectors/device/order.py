@@ -32,10 +32,12 @@ class UnderWay(NamedTuple):
 class ModelOrder:
     """The model's works are numbered; up to `computed` they are submitted, and up to `finished` the
     host knows that they are over. `caches` are the bytes of the KV caches, by their address;
-    `copies` counts the copies of blocks that were looked at."""
+    `copies` counts the copies of blocks that were looked at. `remembers` says whether a copy of
+    what is being copied already is noted."""
 
     def __init__(self) -> None:
         self.computed = self.finished = self.copies = 0
+        self.remembers = True
         self.caches: dict[int, int] = {}
         self._fresh: list[FreshBlock] = []
         self._under_way: list[UnderWay] = []
@@ -55,8 +57,10 @@ class ModelOrder:
         ]
 
     def forget_copies(self) -> None:
-        """What is being copied is forgotten by who copies it."""
+        """What is being copied is forgotten by who copies it. What was ordered before may still be
+        copied at any time, so from now on copies are not compared with those under way."""
         self._under_way.clear()
+        self.remembers = False
 
     def finish(self, number: int) -> None:
         """The host knows that the works up to a number are over."""
@@ -83,7 +87,7 @@ class ModelOrder:
                 break
         copy = UnderWay(by, address, ctypes.string_at(address, size), over)
         self._under_way = [each for each in self._under_way if not each.over()]
-        if any(each[:3] == copy[:3] for each in self._under_way):
+        if self.remembers and any(each[:3] == copy[:3] for each in self._under_way):
             self._facts.append(CopiedAgain(address, size))
         self._under_way.append(copy)
 
