@@ -183,7 +183,9 @@ def _engine(
     name: str, role: Role, settings: RandomSettings, kernel_blocks: int | None = None
 ) -> EngineConfig:
     """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
-    fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
+    fields = settings.engine | (settings.decode if role == "decode" else {})
+    if kernel_blocks:
+        fields["physical_per_logical"] = kernel_blocks
     engine = EngineConfig(
         name,
         tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),

@@ -16,6 +16,8 @@ def _begins_inside(cluster: Cluster) -> bool:
 
 def _draw(settings: RandomSettings) -> None:
     settings.kernel_blocks = (settings.choose(RATIOS), settings.choose(RATIOS))
+    if any(settings.aligned()):  # then vLLM's handshake refuses a D that caches prefixes
+        settings.decode.update(prefix_caching=False, match_unit=0, prefix_checkpoint=False)
 
 
 FEATURE = Feature(
