@@ -6,6 +6,7 @@ from kvproof.live.contract.table_core import CONFIG, OUTPUTS
 CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
 BASE = f"{CONNECTORS}.base"
 NIXL = f"{CONNECTORS}.nixl"
+MULTI = f"{CONNECTORS}.multi_connector"
 UP_TO_0_19 = f"{CONNECTORS}.nixl_connector"
 RESULTS = f"{BASE}:KVConnectorTransferResults"
 PUSH_WORKER = f"{NIXL}.push_worker:NixlPushConnectorWorker"
@@ -126,6 +127,13 @@ TURNS = entries(
     ),
 )
 
+BESIDE = entries(
+    "store beside P/D",
+    (f"{MULTI}:MultiConnector", "the connectors of an engine"),
+    (f"{MULTI}:MultiConnector~_connectors", "the connectors of an engine"),
+    (f"{MULTI}:MultiKVConnectorMetadata(metadata)", "the metadata of each connector"),
+)
+
 ROLES = entries(
     "one way",
     (f"{CONFIG}:KVTransferConfig.is_kv_producer", "the role of P"),
@@ -174,4 +182,4 @@ PUSH = entries(
     ),
 )
 
-ENTRIES = (*CONNECTOR, *PULL, *TURNS, *ROLES, *PUSH)
+ENTRIES = (*CONNECTOR, *PULL, *BESIDE, *TURNS, *ROLES, *PUSH)

@@ -49,7 +49,8 @@ FEATURE = Feature(
         Exclusion(
             of=Cluster,
             beside=("push",),
-            because="and D's worker dies in vLLM when the first transfer ends",
+            because="and vLLM then ends no transfer: D's worker dies at the end of the first one, "
+            "or P's worker never begins it",
         ),
         Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
     ),
