@@ -36,10 +36,10 @@ FIRST: tuple[Event, ...] = (
 after P has computed it."""
 
 
-def cluster(transfer: Direction, **more: Any) -> Cluster:
+def cluster(transfer: Direction, *states: Group, **more: Any) -> Cluster:
     """P and D with stores, and two jobs of one prompt."""
     engines = (
-        EngineConfig(name, (Group("full", 2),), 24, role, store=True)
+        EngineConfig(name, (Group("full", 2), *states), 24, role, store=True)
         for name, role in (("P", "prefill"), ("D", "decode"))
     )
     jobs = Job("r0", PROMPT, 2), Job("r1", PROMPT, 2)
@@ -86,6 +86,15 @@ def test_p_loads_from_its_store_and_d_from_p(transfer: Direction) -> None:
         taken(machine, TransferDone("r1"))
         step = taken(machine, Schedule("D"))
         assert all(read.found == read.expected for read in step.effects.reads)
+
+
+def test_the_store_of_p_leaves_a_token_of_a_prompt_whose_last_token_nixl_takes_away() -> None:
+    with driven(cluster("pull", Group("mamba", 2))) as machine:
+        taken(machine, *FIRST)
+        assert machine.state.engine("P").stored == ("abcdef",)
+        step = taken(machine, Submit("P", "r1"), Schedule("P"))
+        assert not step.after.engine("P").dead
+        assert loads(step) == [(0, 0)]
 
 
 def test_what_a_failed_read_did_not_bring_comes_from_the_store_of_d() -> None:

@@ -63,6 +63,7 @@ CONNECTOR = (
         ),
         (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM calls it"),
         ("Request.all_token_ids", "the tokens that it could load"),
+        ("Request.num_tokens", "the tokens that it could load"),
         ("KVCacheBlocks.get_block_ids", "the blocks it fills"),
         (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "the blocks that it failed to load"),
     ),
