@@ -26,14 +26,16 @@ from kvproof.model.step import Step
 pytestmark = pytest.mark.live
 
 PROMPT = "abcdefg"
-FIRST: tuple[Event, ...] = (
-    *(Submit("P", "r0"), Submit("D", "r0")),
-    *(Schedule("P"), Complete("P"), Schedule("D"), TransferDone("r0")),
-    *(Schedule("D"), Complete("D")) * 2,
-    *(ResetPrefixCache("P"), ResetPrefixCache("D")),
-)
-"""A first request ends on both engines, and what they have cached is lost. With pull, D gets it
-after P has computed it."""
+PREFILL: tuple[Event, ...] = (Schedule("P"), Complete("P"))
+DECODE: tuple[Event, ...] = (Schedule("D"), Complete("D"))
+
+
+def first(steps: int = 1) -> tuple[Event, ...]:
+    """A first request ends on both engines, and what they have cached is lost. P computes it in so
+    many steps. With pull, D gets it after that."""
+    arrive, loads = (Submit("P", "r0"), Submit("D", "r0")), (Schedule("D"), TransferDone("r0"))
+    resets = ResetPrefixCache("P"), ResetPrefixCache("D")
+    return (*arrive, *PREFILL * steps, *loads, *DECODE * 2, *resets)
 
 
 def cluster(transfer: Direction, *states: Group, **more: Any) -> Cluster:
@@ -73,7 +75,7 @@ def loads(step: Step) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("transfer", ["pull", "push"])
 def test_p_loads_from_its_store_and_d_from_p(transfer: Direction) -> None:
     with driven(cluster(transfer)) as machine:
-        taken(machine, *FIRST, Submit("P", "r1"))
+        taken(machine, *first(), Submit("P", "r1"))
         step = taken(machine, Schedule("P"))
         assert loads(step) == [(0, 6)]
         assert step.after.engine("P").request("r1").status == RUNNING
@@ -90,16 +92,16 @@ def test_p_loads_from_its_store_and_d_from_p(transfer: Direction) -> None:
 
 def test_the_store_of_p_leaves_a_token_of_a_prompt_whose_last_token_nixl_takes_away() -> None:
     with driven(cluster("pull", Group("mamba", 2))) as machine:
-        taken(machine, *FIRST)
-        assert machine.state.engine("P").stored == ("abcdef",)
+        taken(machine, *first(steps=2))
+        assert machine.state.engine("P").stored == ("abcd", "abcdef")
         step = taken(machine, Submit("P", "r1"), Schedule("P"))
         assert not step.after.engine("P").dead
-        assert loads(step) == [(0, 0)]
+        assert loads(step) == [(0, 4)]
 
 
 def test_what_a_failed_read_did_not_bring_comes_from_the_store_of_d() -> None:
     with driven(cluster("pull", failures=1, load_failure="recompute")) as machine:
-        taken(machine, *FIRST, Submit("P", "r1"), Schedule("P"), Complete("P"), Submit("D", "r1"))
+        taken(machine, *first(), Submit("P", "r1"), Schedule("P"), Complete("P"), Submit("D", "r1"))
         taken(machine, Schedule("D"), TransferFail("r1"))
         step = taken(machine, Schedule("D"))
         assert loads(step) == [(0, 6)]
@@ -112,7 +114,7 @@ def test_what_a_failed_read_did_not_bring_comes_from_the_store_of_d() -> None:
 def test_what_neither_the_store_nor_the_other_engine_has_is_not_loaded() -> None:
     made = cluster("pull")
     with driven(made) as machine:
-        taken(machine, *FIRST, Submit("P", "r1"))
+        taken(machine, *first(), Submit("P", "r1"))
         step = taken(machine, Schedule("P"))
     assert [*load_is_offered.check(made, step)] == []
     without = step.before.engine("P")._replace(stored=("ab",))
