@@ -4,8 +4,8 @@
 
 Each vLLM has a process. For each pair of features, and for sampled triples, random clusters that
 use them are built without the refusals of kvproof. vLLM accepts a cluster if its config and its
-schedulers can be built and the first requests are scheduled. kvproof drives it if the table of
-features does not refuse it and the adapter can run it.
+schedulers can be built and the first requests end. kvproof drives it if the table of features does
+not refuse it and the adapter can run it.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from kvproof.model.errors import AdapterDrift, NotAllowed, NotValid, UsageError
 from kvproof.model.events import Complete, Continue, Schedule, Submit, TransferDone
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import clusters_with
+from kvproof.model.state import LOADING, State
 
 DRAWN = 12
 """Clusters that are made for a combination."""
@@ -105,7 +106,8 @@ def line(error: BaseException) -> str:
 
 
 def first_steps(cluster: Cluster) -> str:
-    """Run the first requests on live vLLM. Returns why an engine died; empty if none did."""
+    """Run the first requests on live vLLM. Returns why an engine died, or what has not ended where
+    nothing more can come; empty otherwise."""
     from kvproof.live.machine import LiveMachine
 
     machine = LiveMachine(cluster)
@@ -114,7 +116,7 @@ def first_steps(cluster: Cluster) -> str:
             kinds = (Submit, Complete, Continue, TransferDone, Schedule)
             wished = [e for e in machine.stimuli() if isinstance(e, kinds)]
             if not wished:
-                break
+                return waiting(machine.state)
             machine.take(min(wished, key=lambda e: kinds.index(type(e))))
             dead = next((e.dead for e in machine.state.engines if e.dead), "")
             if dead:
@@ -122,6 +124,13 @@ def first_steps(cluster: Cluster) -> str:
     finally:
         machine.close()
     return ""
+
+
+def waiting(state: State) -> str:
+    """The load that a request waits for, where nothing more can come; empty if none does."""
+    held = ((e.name, r) for e in state.engines for r in e.requests)
+    name = next((f"{r.id} on {engine}" for engine, r in held if r.status == LOADING), "")
+    return name and f"The load of {name} never ends"
 
 
 def combination(features: tuple[str, ...]) -> tuple[str, str]:
@@ -216,10 +225,10 @@ WORDS = {
 HOW = """
 Each pair of features, and triples by sampling, in random clusters that have few other features, and
 in presets. The clusters are built without the refusals of kvproof. vLLM accepts a cluster if the
-configs and the schedulers can be built and the first requests are scheduled. kvproof drives it if
-[features.md](../docs/reference/features.md) does not refuse it. A combination counts as driven if
-some cluster with it is. What NIXL's worker accepts at a handshake is not part of this. Made by
-`benchmarks/combinations.py`.
+configs and the schedulers can be built and the first requests end, without a load for which they
+wait for ever. kvproof drives it if [features.md](../docs/reference/features.md) does not refuse it.
+A combination counts as driven if some cluster with it is. What NIXL's worker accepts at a handshake
+is not part of this. Made by `benchmarks/combinations.py`.
 """
 
 

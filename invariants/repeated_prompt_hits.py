@@ -37,6 +37,8 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
         return 0  # a prompt that the store loaded left no state at its end in the cache
     if cfg.role == "decode" and not everywhere:
         transfer = step.before.transfer(admission.request)
+        if cfg.store:
+            return 0  # a hit in all groups at once: a store does not bring what some of them lack
         if transfer is None or transfer.phase != Phase.OFFERED:
             return 0  # D computed no states of the loaded tokens, and has only the end of a window
         if any(g.kind == "window" for g in cfg.groups) or not loads:

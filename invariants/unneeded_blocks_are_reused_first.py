@@ -6,7 +6,8 @@ right, and prefixes are computed again (vllm#42656).
 The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
 from outside: such a block may lose its key in the middle of the queue. The order in one event is
 that of full attention, since a window needs no earlier blocks, and of engines whose hits end at the
-end of a block: else the end of a prompt may be in two blocks, and one of them is enough.
+end of a block: else the end of a prompt may be in two blocks, and one of them is enough. An earlier
+block is one that its prefix fills.
 """
 
 from collections.abc import Iterator
@@ -96,6 +97,8 @@ def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iter
         if key[0] in full
     ]
     for place, (block, key) in enumerate(freed):
+        if (len(key[1]) - cfg.hash_lookahead_tokens) % cfg.groups[key[0]].block_size:
+            continue
         for other, longer in freed[place + 1 :]:
             if (
                 longer[0] == key[0]

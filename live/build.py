@@ -36,7 +36,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from kvproof.live import adapt, options
+from kvproof.live import adapt, both, options
 from kvproof.live.contract.aliases import follow
 from kvproof.live.encoder_settings import ENCODER
 from kvproof.model import config, state
@@ -237,15 +237,9 @@ def _further_configs(
         "engine_id": cfg.name,
         "kv_load_failure_policy": load_failure,
     }
-    if cfg.store:
+    if cfg.has_connector:
         further["kv_transfer_config"] = configs.KVTransferConfig(
-            kv_connector="StoreConnector", kv_connector_module_path="kvproof.live.store", **common
-        )
-    if cfg.connected:
-        further["kv_transfer_config"] = configs.KVTransferConfig(
-            kv_connector="NixlPushConnector" if pushes else "NixlConnector",
-            kv_connector_extra_config=TURNS if turns else {},
-            **common,
+            **both.settings(cfg, TURNS if turns else {}, pushes), **common
         )
     if connector is not None:
         further["kv_transfer_config"] = configs.KVTransferConfig(

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.live import blame, endless
+from kvproof.live import blame, both, endless
 from kvproof.live.contract_check import require
 from kvproof.live.death import death_of
 from kvproof.live.driver.node import Node
@@ -173,11 +173,12 @@ class LiveMachine:
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]
         effects = node.schedule()
-        if self.push is not None and node.output is not None:
-            self.push.stepped(node, node.output.kv_connector_metadata)
-        elif node.nixl is not None and node.output is not None:
-            requests = node.output.kv_connector_metadata.reqs_to_recv
-            self.state = self.pull.started(self.state, node, requests)
+        if node.nixl is not None and node.output is not None:
+            made = both.metadata(node.cfg, node.output.kv_connector_metadata).nixl
+            if self.push is not None:
+                self.push.stepped(node, made)
+            else:
+                self.state = self.pull.started(self.state, node, made.reqs_to_recv)
         if node.output is not None and not node.output.num_scheduled_tokens:
             node.nothing_scheduled()
         return effects

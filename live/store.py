@@ -52,9 +52,10 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
     def get_num_new_matched_tokens(
         self, request: Any, num_computed_tokens: int
     ) -> tuple[int, bool]:
-        """The number of tokens after the local hit that the store loads in the same step."""
+        """The number of tokens after the local hit that the store loads in the same step. NIXL may
+        have taken the last token of a prompt away on P."""
         self.hits[request.request_id] = num_computed_tokens
-        tokens = view.text_of(request, self.known[request.request_id])
+        tokens = view.text_of(request, self.known[request.request_id])[: request.num_tokens]
         return max(stores.offered(self.stored, tokens) - num_computed_tokens, 0), False
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:

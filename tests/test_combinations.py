@@ -14,6 +14,9 @@ FEW = [
     ("store", "embeddings"),
     ("oversized", "pd"),
     ("push", "follow_up_turns"),
+    ("push", "kernel_blocks"),
+    ("store", "push"),
+    ("retention", "no_prefix_cache"),
     ("eagle", "partial_block_hits"),
 ]
 

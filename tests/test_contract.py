@@ -55,6 +55,7 @@ SHOWN_BY = {
     "one way": "pd-roles",
     "pull": "pd-full",
     "push": "push-full",
+    "store beside P/D": "pd-store",
     "turns": "turns",
 }
 """A preset that uses each feature of a cluster."""

@@ -44,9 +44,9 @@ def test_a_feature_is_called_as_its_file() -> None:
 def test_each_is_told_beside_the_other() -> None:
     lines = (line.split(" | ") for line in table().splitlines() if " | " in line)
     rows = {line[0]: line[3] for line in lines}
-    store, pair = (rows[f"| {FEATURES[name].words}"] for name in ("store", "pd"))
-    assert "P/D" in store
-    assert "a store" in pair
+    push, turns = (rows[f"| {FEATURES[name].words}"] for name in ("push", "follow_up_turns"))
+    assert "follow-up turns" in push
+    assert "push" in turns
 
 
 def test_an_exclusion_of_engines_names_features_of_engines() -> None:

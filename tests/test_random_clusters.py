@@ -6,7 +6,7 @@ from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
-from kvproof.model.presets.random_clusters import LAYOUTS, random_cluster
+from kvproof.model.presets.random_clusters import LAYOUTS, clusters_with, random_cluster
 from kvproof.strategies.sampling.workloads import longest_prompt
 
 SEEDS = range(300)
@@ -59,3 +59,13 @@ def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
     groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
     with pytest.raises(UsageError, match=r"wider than others.* Use the smallest block_size"):
         EngineConfig("E", groups, drafts=1)
+
+
+def test_unequal_kernel_blocks_beside_states_leave_d_without_a_cache() -> None:
+    """vLLM refuses a D that caches prefixes there."""
+    features = frozenset({"kernel_blocks", "prefix_checkpoint"})
+    made = [cluster for seed in "abcdef" for cluster in clusters_with(features, 12, seed)]
+    assert made
+    for cluster in made:
+        assert cluster.prefill.prefix_checkpoint
+        assert not cluster.decode.prefix_caching

@@ -10,7 +10,7 @@ from kvproof.model.environment import stores
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
 from kvproof.model.machine import Machine, ModelMachine
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.strategies.explorer.exhaustive import search
 from tests.search_gates import packed_differs, symmetry_differs
 
@@ -85,9 +85,9 @@ def test_the_quick_searches_see_the_same() -> None:
     assert symmetry_differs(cluster, []) is None
 
 
-def test_a_store_beside_a_transfer_is_bad_usage() -> None:
+def test_the_model_refuses_a_store_beside_transfers() -> None:
     with pytest.raises(UsageError, match=r"does not model\. Use store false, or role both"):
-        EngineConfig("P", (FULL,), role="prefill", store=True)
+        ModelMachine(LIVE_CLUSTERS["pd-store"])
 
 
 @contextmanager

@@ -57,6 +57,7 @@ FEATURES = {
     "one way": ContractFeature("a producer and a consumer", ("P/D",), "one_way"),
     "pull": ContractFeature("D reads from P over NIXL", ("P/D",)),
     "push": ContractFeature("P writes to D over NIXL", ("P/D", "failed loads"), "push"),
+    "store beside P/D": ContractFeature("a store beside KV transfers", ("store", "P/D")),
     "turns": ContractFeature(
         "the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"
     ),
@@ -87,7 +88,8 @@ def used_by(cluster: Cluster) -> list[str]:
     besides = {
         "shared prefixes": any(e.marks_shared_prefix_boundaries for e in cluster.engines),
         "connector": any(e.has_connector for e in cluster.engines),
-        "failed loads": bool(cluster.failures) and "store" not in table,
+        "failed loads": bool(cluster.failures) and cluster.disaggregated,
+        "store beside P/D": any(e.store and e.connected for e in cluster.engines),
         "pull": cluster.disaggregated and not cluster.pushes,
     }
     used = [name for name, f in FEATURES.items() if f.id in table]

@@ -6,6 +6,7 @@ from kvproof.live.contract.table_core import CONFIG, OUTPUTS
 CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
 BASE = f"{CONNECTORS}.base"
 NIXL = f"{CONNECTORS}.nixl"
+MULTI = f"{CONNECTORS}.multi_connector"
 UP_TO_0_19 = f"{CONNECTORS}.nixl_connector"
 RESULTS = f"{BASE}:KVConnectorTransferResults"
 PUSH_WORKER = f"{NIXL}.push_worker:NixlPushConnectorWorker"
@@ -62,6 +63,7 @@ CONNECTOR = (
         ),
         (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM calls it"),
         ("Request.all_token_ids", "the tokens that it could load"),
+        ("Request.num_tokens", "the tokens that it could load"),
         ("KVCacheBlocks.get_block_ids", "the blocks it fills"),
         (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "the blocks that it failed to load"),
     ),
@@ -126,6 +128,13 @@ TURNS = entries(
     ),
 )
 
+BESIDE = entries(
+    "store beside P/D",
+    (f"{MULTI}:MultiConnector", "the connectors of an engine"),
+    (f"{MULTI}:MultiConnector~_connectors", "the connectors of an engine"),
+    (f"{MULTI}:MultiKVConnectorMetadata(metadata)", "the metadata of each connector"),
+)
+
 ROLES = entries(
     "one way",
     (f"{CONFIG}:KVTransferConfig.is_kv_producer", "the role of P"),
@@ -174,4 +183,4 @@ PUSH = entries(
     ),
 )
 
-ENTRIES = (*CONNECTOR, *PULL, *TURNS, *ROLES, *PUSH)
+ENTRIES = (*CONNECTOR, *PULL, *BESIDE, *TURNS, *ROLES, *PUSH)

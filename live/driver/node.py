@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from kvproof.live import adapt, build, step_output
+from kvproof.live import adapt, both, build, step_output
 from kvproof.live.driver.nixl import worker as nixl_worker
 from kvproof.live.driver.worker import Worker
 from kvproof.live.observer import view
@@ -36,7 +36,7 @@ class Node:
         self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)
         self.nixl = nixl_worker(cfg) if cfg.connected else None
-        self.store = self.scheduler.connector if cfg.store else None
+        self.connector, self.store = both.connectors(cfg, self.scheduler.connector)
         self.known: dict[str, state.Request] = {}
         if self.store is not None:
             self.store.known = self.known
@@ -95,7 +95,8 @@ class Node:
         self.refresh()
         requests = {r.id: r for r in self.engine.requests}
         if self.store is not None:
-            self.worker.load(output.kv_connector_metadata.loads, requests)
+            loads = both.metadata(self.cfg, output.kv_connector_metadata).store.loads
+            self.worker.load(loads, requests)
         reads, shares = self.worker.execute(output, requests, self._awaited(before, output))
         self.output = output
         if shares:

@@ -112,7 +112,7 @@ class Pull:
         on_decode = node is self.nodes[self.cluster.decode.name]
         if transfer is None or transfer.phase != Phase.OFFERED or not on_decode:
             return state
-        if request not in node.scheduler.connector.connector_scheduler._reqs_need_recv:
+        if request not in node.connector.connector_scheduler._reqs_need_recv:
             return state
         return state.with_transfer(request, transfer.to(Phase.RELEASING))
 

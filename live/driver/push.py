@@ -41,7 +41,7 @@ class Push:
     def params_of_decode(self, name: str) -> dict[str, Any]:
         """The `kv_transfer_params` for D from a router that sends a request to P and D at once. P's
         own id of the request and its blocks are not included."""
-        producer = self.prefill.scheduler.connector.connector_scheduler
+        producer = self.prefill.connector.connector_scheduler
         params = FakeParams(
             do_remote_prefill=True,
             do_remote_decode=False,
@@ -66,7 +66,7 @@ class Push:
     def idle(self, node: Node) -> None:
         """Run a step that computes nothing and sends the connector metadata to the worker."""
         empty = SchedulerOutput.make_empty()
-        self.stepped(node, node.scheduler.connector.build_connector_meta(empty))
+        self.stepped(node, node.connector.build_connector_meta(empty))
 
     def note(self, name: str, params: Mapping[str, Any]) -> None:
         """P has finished a request."""
@@ -91,7 +91,7 @@ class Push:
         leases = self._writer()._reqs_to_send
         if name in leases:
             leases[name] = 0.0
-        deadlines = self.decode.scheduler.connector.connector_scheduler._push_registration_deadlines
+        deadlines = self.decode.connector.connector_scheduler._push_registration_deadlines
         if waits_in_vain and name in deadlines:
             deadlines[name] = 0.0
         self.idle(self.decode)

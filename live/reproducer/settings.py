@@ -39,6 +39,8 @@ def unsupported(cluster: Cluster) -> str:
         for field in fields(engine):
             if field.name not in KNOWN and getattr(engine, field.name) != field.default:
                 return f"the generator does not know the option {field.name} of an engine"
+        if engine.store and engine.connected:
+            return "the generator does not know a store beside KV transfers"
         if engine.store and engine.drafts and engine.overlaps:
             return "the generator does not know what a store keeps of drafts in flight"
     if len({(e.drafts, e.lookahead, e.kv_events) for e in cluster.engines}) > 1:

@@ -14,7 +14,8 @@ BLOCK_SIZES = (1, 2, 4, 8)
 @dataclass
 class RandomSettings:
     """The settings that features may change. `groups` has the fields of each group, `engine` the
-    fields of every engine, `cluster` the fields of the cluster. `kernel_blocks` has the kernel
+    fields of every engine, `decode` those that D has instead, `cluster` the fields of the cluster.
+    `kernel_blocks` has the kernel
     blocks per block of P and of D where a feature sets them: their block sizes are multiplied by
     these numbers."""
 
@@ -22,6 +23,7 @@ class RandomSettings:
     pair: bool
     groups: list[dict[str, Any]]
     engine: dict[str, Any] = field(default_factory=dict)
+    decode: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
     kernel_blocks: tuple[int, ...] = ()
 

@@ -1,7 +1,8 @@
 """Loads from a store that may fail, and what the blocks and the store then have.
 
 A load fails whole: of its first block on, all are missing, and the store loses the prefix. Not
-modelled: loads that fail in part, and loads whose blocks another request also holds.
+modelled: loads that fail in part, loads whose blocks another request also holds, and loads from a
+store of P or D, where transfers fail instead.
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def missing(cfg: config.EngineConfig, request: Request) -> tuple[int, ...]:
 def possible(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[str]:
     """The requests with a load in the oldest step in flight that may fail."""
     cfg = cluster.engine(engine.name)
-    if not cfg.store or state.failures >= cluster.failures:
+    if not cfg.store or cfg.connected or state.failures >= cluster.failures:
         return
     for name, tokens in _shares(engine).items():
         request = engine.request(name)

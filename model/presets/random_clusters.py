@@ -182,11 +182,18 @@ def _cluster(name: str, settings: RandomSettings) -> Cluster:
 def _engine(
     name: str, role: Role, settings: RandomSettings, kernel_blocks: int | None = None
 ) -> EngineConfig:
-    """An engine with these settings; `kernel_blocks` multiplies its attention block sizes."""
-    fields = settings.engine | ({"physical_per_logical": kernel_blocks} if kernel_blocks else {})
+    """An engine with these settings; `kernel_blocks` multiplies its attention block sizes. Where D
+    alone caches nothing, no hit ends inside a state's block, so these are no wider than others."""
+    fields = settings.engine | (settings.decode if role == "decode" else {})
+    if kernel_blocks:
+        fields["physical_per_logical"] = kernel_blocks
+    groups = tuple(_widened(group, kernel_blocks or 1) for group in settings.groups)
+    if fields["prefix_caching"] != settings.engine["prefix_caching"]:
+        widest = max(g.block_size for g in groups if g.attention)
+        groups = tuple(replace(g, block_size=widest) if g.aligned else g for g in groups)
     engine = EngineConfig(
         name,
-        tuple(_widened(group, kernel_blocks or 1) for group in settings.groups),
+        groups,
         settings.choose(POOLS),
         role,
         settings.choose(CHUNKS),

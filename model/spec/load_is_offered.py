@@ -19,12 +19,15 @@ OPEN = before(Schedule)
 
 def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
     """Number of tokens that the request can load, counted from its first token."""
-    cfg, tokens = cluster.engine(admission.engine), admission.tokens
-    if cfg.store:
-        stored = step.before.engine(cfg.name).stored
-        return max((len(p) for p in stored if tokens.startswith(p)), default=0)
-    name = admission.request
-    if cfg.role != "decode":
+    stored = step.before.engine(admission.engine).stored
+    own = (len(prefix) for prefix in stored if admission.tokens.startswith(prefix))
+    return max((_by_the_other_engine(cluster, step, admission), *own))
+
+
+def _by_the_other_engine(cluster: Cluster, step: Step, admission: Admission) -> int:
+    """The same, of those that the other engine offers."""
+    tokens, name = admission.tokens, admission.request
+    if cluster.engine(admission.engine).role != "decode":
         name = cluster.job(name).follows + REVERSE
     transfer = step.before.transfer(name)
     if transfer is None or transfer.phase not in OPEN:

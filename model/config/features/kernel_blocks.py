@@ -16,6 +16,8 @@ def _begins_inside(cluster: Cluster) -> bool:
 
 def _draw(settings: RandomSettings) -> None:
     settings.kernel_blocks = (settings.choose(RATIOS), settings.choose(RATIOS))
+    if any(settings.aligned()):  # then vLLM's handshake refuses a D that caches prefixes
+        settings.decode.update(prefix_caching=False, match_unit=0, prefix_checkpoint=False)
 
 
 FEATURE = Feature(
@@ -47,7 +49,8 @@ FEATURE = Feature(
         Exclusion(
             of=Cluster,
             beside=("push",),
-            because="and D's worker dies in vLLM when the first transfer ends",
+            because="and vLLM then ends no transfer: D's worker dies at the end of the first one, "
+            "or P's worker never begins it",
         ),
         Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
     ),

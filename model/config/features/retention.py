@@ -38,9 +38,6 @@ FEATURE = Feature(
     off="retention null",
     exclusions=(
         Exclusion(
-            of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to keep"
-        ),
-        Exclusion(
             of=EngineConfig,
             beside=("partial_block_hits", "windows"),
             because="which keeps a window where two prompts diverge and a state at the block end "

@@ -12,6 +12,6 @@ FEATURE = Feature(
     of=EngineConfig,
     used=lambda engine: engine.store,
     off="store false",
-    exclusions=(Exclusion(of=EngineConfig, beside=("pd",)),),
+    exclusions=(Exclusion(of=EngineConfig, beside=("pd",), live=True),),
     draw=lambda settings: settings.on_engines(store=True),
 )
