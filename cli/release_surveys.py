@@ -83,7 +83,7 @@ class Surveys:
     def survey(self, version: str, seed: int, episodes: int) -> SurveyedRelease:
         """The survey of a release, from the cache if it is complete there."""
         stem = f"{version}-{fingerprint()}-{seed}-{episodes}"
-        kept = self.folder / f"{stem}.jsonl"
+        kept = self.folder / f"{stem}.json"
         records = whole(kept, version)
         if records is None:
             options = ["--seed", str(seed), "--episodes", str(episodes)]
@@ -100,7 +100,7 @@ class Surveys:
         with part_of(self.folder / "trace") as folder:
             try:
                 records = self._run(
-                    version, folder / "trace.jsonl", ["--trace", str(file.absolute())]
+                    version, folder / "trace.json", ["--trace", str(file.absolute())]
                 )
             except Failed as failed:
                 return SurveyedRelease(version, reason=str(failed))
@@ -120,11 +120,11 @@ class Surveys:
         """Run a survey in its own process. Raises Failed."""
         env = self._environment(version)
         with part_of(out) as part:
-            written, traces = part / "survey.jsonl", part / "traces"
+            written, traces = part / "survey.json", part / "traces"
             _in_its_own_process(env, [str(written), "--traces", str(traces), *options])
             records = whole(written, version)
             if records is None:
-                raise Failed("its survey has no end")
+                raise Failed("its survey is not whole")
             if traces.exists():
                 shutil.rmtree(out.with_suffix(""), ignore_errors=True)
                 appear(traces, out.with_suffix(""))

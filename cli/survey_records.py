@@ -1,5 +1,4 @@
-"""The records of the survey of a release, as declared types: one line of JSON each, between a
-header and an end record."""
+"""The survey of a release as declared types: one object of JSON, which is whole or no survey."""
 
 from typing import Any, Literal
 
@@ -12,18 +11,6 @@ from kvproof.model.files.decoding import decoded_json
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A record: no field is unknown."""
-
-
-class SurveyHeader(_Record, frozen=True):
-    """The first record: the release."""
-
-    vllm: str
-
-
-class SurveyEnd(_Record, frozen=True):
-    """The last record. A survey without it was cut off."""
-
-    end: Literal[True]
 
 
 class EarlierBreak(_Record, frozen=True):
@@ -94,17 +81,17 @@ class SurveyRecord(_Record, frozen=True):
             raise ValueError("a record has an invariant if a trace was followed")
 
 
+class Survey(_Record, frozen=True):
+    """A survey: the release, and what was found on it."""
+
+    vllm: str
+    records: list[SurveyRecord]
+
+
 def decoded(text: str, version: str) -> list[dict[str, Any]] | None:
     """The records of a whole survey of this release as plain data; None for anything else."""
-    lines = text.splitlines()
-    if len(lines) < 2:
-        return None
-    first, *lines, last = lines
     try:
-        decoded_json(last, SurveyEnd, "the end", "another")
-        if decoded_json(first, SurveyHeader, "the header", "another").vllm != version:
-            return None
-        records = [decoded_json(line, SurveyRecord, "a record", "another") for line in lines]
+        survey = decoded_json(text, Survey, "the survey", "another")
     except UsageError:
         return None
-    return [msgspec.to_builtins(record) for record in records]
+    return msgspec.to_builtins(survey.records) if survey.vllm == version else None

@@ -1,9 +1,9 @@
 """The survey of one release in its own process: `python -m kvproof.cli.survey_release OUT`.
 
 The survey drives the vLLM that this process imports and checks the invariants; the guards were not
-tried on older releases. At its end it writes JSON Lines: a header, one record for each sampled
-cluster and each replayed trace, and an end record. If this release cannot drive a cluster, its
-record has the reason. Violations are written as traces to a folder.
+tried on older releases. At its end it writes one record for each sampled cluster and each replayed
+trace. If this release cannot drive a cluster, its record has the reason. Violations are written as
+traces to a folder.
 """
 
 if __name__ == "__main__":  # before the imports, during which a signal may come
@@ -184,7 +184,7 @@ class Surveyor:
 
 
 def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The records between header and end, one by one. Raises UsageError."""
+    """The records, one by one. Raises UsageError."""
     surveyor = Surveyor(version, args.traces)
     if args.trace is not None:
         yield surveyor.follow(read(args.trace), args.trace.name)
@@ -211,8 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     children.end_with_parent()
     try:
         version = installed()
-        lines = ({"vllm": version}, *records(version, args), {"end": True})
-        write_new(args.out, "".join(json.dumps(line) + "\n" for line in lines))
+        write_new(args.out, json.dumps({"vllm": version, "records": [*records(version, args)]}))
     except (UsageError, AdapterDrift) as error:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3

@@ -5,18 +5,18 @@ is needed to exclude it.
 """
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import Range, between
-from kvproof.model.arithmetic.system import Action, System, flat
+from kvproof.model.arithmetic.system import Action, Numbers, System, flat
 from kvproof.model.because import Reasons, reason
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import shown
 from kvproof.model.wording import literal
 from kvproof.proofs.induction import InductionStep
-from kvproof.proofs.states import search
 
 STATES_MAX = 20_000
 """The maximum number of states examined from the start."""
@@ -82,6 +82,43 @@ def _bounded(action: Action, highest: int) -> Action:
     return dataclasses.replace(action, choices=choices, allowed=allowed)
 
 
+def _steps(system: System, parameters: Numbers, state: Numbers) -> Iterator[tuple[str, Numbers]]:
+    """All steps from a state on ints, in words, with the state after."""
+    for action in system.actions:
+        if action.enabled(parameters, state):
+            ranges = action.choices(parameters).values()
+            values = (
+                range(low, (CHOICES_MAX if high is None else high) + 1) for low, high in ranges
+            )
+            for chosen in itertools.product(*values):
+                if action.allowed(parameters, state, *chosen):
+                    after = action.then(parameters, state, *chosen)
+                    yield f"{action.name}{chosen or ''}", after
+
+
+def shortest_run(
+    system: System, parameters: Numbers, states_max: int
+) -> tuple[tuple[str, ...], int]:
+    """A shortest run to a state that breaks an invariant, and the number of states examined,
+    breadth first. The run is empty if there is none, or none among about `states_max` states."""
+    level = [system.initial(parameters)]
+    runs: dict[Numbers, tuple[str, ...]] = {level[0]: ()}
+    while level:
+        for state in level:
+            if not all(holds(parameters, state) for holds in system.invariants.values()):
+                return runs[state], len(runs)
+        if len(runs) > states_max:
+            break
+        following = []
+        for state in level:
+            for step, after in _steps(system, parameters, state):
+                if after not in runs:
+                    runs[after] = (*runs[state], step)
+                    following.append(after)
+        level = following
+    return (), len(runs)
+
+
 def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
     """A shortest run to a state that breaks the claim, and the number of states examined."""
     small = dataclasses.replace(
@@ -89,9 +126,7 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
         actions=tuple(_bounded(a, min(highest, CHOICES_MAX)) for a in system.actions),
         invariants={claim: system.invariants[claim]},
     )
-    reached = search(small, sizes, STATES_MAX)
-    steps = tuple(f"{taken.action}{taken.choices or ''}" for taken in reached.trace)
-    return steps if reached.broken else (), reached.states
+    return shortest_run(small, sizes, STATES_MAX)
 
 
 def counterexample(step: InductionStep, claim: str, numbers: Mapping[str, int]) -> Counterexample:

@@ -16,7 +16,7 @@ def test_a_recorded_finding_shows_again(tmp_path: Path) -> None:
     from kvproof.cli import survey_release
     from kvproof.live import availability
 
-    out = tmp_path / "out.jsonl"
+    out = tmp_path / "out.json"
     options = ["--traces", str(tmp_path / "traces"), "--trace", str(FINDING)]
     assert survey_release.main([str(out), *options]) == 0
     records = whole(out, availability.installed())

@@ -18,6 +18,7 @@ EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
 IN_A_FOLDER = (
     "docs/tutorial.md",
     "docs/explanation/core.md",
+    "docs/gallery.md",
     "docs/howto/read-a-trace.md",
 )
 IN_A_TREE = ("docs/howto/write-an-invariant.md", "docs/howto/write-a-fault.md")
@@ -44,6 +45,7 @@ def run(name: str, folder: Path, source: Path, path: Path) -> int:
 def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
+    (folder / "findings").symlink_to(ROOT / "findings")
     for file, text in files(page(name)).items():
         (folder / file).write_text(text, encoding="utf-8")
     assert run(name, folder, ROOT / "src", programs(tmp_path / "bin")) > 2

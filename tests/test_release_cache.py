@@ -18,16 +18,14 @@ from kvproof.strategies.verdict import Verdict
 from tests.test_releases import broken, good
 
 
-def lines(*records: dict[str, Any]) -> str:
-    return "".join(json.dumps(r) + "\n" for r in records)
+def survey_of(version: str, *records: dict[str, Any]) -> str:
+    return json.dumps({"vllm": version, "records": records})
 
 
 def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
-    file = tmp_path / "s.jsonl"
+    file = tmp_path / "s.json"
     assert whole(file, "0.1.0") is None
-    file.write_text(lines({"vllm": "0.1.0"}, good()[0]))
-    assert whole(file, "0.1.0") is None
-    file.write_text(lines({"vllm": "0.1.0"}, good()[0], {"end": True}))
+    file.write_text(survey_of("0.1.0", good()[0]))
     assert whole(file, "0.1.0") == [good()[0]]
     assert whole(file, "0.2.0") is None
     file.write_text(file.read_text()[:-5])
@@ -45,14 +43,13 @@ def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
         good()[0] | {"broken": [broken("pool_adds_up") | {"reasons": []}]},
         good()[0] | {"departed": 1},
         {"kind": "followed", "name": "x", "cluster": "pd", "reason": "no invariant"},
-        {"end": True},
     ],
 )
 def test_a_damaged_survey_is_no_survey(line: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "s.jsonl"
-    file.write_text(lines({"vllm": "0.1.0"}, good()[0], {"end": True}))
+    file = tmp_path / "s.json"
+    file.write_text(survey_of("0.1.0", good()[0]))
     assert whole(file, "0.1.0") == [good()[0]]
-    file.write_text(lines({"vllm": "0.1.0"}, line, {"end": True}))
+    file.write_text(survey_of("0.1.0", line))
     assert whole(file, "0.1.0") is None
 
 
@@ -90,8 +87,8 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def process(_env: Any, arguments: list[str]) -> None:
-        records = [{"vllm": "0.18.0"}, *good(), *([{"end": True}] if ends else [])]
-        Path(arguments[0]).write_text(lines(*records))
+        survey = survey_of("0.18.0", *good())
+        Path(arguments[0]).write_text(survey if ends else survey[:-1])
         traces = Path(arguments[arguments.index("--traces") + 1])
         traces.mkdir()
         (traces / "t.jsonl").write_text("a trace")
@@ -103,8 +100,8 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     release = Surveys(tmp_path).survey("0.18.0", 0, 1)
     there = sorted(path.name for path in (tmp_path / "surveys").rglob("*"))
     stem = f"0.18.0-{release_surveys.fingerprint()}-0-1"
-    assert there == ([stem, f"{stem}.jsonl", "t.jsonl"] if ends else [])
-    assert release.reason == ("" if ends else "its survey has no end")
+    assert there == ([stem, f"{stem}.json", "t.jsonl"] if ends else [])
+    assert release.reason == ("" if ends else "its survey is not whole")
 
 
 @pytest.mark.slow
@@ -117,7 +114,7 @@ def test_a_survey_that_is_there_is_not_made_again(
         made.append(version)
         if version == "0.19.0":
             raise Failed("no")
-        out.write_text(lines({"vllm": version}, *good(), {"end": True}))
+        out.write_text(survey_of(version, *good()))
         return good()
 
     monkeypatch.setattr(Surveys, "_run", make)

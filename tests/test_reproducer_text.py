@@ -1,4 +1,4 @@
-"""Generated reproducers: their text. They are run on trees in `test_reproducer_live.py`."""
+"""Generated reproducers: their text. They are run on trees in `test_gate_live.py`."""
 
 import ast
 import dataclasses

@@ -8,28 +8,12 @@ from kvproof.model.faults.fault import Fault
 
 
 def to_the_end_of_its_block(
-    start: Num,
-    tokens: Num,
-    prefill_end: Num,
-    known: Num,
-    block_size: Num,
-    chunk_limit: Num,
-    shared_prefix_boundary: Num,
-    eagle_drop_tokens: int = 0,
+    start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, *others: Num
 ) -> Num:
     """Extend the chunk to the next block boundary or to the end of the prefill."""
     rounded = min_(ceil_div(start + tokens, block_size) * block_size, prefill_end) - start
     longer = if_(start + tokens < prefill_end, rounded, tokens)
-    return align_chunk(
-        start,
-        longer,
-        prefill_end,
-        known,
-        block_size,
-        chunk_limit,
-        shared_prefix_boundary,
-        eagle_drop_tokens,
-    )
+    return align_chunk(start, longer, prefill_end, known, block_size, *others)
 
 
 FAULT = Fault(

@@ -5,16 +5,7 @@ from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.faults.fault import Fault
 
 
-def uncut(
-    start: Num,  # noqa: ARG001
-    tokens: Num,
-    prefill_end: Num,  # noqa: ARG001
-    known: Num,  # noqa: ARG001
-    block_size: Num,  # noqa: ARG001
-    chunk_limit: Num,  # noqa: ARG001
-    shared_prefix_boundary: Num,  # noqa: ARG001
-    eagle_drop_tokens: int = 0,  # noqa: ARG001
-) -> Num:
+def uncut(_start: Num, tokens: Num, *_others: Num) -> Num:
     """All tokens that the budget allows."""
     return tokens
 

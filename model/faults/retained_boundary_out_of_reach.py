@@ -7,19 +7,9 @@ from kvproof.model.arithmetic.counts import is_retained
 from kvproof.model.faults.fault import Fault
 
 
-def at_the_very_end(
-    block: Num,
-    window: Num,
-    block_size: Num,
-    hit_unit: Num,
-    interval: Num,
-    prompt: Num,
-    shared_prefix_boundary: Num,
-    *drafted: int,
-) -> Truth:
-    """The mask as if a hit could cover the whole prompt."""
-    kept = (block, window, block_size, hit_unit, interval)
-    return is_retained(*kept, prompt + 1, shared_prefix_boundary, *drafted)
+def at_the_very_end(*numbers: Num) -> Truth:
+    """The mask as if a hit could cover the whole prompt, whose tokens are at index 5."""
+    return is_retained(*(*numbers[:5], numbers[5] + 1, *numbers[6:]))
 
 
 FAULT = Fault(

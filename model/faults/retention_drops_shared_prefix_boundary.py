@@ -7,18 +7,9 @@ from kvproof.model.arithmetic.counts import is_retained
 from kvproof.model.faults.fault import Fault
 
 
-def without_boundary(
-    block: Num,
-    window: Num,
-    block_size: Num,
-    hit_unit: Num,
-    interval: Num,
-    prompt: Num,
-    shared_prefix_boundary: Num,  # noqa: ARG001
-    *drafted: int,
-) -> Truth:
-    """The mask as if no prompt had a shared prefix."""
-    return is_retained(block, window, block_size, hit_unit, interval, prompt, 0, *drafted)
+def without_boundary(*numbers: Num) -> Truth:
+    """The mask as if no prompt had a shared prefix, whose boundary is at index 6."""
+    return is_retained(*(*numbers[:6], 0, *numbers[7:]))
 
 
 FAULT = Fault(

@@ -7,21 +7,10 @@ from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.faults.fault import Fault
 
 
-def one_token_early(
-    start: Num,
-    tokens: Num,
-    prefill_end: Num,
-    known: Num,
-    block_size: Num,
-    chunk_limit: Num,
-    shared_prefix_boundary: Num,
-    eagle_drop_tokens: int = 0,
-) -> Num:
-    """The align split with the shared prefix boundary one token too early."""
-    early = shared_prefix_boundary - 1
-    return align_chunk(
-        start, tokens, prefill_end, known, block_size, chunk_limit, early, eagle_drop_tokens
-    )
+def one_token_early(*numbers: Num) -> Num:
+    """The align split with the shared prefix boundary, the number at index 6, one token too
+    early."""
+    return align_chunk(*(*numbers[:6], numbers[6] - 1, *numbers[7:]))
 
 
 FAULT = Fault(

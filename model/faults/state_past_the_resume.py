@@ -6,20 +6,9 @@ from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.faults.fault import Fault
 
 
-def at_the_last_boundary(
-    start: Num,
-    tokens: Num,
-    prefill_end: Num,
-    known: Num,
-    block_size: Num,
-    chunk_limit: Num,
-    shared_prefix_boundary: Num,
-    eagle_drop_tokens: int = 0,  # noqa: ARG001
-) -> Num:
-    """The align split as if there were no drafter."""
-    return align_chunk(
-        start, tokens, prefill_end, known, block_size, chunk_limit, shared_prefix_boundary
-    )
+def at_the_last_boundary(*numbers: Num) -> Num:
+    """The align split as if there were no drafter: without the number at index 7."""
+    return align_chunk(*numbers[:7])
 
 
 FAULT = Fault(

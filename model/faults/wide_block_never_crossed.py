@@ -8,27 +8,11 @@ from kvproof.model.faults.fault import Fault
 
 
 def waiting_for_a_boundary(
-    start: Num,
-    tokens: Num,
-    prefill_end: Num,
-    known: Num,
-    block_size: Num,
-    chunk_limit: Num,
-    shared_prefix_boundary: Num,
-    eagle_drop_tokens: int = 0,
+    start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, limit: Num, *others: Num
 ) -> Num:
     """The align split as if every block fitted into one step."""
-    limit = max_(chunk_limit, block_size)
-    return align_chunk(
-        start,
-        tokens,
-        prefill_end,
-        known,
-        block_size,
-        limit,
-        shared_prefix_boundary,
-        eagle_drop_tokens,
-    )
+    wide = max_(limit, block_size)
+    return align_chunk(start, tokens, prefill_end, known, block_size, wide, *others)
 
 
 FAULT = Fault(

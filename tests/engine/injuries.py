@@ -1,23 +1,15 @@
-"""Mistakes that are planted in kvproof itself: a function of the sanitizer raises.
+"""Mistakes that are planted in kvproof itself: a method of the sanitizer raises.
 
-`count` and `injure` are called in the engine's process, before the engine is built.
+`injure` is called in the engine's process, before the engine is built.
 """
 
 import importlib
-import inspect
 import re
-import sys
-from collections import Counter
-from collections.abc import Callable
 from functools import reduce, wraps
 from typing import Any
 
 import pytest
 
-WATCH = "kvproof.watch"
-MODULES = ("contents", "history", "judge", "noted", "observer", "several", "shape", "slices")
-MODULES += ("tokens", "watching", "worker")
-calls: Counter[str] = Counter()
 _changed = pytest.MonkeyPatch()
 
 
@@ -32,57 +24,20 @@ class Injury(Exception):
     """A planted mistake."""
 
 
-def places() -> list[str]:
-    """Every function of the sanitizer that a running engine may call."""
-    found = []
-    for name in MODULES:
-        module = importlib.import_module(f"{WATCH}.{name}")
-        for owner in (module, *(c for c in vars(module).values() if inspect.isclass(c))):
-            for last, value in vars(owner).items():
-                if inspect.isfunction(value) and value.__module__ == module.__name__:
-                    path = value.__qualname__
-                    if path.endswith(last):
-                        found.append(f"{module.__name__}:{path}")
-    return sorted(set(found))
-
-
-def _around(place: str, before: Callable[[], None]) -> None:
-    """Call `before` before each call of a function."""
+def injure(_llm: Any, place: str, call: int) -> None:
+    """Let a method raise at this call, the first being 1. Others are healed."""
+    _changed.undo()
     module, _, path = place.partition(":")
     *owners, last = path.split(".")
     owner = reduce(getattr, owners, importlib.import_module(module))
     original = getattr(owner, last)
+    left = [call]
 
     @wraps(original)
     def called(*args: Any, **kwargs: Any) -> Any:
-        before()
-        return original(*args, **kwargs)
-
-    users = [m for n, m in sys.modules.items() if n.startswith(WATCH)] if not owners else [owner]
-    for user in users:
-        if getattr(user, last, None) is original:
-            _changed.setattr(user, last, called)
-
-
-def count(_llm: Any) -> None:
-    """Count the calls of every function from now on."""
-    for place in places():
-        _around(place, lambda place=place: calls.update([place]))
-
-
-def counted(_llm: Any) -> dict[str, int]:
-    """The counts."""
-    return dict(calls)
-
-
-def injure(_llm: Any, place: str, call: int) -> None:
-    """Let a function raise at this call, the first being 1. Others are healed."""
-    _changed.undo()
-    left = [call]
-
-    def hurt() -> None:
         left[0] -= 1
         if not left[0]:
             raise Injury(f"planted in {place}")
+        return original(*args, **kwargs)
 
-    _around(place, hurt)
+    _changed.setattr(owner, last, called)

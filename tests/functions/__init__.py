@@ -1,1 +1,0 @@
-"""Single functions of vLLM, called with numbers: one small driver each."""
