@@ -43,9 +43,9 @@ def last_end(known: int, unit: int, eagle_drop_tokens: int) -> int:
     return max((end for end in ends if known - end >= max(eagle_drop_tokens, 1)), default=0)
 
 
-def some_hit(block: int, window: int, size: int, unit: int, eagle_drop_blocks: int) -> bool:
+def some_hit(block: int, window: int, size: int, unit: int, eagle_drop_tokens: int) -> bool:
     ends = range(unit, (block + 2) * (size + unit) + window, unit)
-    return any(block in needed(end, window, size, eagle_drop_blocks) for end in ends)
+    return any(block in needed(end, window, size, eagle_drop_tokens) for end in ends)
 
 
 def kept(
@@ -56,16 +56,10 @@ def kept(
     interval: int,
     prompt: int,
     shared_prefix_boundary: int,
-    eagle_drop_tokens: int = 0,
-    eagle_drop_blocks: int = 0,
 ) -> bool:
-    """A prompt is sent again whole, and with a drafter also from its last token."""
-    resent = range(prompt - bool(eagle_drop_tokens), prompt + 1)
-    ends = {last_end(known, unit, eagle_drop_tokens) for known in resent}
-    ends |= {shared_prefix_boundary} - {0}
-    limit = (block + 2) * size + window + interval
-    ends |= set(range(interval, limit, interval)) if interval else set()
-    return any(block in needed(end, window, size, eagle_drop_blocks) for end in ends)
+    ends = {last_end(prompt, unit, 0), shared_prefix_boundary}
+    ends |= set(range(0, (block + 2) * size + window + interval, interval)) if interval else set()
+    return any(block in needed(end, window, size) for end in ends)
 
 
 def legal_chunk(
@@ -144,24 +138,19 @@ PLAIN: dict[str, Plain] = {
     "tokens_skipped_by_state": Plain(lambda c: [len(range(c)[:-1])], (TOKENS,)),
     "window_blocks_for_hit": Plain(lambda w, s: [len(needed(w * s, w, s))], (SIZE, SIZE)),
     "serves_a_hit": Plain(
-        lambda b, w, s, per, drop: {(hit := some_hit(b, w, s, per * s, drop)), hit or b < drop},
-        (BLOCK, SIZE, SIZE, SIZE, (0, 1)),
-        lambda b, w, s, per, drop: (b, w, s, per * s, drop),
+        lambda b, w, s, per: [some_hit(b, w, s, per * s, 0)],
+        (BLOCK, SIZE, SIZE, SIZE),
+        lambda b, w, s, per: (b, w, s, per * s),
     ),
     "needed_at": Plain(
-        lambda b, w, s, end, drop: [b in needed(last_end(end, s, 0), w, s, drop)],
-        (BLOCK, SIZE, SIZE, range(1, 12), (0, 1)),
-        lambda b, w, s, end, drop: (b, w, s, end - 1, drop),
+        lambda b, w, s, end, eagle_drop_blocks: [b in needed(end * s, w, s, eagle_drop_blocks)],
+        (BLOCK, SIZE, SIZE, BLOCK, (0, 1)),
+        lambda b, w, s, end, eagle_drop_blocks: (b, w, s, end * s, eagle_drop_blocks),
     ),
     "is_retained": Plain(
-        lambda b, w, s, per, apart, n, j, *drop: {
-            (hit := kept(b, w, s, per * s, apart * per * s, n, j * per * s, *drop)),
-            hit or (apart > 0 and b < drop[1]),
-        },
-        (range(5), (1, 3, 4), (1, 2), (1, 2), (0, 1, 3), (1, 4, 7), (0, 1, 2), (0, 2), (0, 1)),
-        lambda b, w, s, per, apart, n, j, *drop: (
-            (b, w, s, per * s, apart * per * s, n, j * per * s, *drop)
-        ),
+        lambda b, w, s, per, apart, n, j: [kept(b, w, s, per * s, apart * per * s, n, j * per * s)],
+        (range(5), (1, 3, 4), (1, 2), (1, 2), (0, 1, 3), (1, 4, 7), (0, 2)),
+        lambda b, w, s, per, apart, n, j: (b, w, s, per * s, apart * per * s, n, j * per * s),
     ),
     "longest_hit_tokens": Plain(
         lambda n, unit, eagle_drop_tokens: [last_end(n, unit, eagle_drop_tokens)],
@@ -200,12 +189,12 @@ PLAIN: dict[str, Plain] = {
         (BLOCK, BLOCK),
     ),
     "align_chunk": Plain(
-        lambda at, n, prefill, left, s, limit, j: [
-            legal_chunk(at, n, at + prefill, at + prefill + left, s, n + limit, j * s)
+        lambda at, n, more, left, s, limit, j: [
+            legal_chunk(at, n, at + n + more, at + n + more + left, s, limit, j * s)
         ],
-        (range(5), range(1, 6), range(8), range(2), SIZE, range(3), (0, 1)),
-        lambda at, n, prefill, left, s, limit, j: (
-            (at, n, at + prefill, at + prefill + left, s, n + limit, j * s)
+        (range(5), range(1, 6), range(3), range(2), SIZE, (5, 6), (0, 1)),
+        lambda at, n, more, left, s, limit, j: (
+            (at, n, at + n + more, at + n + more + left, s, limit, j * s)
         ),
     ),
     "tail_chunk": Plain(

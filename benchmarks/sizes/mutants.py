@@ -2,7 +2,7 @@
 
 A mutant is made from the syntax tree of a rule: one operand, comparison, rounding or constant of it
 is another one. Z3 says for which numbers the two differ, or that there are none. Rules are asked
-about in a Z3 context each.
+about in a Z3 context each, as in `cases`.
 """
 
 import ast
@@ -17,9 +17,8 @@ import z3
 
 from kvproof.model.arithmetic import algebra, counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, either
-
-EFFORT = 5_000_000
-"""What Z3 may spend on one question, in its own units: a slow machine gets the same answers."""
+from tests.functions.case_targets import as_tuple
+from tests.functions.cases import EFFORT, always
 
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Sizes are looked for up to these, the smallest first."""
@@ -74,14 +73,6 @@ ARGUED = {
     "held_tokens_loaded:5:67: 0 -> -1": "a load of fewer tokens than one is no load",
 }
 """Why a mutant is equal wherever it is used, where Z3 does not decide or asks about more."""
-
-
-def _always(**_numbers: Num) -> Truth:
-    return True
-
-
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return result if isinstance(result, tuple) else (result,)
 
 
 def _multiple(number: Num, unit: Num) -> Truth:
@@ -183,10 +174,10 @@ class _Question:
             if name not in fixed
         }
         given = {**self.free, **fixed}
-        right, wrong = (_as_tuple(f(**given)) for f in (RULES[mutant.rule], mutant.wrong))
+        right, wrong = (as_tuple(f(**given)) for f in (RULES[mutant.rule], mutant.wrong))
         self.numbers = [v for v in self.free.values() if z3.is_int(v)]
         self.claims = [v >= int(str(v) in POSITIVE) for v in self.numbers]
-        self.claims.append(GIVEN.get(mutant.rule, _always)(**given))
+        self.claims.append(GIVEN.get(mutant.rule, always)(**given))
         self.claims.append(any_of(*(a != b for a, b in zip(right, wrong, strict=True))))
 
     def ask(self, limit: int | None) -> tuple[str, dict[str, int | bool]]:

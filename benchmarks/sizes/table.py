@@ -7,6 +7,7 @@ Where a mutant differs from its rule at such numbers, that step is taken again w
 planted, and the run is driven to its end.
 """
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +39,8 @@ from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.sampling.wide import EPISODES
-from tests.test_shared_arithmetic import refuted
+from tests.functions.function import Function
+from tests.functions.registry import FUNCTIONS
 
 PLACES = 60
 PLACES_OF_CLUSTER = 20
@@ -55,17 +57,17 @@ ABOUT = """
 Each rule of `model/arithmetic/counts.py` with one small change, made from its syntax tree. *Sizes*
 are the smallest at which the two differ, by Z3 (a truth value is 0 or 1). *Cluster* is a preset or
 a random cluster in which the model takes another step with the change, and
-*result* the check that notices it there. *Definition* has numbers at which it is not what a
-definition that counts tokens says (`tests/test_shared_arithmetic.py`). Made by
+*result* the check that notices it there. *Live vLLM* has the functions of
+`tests/functions` with a case, on which vLLM is called, at which the two differ. Made by
 `benchmarks/sizes/table.py`.
 """
-HEAD = "| place | was | instead | sizes | cluster | result | definition |"
+HEAD = "| place | was | instead | sizes | cluster | result | live vLLM |"
 RESULT = 5
 """The column of the result."""
 EQUAL = "equal everywhere, proved"
 USED = "equal where it is used: "
 STEP = "another step, no check"
-DEFINITION = "a definition alone"
+FUNCTION = "a function of vLLM alone"
 OPEN = "OPEN: differs in no step"
 
 EVENTUALLY = next(check.id for check in CHECKS.values() if check.kind == "eventually")
@@ -147,16 +149,31 @@ def noticed(mutant: Mutant, calls: Calls) -> Noticed | None:
     return other
 
 
-def by_definition(mutant: Mutant) -> str:
-    """Numbers at which a mutant is not what the definition of its rule counts; empty for none."""
+@functools.cache
+def _cases() -> list[tuple[Function, list[tuple[dict[str, int], tuple[int, ...]]]]]:
+    """The cases on which functions of vLLM are called, each with what the rule says."""
+    return [
+        (f, [(case.numbers, f.ours(case.numbers)) for case in f.cases().cases])
+        for f in FUNCTIONS.values()
+    ]
 
-    def wrong(*given: Any) -> Any:
-        try:
-            return mutant.wrong(*given)
-        except ZeroDivisionError:
-            return None
 
-    return ", ".join(str(int(number)) for number in refuted(mutant.rule, wrong) or ())
+def on_vllm(mutant: Mutant) -> list[str]:
+    """The functions of vLLM with a case at which the mutant is not what vLLM must compute."""
+    right_cases = _cases()
+    with planting.planted({f"arithmetic.counts:{mutant.rule}": mutant.wrong}):
+        return [
+            function.id
+            for function, cases in right_cases
+            if any(_ours(function, numbers) != right for numbers, right in cases)
+        ]
+
+
+def _ours(function: Function, numbers: dict[str, int]) -> tuple[int, ...] | None:
+    try:
+        return function.ours(numbers)
+    except ZeroDivisionError:
+        return None
 
 
 def _places(mutant: Mutant, calls: Calls) -> Iterator[Place]:
@@ -212,13 +229,13 @@ def _given(name: str, numbers: dict[str, Any]) -> bool:
     return lowest and (name not in GIVEN or bool(GIVEN[name](**numbers)))
 
 
-def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, definition: str) -> str:
+def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, vllm: list[str]) -> str:
     """The line of the table for a mutant."""
     if sizes.proved:
         result = EQUAL
     elif by is None:
         argued = ARGUED.get(mutant.name, "")
-        result = USED + argued if argued else DEFINITION if definition else OPEN
+        result = FUNCTION if vllm else USED + argued if argued else OPEN
     else:
         result = f"`{by.check}`" if by.check else STEP
     where = by.cluster if by else ""
@@ -230,7 +247,7 @@ def row(mutant: Mutant, sizes: Sizes, by: Noticed | None, definition: str) -> st
         where,
         result,
     )
-    return f"| {' | '.join((*cells, definition))} |"
+    return f"| {' | '.join((*cells, ', '.join(f'`{each}`' for each in vllm)))} |"
 
 
 def rows(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -259,17 +276,16 @@ def page(calls: Calls, answer: Callable[[Mutant], Sizes] = smallest) -> str:
     for name in RULES:
         lines += ["", f"## `{name}`", "", HEAD, "|---" * 7 + "|"]
         lines += [
-            row(each, answer(each), noticed(each, calls), by_definition(each))
-            for each in mutants(name)
+            row(each, answer(each), noticed(each, calls), on_vllm(each)) for each in mutants(name)
         ]
     cells = [each[RESULT] for _, each in rows("\n".join(lines))]
-    equal, opened, steps, alone = map(cells.count, (EQUAL, OPEN, STEP, DEFINITION))
+    equal, opened, steps, alone = map(cells.count, (EQUAL, OPEN, STEP, FUNCTION))
     used = sum(cell.startswith(USED) for cell in cells)
     apart = len(cells) - equal - used - opened
     total = (
         f"{len(cells)} mutants of {len(RULES)} rules: {apart} distinguished "
-        f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a "
-        f"definition alone), {equal} equal everywhere, {used} equal where they are used, "
+        f"({apart - steps - alone} by a check, {steps} by another step, {alone} by a case of a "
+        f"function of vLLM alone), {equal} equal everywhere, {used} equal where they are used, "
         f"{opened} open."
     )
     return "\n".join([TITLE, ABOUT, total, *lines, ""])

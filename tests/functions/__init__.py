@@ -1,0 +1,1 @@
+"""Single functions of vLLM, called with numbers: one small driver each."""

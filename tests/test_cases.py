@@ -1,0 +1,200 @@
+"""Z3 finds numbers for every branch and boundary of a rule, and says which there are none for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kvproof.model.arithmetic import counts
+from kvproof.model.arithmetic.algebra import Num, Truth, both, div, if_, max_
+from kvproof.model.arithmetic.ranges import Range, at_least, between
+from kvproof.model.errors import UsageError
+from tests.functions import case_targets, cases
+from tests.functions.cases import Cases, cases_of
+from tests.processes import python
+
+pytestmark = pytest.mark.proof
+
+ANY = at_least(0)
+
+
+def numbers(found: Cases) -> list[tuple[int, ...]]:
+    return [tuple(case.numbers.values()) for case in found.cases]
+
+
+def covered(found: Cases) -> list[str]:
+    return [text for case in found.cases for text in case.covers]
+
+
+def two_steps(n: Num, m: Num) -> Num:
+    """0, 1, 2 or 3, by two conditions that have nothing to do with each other."""
+    return if_(n >= 5, 2, 0) + if_(m < 3, 1, 0)
+
+
+def test_every_branch_is_taken_in_every_combination() -> None:
+    found = cases_of(two_steps, {"n": ANY, "m": ANY}, bound=9)
+    assert {two_steps(n, m) for n, m in numbers(found)} == {0, 1, 2, 3}
+    assert not found.unsettled
+    combined = [t for t in covered(found) if "condition 1" in t and "condition 2" in t]
+    assert len(combined) == 4
+
+
+def test_a_branch_inside_a_branch_is_taken() -> None:
+    def nested(n: Num) -> Num:
+        return if_(n > 2, if_(n > 7, 2, 1), 0)
+
+    found = cases_of(nested, {"n": ANY})
+    assert {nested(*n) for n in numbers(found)} == {0, 1, 2}
+    dead = [t for t in found.unreachable if "condition 1" in t and "condition 2" in t]
+    assert len(dead) == 1
+
+
+@pytest.mark.parametrize(
+    "at_limit", [lambda n: n <= 7, lambda n: n < 7, lambda n: n >= 7, lambda n: n > 7]
+)
+def test_a_boundary_is_tried_on_both_sides(at_limit: Callable[[Num], Truth]) -> None:
+    found = cases_of(lambda n: if_(at_limit(n), n + 1, 0), {"n": ANY})
+    assert {6, 7, 8} <= {n for (n,) in numbers(found)}
+
+
+def test_an_equality_has_both_sides_too() -> None:
+    found = cases_of(lambda n: if_(n == 7, 1, 0), {"n": ANY})
+    assert {6, 7, 8} <= {n for (n,) in numbers(found)}
+
+
+def test_a_truth_is_a_branch() -> None:
+    found = cases_of(lambda n, m: n < m, {"n": ANY, "m": ANY}, bound=4)
+    assert {n < m for n, m in numbers(found)} == {True, False}
+    assert {n - m for n, m in numbers(found)} >= {-1, 0, 1}
+
+
+def test_a_boundary_is_found_where_it_decides() -> None:
+    """Below 4 `m` makes no difference: the boundary of `m` must be tried above."""
+
+    def masked(n: Num, m: Num) -> Num:
+        return if_(n < 4, 0, if_(m <= 2, 1, 2))
+
+    found = cases_of(masked, {"n": ANY, "m": ANY})
+    assert {m for n, m in numbers(found) if n >= 4} >= {1, 2, 3}
+
+
+def test_a_division_leaves_nothing_one_and_all_but_one() -> None:
+    found = cases_of(lambda n, size: div(n, size), {"n": ANY, "size": at_least(1)}, bound=9)
+    rests = {(n % size, size - n % size) for n, size in numbers(found) if size > 1}
+    assert any(rest == 0 for rest, _ in rests)
+    assert any(rest == 1 for rest, _ in rests)
+    assert any(missing == 1 for _, missing in rests)
+
+
+def test_two_inputs_are_at_their_lowest_and_above_together() -> None:
+    found = cases_of(lambda n, m: n + m, {"n": at_least(2), "m": ANY})
+    assert {(n > 2, m > 0) for n, m in numbers(found)} == {
+        (above, other) for above in (True, False) for other in (True, False)
+    }
+
+
+def test_a_dead_branch_is_said_to_be_unreachable() -> None:
+    found = cases_of(lambda n: if_(n >= 0, n, 0), {"n": ANY})
+    assert "condition 1 is false: n >= 0" in found.unreachable
+    assert "condition 1 is true: n >= 0" in covered(found)
+    assert not found.unsettled
+
+
+def test_what_the_assumption_forbids_is_unreachable() -> None:
+    found = cases_of(two_steps, {"n": ANY, "m": ANY}, given=lambda n, m: both(n < 5, m < 9))
+    assert "condition 1 is true: n >= 5" in found.unreachable
+    assert all(n < 5 for n, _ in numbers(found))
+
+
+def test_numbers_stay_in_their_ranges_and_below_the_bound() -> None:
+    found = cases_of(two_steps, {"n": between(3, 6), "m": ANY}, bound=5)
+    assert all(3 <= n <= 5 and 0 <= m <= 5 for n, m in numbers(found))
+
+
+def test_small_numbers_are_preferred() -> None:
+    found = cases_of(lambda n, m: max_(n - m, 0), {"n": ANY, "m": ANY})
+    assert max(max(pair) for pair in numbers(found)) <= 2
+
+
+def test_no_numbers_come_twice() -> None:
+    found = numbers(cases_of(two_steps, {"n": ANY, "m": ANY}))
+    assert len(found) == len(set(found))
+
+
+def test_more_branches_are_covered_beside_those_of_the_rule() -> None:
+    plain = cases_of(lambda n: n, {"n": ANY})
+    found = cases_of(lambda n: n, {"n": ANY}, also=lambda n: n > 12)
+    assert max(n for (n,) in numbers(plain)) <= 12 < max(n for (n,) in numbers(found))
+
+
+def test_many_conditions_are_tried_in_pairs() -> None:
+    def many(**v: Num) -> Num:
+        return sum(if_(n > 3, 1, 0) for n in v.values())
+
+    names = [f"n{i}" for i in range(case_targets.COMBINED_MAX + 1)]
+    found = cases_of(many, dict.fromkeys(names, ANY), bound=6)
+    seen = [[n > 3 for n in case] for case in numbers(found)]
+    for i in range(len(names)):
+        for j in range(i):
+            assert len({(row[i], row[j]) for row in seen}) == 4
+    assert len(seen) < 2 ** len(names)
+
+
+def test_what_z3_gives_up_on_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No three cubes: Z3 can neither find numbers nor say that there are none."""
+    monkeypatch.setattr(cases, "EFFORT", 20_000)
+    ranges = dict.fromkeys("abc", at_least(1))
+    found = cases_of(lambda a, b, c: if_(a * a * a + b * b * b == c * c * c, 1, 0), ranges)
+    assert [t for t in found.unsettled if t.startswith("condition 1 is true")]
+    assert not [t for t in found.unreachable if t.startswith("condition 1 is true")]
+
+
+def branching(n: Num) -> Num:
+    return n - 1 if n > 1 else n
+
+
+def comparing(n: Num) -> Num:
+    """Z3 answers `==` between terms in an `if` by comparing how they are written."""
+    return 0 if n == 0 else n + 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [(branching, "does not run on Z3 terms"), (comparing, "another result on Z3 terms")],
+)
+def test_a_rule_that_z3_cannot_follow_says_what_to_write(
+    rule: Callable[..., Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"{said}.*kvproof\.model\.arithmetic\.algebra"):
+        cases_of(rule, {"n": ANY})
+
+
+@pytest.mark.parametrize(
+    ("ranges", "bound"), [({"n": between(3, 2)}, None), ({"n": at_least(9)}, 4)]
+)
+def test_no_numbers_at_all_is_an_error(ranges: dict[str, Range], bound: int | None) -> None:
+    with pytest.raises(UsageError, match=r"No numbers are in their ranges.*Use wider ranges"):
+        cases_of(lambda n: n, ranges, bound=bound)
+
+
+TRIM = dict.fromkeys(("local_first", "local_slots", "remote_first", "remote_slots"), ANY)
+
+
+def test_a_rule_of_the_spec_is_covered_for_all_numbers() -> None:
+    found = cases_of(counts.trim, TRIM)
+    assert not found.unsettled
+    assert {tuple(b > a for a, b in [counts.trim(*n)[:2]]) for n in numbers(found)} == {
+        (True,),
+        (False,),
+    }
+
+
+def test_other_processes_find_the_same_cases() -> None:
+    program = (
+        "from kvproof.model.arithmetic import counts;"
+        "from kvproof.model.arithmetic.ranges import at_least;"
+        "from tests.functions.cases import cases_of;"
+        f"print(cases_of(counts.trim, dict.fromkeys({list(TRIM)}, at_least(0))))"
+    )
+    said = [python("-c", program, PYTHONHASHSEED=seed).stdout for seed in ("0", "1")]
+    assert said[0] == said[1] == f"{cases_of(counts.trim, TRIM)}\n"
