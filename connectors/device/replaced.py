@@ -137,7 +137,9 @@ def _ranks(clock: Clock) -> Any:
 
 
 def _group(clock: Clock) -> Any:
-    return lambda: SimpleNamespace(world_size=clock.ranks, rank_in_group=clock.rank)
+    return lambda: SimpleNamespace(
+        world_size=clock.stripes, rank_in_group=clock.rank % clock.stripes
+    )
 
 
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)

@@ -13,6 +13,7 @@ from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+from vllm.v1.kv_offload.tiering.obj.manager import ObjectStoreSecondaryTierManager
 from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
@@ -26,7 +27,14 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.search import search
-from kvproof.connectors.shipped import FILES, IMAGES, SIMPLE, SIMPLE_ROOMY, STORED_IMAGES
+from kvproof.connectors.shipped import (
+    FILES,
+    IMAGES,
+    OBJECTS,
+    SIMPLE,
+    SIMPLE_ROOMY,
+    STORED_IMAGES,
+)
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 
@@ -138,6 +146,20 @@ def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
 
 
+def an_end_that_fails_is_not_caught(patch: pytest.MonkeyPatch) -> None:
+    """What an agent raises at the end of a copy is raised in the engine (vllm#49947)."""
+    poll: Any = ObjectStoreSecondaryTierManager._poll_active_transfers
+
+    def polled(self: Any) -> None:
+        under_way = list(self._transfers.values())
+        poll(self)
+        for each in under_way:
+            if each not in self._transfers.values():
+                self._agent.deregister_memory(each.files_desc)
+
+    patch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
+
+
 def key_without_place(patch: pytest.MonkeyPatch) -> None:
     """A block has the name of an image in its key, and not where the image begins (vllm#36708)."""
     made: Any = kv_cache_utils._gen_mm_extra_hash_keys
@@ -167,6 +189,7 @@ PLANTED = (
     Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
     Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
     Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
+    Planted("connector_survives", an_end_that_fails_is_not_caught, OBJECTS),
     Planted("request_reads_its_own_tokens", key_without_place),
 )
 
