@@ -88,7 +88,9 @@ def accepted(
     layers: list[LayerGroups] = []
     why: Exception | None = None
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
-        if (each.drafts and not _marks_drafters()) or (each.every_state and not keeps_every_state()):
+        if each.drafts and not _marks_drafters():
+            continue
+        if each.every_state and not keeps_every_state():
             continue
         if not subject.takes(each.groups, each.local):
             continue

@@ -135,7 +135,8 @@ def test_the_honest_store_gives_back_what_it_was_given_unless_it_fails() -> None
 
 def test_an_object_store_keeps_what_is_written_and_fails_at_the_end_of_a_copy() -> None:
     clock = Clock(Copies(late=True, steps=1))
-    agent = ObjectAgent(clock, "a")
+    with device(clock):
+        agent = ObjectAgent(clock, "a")
     memory = ctypes.create_string_buffer(b"abcd....", 8)
     at = ctypes.addressof(memory)
     pieces = [(at, 4, 0), (at + 4, 4, 0)]

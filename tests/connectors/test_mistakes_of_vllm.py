@@ -21,6 +21,7 @@ from kvproof.connectors.episode import play
 from kvproof.connectors.plan import (
     ConnectorPlan,
     Drain,
+    Fail,
     Image,
     ResetCache,
     RunSteps,
@@ -146,20 +147,6 @@ def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
 
 
-def an_end_that_fails_is_not_caught(patch: pytest.MonkeyPatch) -> None:
-    """What an agent raises at the end of a copy is raised in the engine (vllm#49947)."""
-    poll: Any = ObjectStoreSecondaryTierManager._poll_active_transfers
-
-    def polled(self: Any) -> None:
-        under_way = list(self._transfers.values())
-        poll(self)
-        for each in under_way:
-            if each not in self._transfers.values():
-                self._agent.deregister_memory(each.files_desc)
-
-    patch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
-
-
 def key_without_place(patch: pytest.MonkeyPatch) -> None:
     """A block has the name of an image in its key, and not where the image begins (vllm#36708)."""
     made: Any = kv_cache_utils._gen_mm_extra_hash_keys
@@ -189,7 +176,6 @@ PLANTED = (
     Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
     Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
     Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
-    Planted("connector_survives", an_end_that_fails_is_not_caught, OBJECTS),
     Planted("request_reads_its_own_tokens", key_without_place),
 )
 
@@ -221,3 +207,21 @@ def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
     drops_what_it_has(monkeypatch)
     named = [finding.invariant for finding in play(IMAGES, plan).findings]
     assert named == ["encoder_drops_what_it_gave_up"]
+
+
+def test_what_an_agent_raises_at_the_end_of_a_copy_ends_no_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+    plan = ConnectorPlan(engine, (SubmitRequest(0, 14), Fail(2, raises=True)))
+    assert not play(OBJECTS, plan).findings
+    poll: Any = ObjectStoreSecondaryTierManager._poll_active_transfers
+
+    def polled(self: Any) -> None:
+        for each in self._transfers.values():
+            self._agent.deregister_memory(each.files_desc)
+        poll(self)
+
+    # Nothing is caught (vllm#49947).
+    monkeypatch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
+    assert [finding.invariant for finding in play(OBJECTS, plan).findings] == ["connector_survives"]
