@@ -52,9 +52,9 @@ LOOKED_AT = {
     "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
     "also if it was admitted again. The load is never begun and the request waits for ever, or its "
     "state is missing and the engine dies: `findings/forced_reset_loses_mooncake_load`.",
-    "OffloadingConnector with files or an object store, `reset_forgets`": "Wanted by vLLM: the comment of "
-    "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
-    "although the call answers that the cache was reset.",
+    "OffloadingConnector with files or an object store, `reset_forgets`": "Wanted by vLLM: the "
+    "comment of `TieringOffloadingManager.reset_cache` says that files and network stores keep "
+    "their data, although the call answers that the cache was reset.",
     "No connector, with images, `every_request_ends`": "0.32.0, mended in 0.33.0. With a drafter, "
     "an image keeps its room until one token after it is computed, and the next image needs room "
     "one token before it. Two images with one token between them, in an encoder cache that the "
@@ -74,8 +74,8 @@ LOOKED_AT = {
     "finds nothing. Prompts that fill a further block are found. So performance is lost "
     "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
     "OffloadingConnector with much room, beside a window one token wider than whole chunks, "
-    "`stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A token reads one token "
-    "less than the window before itself: with a window of 9, blocks of 4 and sparse retention, the "
+    "`stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A token reads one "
+    "token less than the window before itself: with a window of 9, blocks of 4 and sparse retention, the "
     "two blocks before the last token of the prompt are stored (`reachable_block_mask`). "
     "`get_sliding_window_size_in_chunks` divides the whole window, so the look-up needs three "
     "blocks in a row, and offers less or nothing. Windows of models are seldom so wide.",

@@ -52,13 +52,17 @@ class Shards(NamedTuple):
         return f"{layer}, part {self.rank * parts // self.ranks}"
 
 
+ALONE = Shards()
+"""The worker has all of each layer, or the layers of its tokens."""
+
+
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
     `rank` is the worker's; `parts` says by layer name what it has of the layer."""
 
     def __init__(
-        self, kv_cache_config: Any, layout: Any, numbers: Numbers, shards: Shards = Shards()
+        self, kv_cache_config: Any, layout: Any, numbers: Numbers, shards: Shards = ALONE
     ) -> None:
         self.numbers, self.rank = numbers, shards.rank
         self.parts: dict[str, str] = {}

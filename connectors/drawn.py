@@ -32,10 +32,10 @@ from kvproof.model.config import EngineConfig, Group
 
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism; with `tensor`, of tensor parallelism. With `every_state`, a Mamba layer caches the state after
-    each block. `match_unit` and `retention` are those of the engine: hits may end inside a block,
-    and few blocks of windows and states stay in its cache. With `shared_layer`, one more layer
-    reads the cache of the first."""
+    the size of decode context parallelism; with `tensor`, of tensor parallelism. With
+    `every_state`, a Mamba layer caches the state after each block. `match_unit` and `retention` are
+    those of the engine: hits may end inside a block, and few blocks of windows and states stay in
+    its cache. With `shared_layer`, one more layer reads the cache of the first."""
 
     groups: tuple[Group, ...]
     local: bool = False

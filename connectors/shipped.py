@@ -90,7 +90,6 @@ OBJECTS = TestedConnector(
             {"type": "obj", "store_config": {"bucket": "", "endpoint_override": ""}}
         ],
     },
-    keeps_prompts=True,
     forgets=True,
 )
 """With an object store behind the CPU tier."""
