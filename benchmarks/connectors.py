@@ -75,10 +75,11 @@ LOOKED_AT = {
     "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
     "OffloadingConnector with much room, beside a window one token wider than whole chunks, "
     "`stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A token reads one "
-    "token less than the window before itself: with a window of 9, blocks of 4 and sparse retention, the "
-    "two blocks before the last token of the prompt are stored (`reachable_block_mask`). "
-    "`get_sliding_window_size_in_chunks` divides the whole window, so the look-up needs three "
-    "blocks in a row, and offers less or nothing. Windows of models are seldom so wide.",
+    "token less than the window before itself: with a window of 9, blocks of 4 and sparse "
+    "retention, the two blocks before the last token of the prompt are stored "
+    "(`reachable_block_mask`). `get_sliding_window_size_in_chunks` divides the whole window, so "
+    "the look-up needs three blocks in a row, and offers less or nothing. Windows of models are "
+    "seldom so wide.",
     "OffloadingConnector, `reset_is_carried_out`": "Its cache is reset twice while "
     "jobs are in flight, and no step is between: the second call asserts that no job waits to be "
     "flushed. An engine core answers that call with the error, and goes on.",

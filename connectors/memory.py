@@ -4,7 +4,7 @@ what it has, and fail."""
 import shutil
 from pathlib import Path
 
-from kvproof.connectors.device.kept import Kept
+from kvproof.connectors.device.store_client import StoreClient
 
 
 class Memory:
@@ -20,10 +20,10 @@ class Memory:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        for store in Kept.made:
+        for store in StoreClient.made:
             store.kept.clear()
 
     def fail(self, times: int, raises: bool) -> None:
         """Fail in the next calls; by an exception if `raises`."""
-        for store in Kept.made:
+        for store in StoreClient.made:
             store.failures, store.raises = times, raises

@@ -5,7 +5,7 @@ import ctypes
 from collections.abc import Sequence
 from types import ModuleType
 
-from kvproof.connectors.device.kept import Kept
+from kvproof.connectors.device.store_client import StoreClient
 
 FAILED = -800
 """Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
@@ -14,7 +14,7 @@ GONE = -704
 """Mooncake's answer for a key that it does not have (`OBJECT_NOT_FOUND`)."""
 
 
-class Store(Kept):
+class Store(StoreClient):
     """A client of a store. It takes and fills memory by address, as Mooncake does."""
 
     def setup(self, *_: object, **__: object) -> int:

@@ -55,7 +55,7 @@ class CopyingAgent:
         """Memory to register."""
         return pieces
 
-    def register_memory(self, pieces: Any, **_: object) -> None:
+    def register_memory(self, pieces: Any, kind: str = "DRAM", **_: object) -> Any:  # noqa: ARG002
         """Make memory known to the network card."""
         self.known += [(int(piece[0]), int(piece[1])) for piece in pieces]
 

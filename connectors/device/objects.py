@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.kept import Kept
 from kvproof.connectors.device.nixl import CopyingAgent, PostedTransfer
+from kvproof.connectors.device.store_client import StoreClient
 
 Object = tuple[str, int, int]
 """A key, a number of bytes, a device: in place of an address of memory."""
@@ -30,7 +30,7 @@ class ObjectAgent(CopyingAgent):
 
     def __init__(self, clock: Clock, name: str) -> None:
         super().__init__(clock, name)
-        self.store = Kept()
+        self.store = StoreClient()
 
     def create_backend(self, _kind: str, _settings: dict[str, str]) -> None:
         """Connect to the store."""

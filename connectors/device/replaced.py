@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.kept import Kept
+from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import QueueModule, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
@@ -252,7 +252,7 @@ def device(clock: Clock) -> Iterator[None]:
     streams.Stream.clock = clock
     streams.Stream.current = streams.Stream.model = streams.Stream()
     with contextlib.ExitStack() as stack:
-        Kept.made.clear()
+        StoreClient.made.clear()
         stack.enter_context(_mooncake())
         places = [(each, found(each.place)) for each in REPLACED]
         for each, place in places:

@@ -3,11 +3,11 @@
 from typing import ClassVar
 
 
-class Kept:
+class StoreClient:
     """A client of a store. Its next `failures` calls fail, by an exception if it `raises`. `made`
     are the clients of this episode, which have one store."""
 
-    made: ClassVar[list["Kept"]] = []
+    made: ClassVar[list["StoreClient"]] = []
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = self.made[0].kept if self.made else {}
