@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kvproof.connectors.allocated import allocated, attends, slots
-from kvproof.connectors.facts import Slot
+from kvproof.connectors.facts import ANOTHER_RANK, Slot
 from kvproof.connectors.numbers import Numbers
 
 NO_NUMBER = float("nan")
@@ -101,7 +101,13 @@ class Caches:
     def _prefix(self, layer: str, values: torch.Tensor) -> str | None:
         flat = values.flatten()
         whole = bool((flat == flat[0]).all())
-        return self.numbers.prefix(self.parts[layer], float(flat[0]) if whole else NO_NUMBER)
+        number, own = float(flat[0]) if whole else NO_NUMBER, self.parts[layer]
+        found = self.numbers.prefix(own, number)
+        if found is None and own != layer:
+            of_layer, prefix = self.numbers.home(number)
+            if of_layer.startswith(f"{layer}, "):
+                return ANOTHER_RANK + prefix
+        return found
 
     def erase(self, blocks: Iterable[int]) -> None:
         """Zero these blocks in all layers."""
