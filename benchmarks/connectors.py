@@ -52,9 +52,9 @@ LOOKED_AT = {
     "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
     "also if it was admitted again. The load is never begun and the request waits for ever, or its "
     "state is missing and the engine dies: `findings/forced_reset_loses_mooncake_load`.",
-    "OffloadingConnector with files, `reset_forgets`": "Wanted by vLLM: the comment of "
-    "`TieringOffloadingManager.reset_cache` says that files and network stores keep their data, "
-    "although the call answers that the cache was reset.",
+    "OffloadingConnector with files or an object store, `reset_forgets`": "Wanted by vLLM: the "
+    "comment of `TieringOffloadingManager.reset_cache` says that files and network stores keep "
+    "their data, although the call answers that the cache was reset.",
     "No connector, with images, `every_request_ends`": "0.32.0, mended in 0.33.0. With a drafter, "
     "an image keeps its room until one token after it is computed, and the next image needs room "
     "one token before it. Two images with one token between them, in an encoder cache that the "
@@ -73,13 +73,21 @@ LOOKED_AT = {
     "12. The look-up asks for one block more, which it drops for the drafter: blocks 0 to 2, and "
     "finds nothing. Prompts that fill a further block are found. So performance is lost "
     "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
+    "OffloadingConnector with much room, beside a window one token wider than whole chunks, "
+    "`stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A token reads one "
+    "token less than the window before itself: with a window of 9, blocks of 4 and sparse "
+    "retention, the two blocks before the last token of the prompt are stored "
+    "(`reachable_block_mask`). `get_sliding_window_size_in_chunks` divides the whole window, so "
+    "the look-up needs three blocks in a row, and offers less or nothing. Windows of models are "
+    "seldom so wide.",
     "OffloadingConnector, `reset_is_carried_out`": "Its cache is reset twice while "
     "jobs are in flight, and no step is between: the second call asserts that no job waits to be "
     "flushed. An engine core answers that call with the error, and goes on.",
     "OffloadingConnector beside Mamba layers, `promised_tokens_are_loaded`": "Two causes. With "
     "Mamba cache mode `all`, the hit of a whole prompt is not rounded to the end of a state, so "
     "the state after N tokens is loaded as the state after N - 1: vllm#51100 mended it. 0.32.0 has "
-    "the code before it; 0.33.0 has no prefix caching in this mode. And Model Runner V2 zeroes the "
+    "the code before it, but refuses this mode, as 0.33.0 does: plans have it only where a vLLM "
+    "takes it. And Model Runner V2 zeroes the "
     "new blocks of a step before it calls `handle_preemptions`, which waits for the stores that "
     "still read these blocks: zeros are stored under the key of the old content, "
     "or what a partial hit copied there: `findings/zeroed_before_saved`. "

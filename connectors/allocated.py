@@ -64,7 +64,7 @@ def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
             raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
         memory = torch.zeros(tensor.size, dtype=torch.int8)
         raw.update(dict.fromkeys(tensor.shared_by, memory))
-    states = any(not _attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
+    states = any(not attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
     return {
         name: _view(raw[name], group.kv_cache_spec, states)
         for group in kv_cache_config.kv_cache_groups
@@ -72,7 +72,8 @@ def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
     }
 
 
-def _attends(spec: Any) -> bool:
+def attends(spec: Any) -> bool:
+    """Whether layers with this spec have attention, and no states."""
     return hasattr(spec, "num_kv_heads")
 
 
@@ -80,7 +81,7 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
     """A layer's memory. Keys of all blocks come before values, but `by_page`, where layers with
     states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
     blocks = memory.numel() // spec.page_size_bytes
-    if _attends(spec):
+    if attends(spec):
         shape = backend().get_kv_cache_shape(
             blocks, spec.block_size, spec.num_kv_heads, spec.head_size
         )
@@ -105,7 +106,7 @@ def slots(view: Any, spec: Any) -> torch.Tensor:
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
     `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of states. A
     page may be wider than its state: what follows is nobody's, and a connector need not copy it."""
-    if not _attends(spec):
+    if not attends(spec):
         pages = view[0] if isinstance(view, list) else view
         values = pages.view(torch.float32).flatten(1).unsqueeze(1)
         return values[..., : torch.Size(spec.shapes[0]).numel()]

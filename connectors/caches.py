@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.connectors.allocated import allocated, slots
-from kvproof.connectors.facts import Slot
+from kvproof.connectors.allocated import allocated, attends, slots
+from kvproof.connectors.facts import ANOTHER_RANK, Slot
 from kvproof.connectors.numbers import Numbers
 
 NO_NUMBER = float("nan")
@@ -36,18 +36,42 @@ class SharedBytes(NamedTuple):
         return cls(now, now.clone())
 
 
+class Shards(NamedTuple):
+    """What the worker of a rank has of a layer, if the layer lies on `ranks` ranks of tensor
+    parallelism: some of the KV `heads` of the model, or a part of each state."""
+
+    rank: int = 0
+    ranks: int = 1
+    heads: int = 1
+
+    def of(self, layer: str, spec: Any) -> str:
+        """The layer, and which part of it the worker has. Ranks with the same heads have one."""
+        if self.ranks == 1:
+            return layer
+        parts = min(self.heads, self.ranks) if attends(spec) else self.ranks
+        return f"{layer}, part {self.rank * parts // self.ranks}"
+
+
+ALONE = Shards()
+"""The worker has all of each layer, or the layers of its tokens."""
+
+
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
-    `rank` is the worker's: it has each so-many-th token of an attention block."""
+    `rank` is the worker's; `parts` says by layer name what it has of the layer."""
 
-    def __init__(self, kv_cache_config: Any, layout: Any, numbers: Numbers, rank: int = 0) -> None:
-        self.numbers, self.rank = numbers, rank
+    def __init__(
+        self, kv_cache_config: Any, layout: Any, numbers: Numbers, shards: Shards = ALONE
+    ) -> None:
+        self.numbers, self.rank = numbers, shards.rank
+        self.parts: dict[str, str] = {}
         self.named: dict[str, Any] = allocated(kv_cache_config, layout)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
+                self.parts[name] = shards.of(name, group.kv_cache_spec)
                 now = slots(self.named[name], group.kv_cache_spec)
                 storage = now.untyped_storage()
                 memory = self.memory.setdefault(storage.data_ptr(), SharedBytes.of(storage))
@@ -58,7 +82,7 @@ class Caches:
 
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
         """Fill a slot with the number of a prefix."""
-        layer.now[block, offset] = float(self.numbers.of(layer.name, prefix))
+        layer.now[block, offset] = float(self.numbers.of(self.parts[layer.name], prefix))
 
     def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
         """The addresses of the first and after the last byte of a block, or of its keys, where
@@ -77,7 +101,13 @@ class Caches:
     def _prefix(self, layer: str, values: torch.Tensor) -> str | None:
         flat = values.flatten()
         whole = bool((flat == flat[0]).all())
-        return self.numbers.prefix(layer, float(flat[0]) if whole else NO_NUMBER)
+        number, own = float(flat[0]) if whole else NO_NUMBER, self.parts[layer]
+        found = self.numbers.prefix(own, number)
+        if found is None and own != layer:
+            of_layer, prefix = self.numbers.home(number)
+            if of_layer.startswith(f"{layer}, "):
+                return ANOTHER_RANK + prefix
+        return found
 
     def erase(self, blocks: Iterable[int]) -> None:
         """Zero these blocks in all layers."""

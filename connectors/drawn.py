@@ -32,10 +32,10 @@ from kvproof.model.config import EngineConfig, Group
 
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism. With `every_state`, a Mamba layer caches the state after
-    each block. `match_unit` and `retention` are those of the engine: hits may end inside a block,
-    and few blocks of windows and states stay in its cache. With `shared_layer`, one more layer
-    reads the cache of the first."""
+    the size of decode context parallelism; with `tensor`, of tensor parallelism. With
+    `every_state`, a Mamba layer caches the state after each block. `match_unit` and `retention` are
+    those of the engine: hits may end inside a block, and few blocks of windows and states stay in
+    its cache. With `shared_layer`, one more layer reads the cache of the first."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -44,6 +44,7 @@ class LayerGroups(NamedTuple):
     match_unit: int = 0
     retention: int | None = None
     shared_layer: bool = False
+    tensor: bool = False
 
     @property
     def drafts(self) -> int:
@@ -54,7 +55,7 @@ class LayerGroups(NamedTuple):
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
         engine = plan.engine
-        further = engine.match_unit, engine.retention, plan.shared_layer
+        further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *further)
 
     @property
@@ -69,7 +70,8 @@ class LayerGroups(NamedTuple):
         more = {
             "drafter": self.drafts,
             "three": len(self.groups) > 2,
-            "ranks": self.ranks > 1,
+            "ranks": self.ranks > 1 and not self.tensor,
+            "tensor ranks": self.tensor,
             "every state": self.every_state,
             "hits in blocks": self.match_unit,
             "retention": self.retention is not None,
@@ -91,7 +93,7 @@ class LayerGroups(NamedTuple):
             + ")" * (not g.eagle)
             for g in self.groups
         ) + (
-            f" on {self.ranks} ranks" * (self.ranks > 1)
+            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1)
             + ", each state" * self.every_state
             + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
             + (f", retention {self.retention}" if self.retention is not None else "")
@@ -143,10 +145,14 @@ HYBRID: tuple[LayerGroups, ...] = (
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
-SPREAD: tuple[LayerGroups, ...] = (LayerGroups((Group("full", 8),), ranks=2),)
-"""Cache groups whose attention blocks lie on several ranks. None has states: a Mamba block has the
-tokens of an attention block on one rank (`cache_config.block_size`, at which vLLM ends steps), and
-narrower ones than those of all ranks are not modelled."""
+SPREAD: tuple[LayerGroups, ...] = (
+    LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), ranks=4, tensor=True),
+)
+"""Cache groups on several ranks. Those whose attention blocks lie on several have no states: a
+Mamba block has the tokens of an attention block on one rank (`cache_config.block_size`, at which
+vLLM ends steps), and narrower ones than those of all ranks are not modelled. The model has two KV
+heads: two of four tensor ranks have one of them each, and each rank has states of its own."""
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -238,6 +244,7 @@ def plans(
         accepted=draw(st.integers(0, 2)) if drafts else 0,
         encoder_tokens=room,
         ranks=layers.ranks,
+        tensor=layers.tensor,
         every_state=layers.every_state,
         shared_layer=layers.shared_layer,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

@@ -90,9 +90,10 @@ class DrivenEngine:
             layers=LAYERS,
             local=plan.local,
             ranks=plan.ranks,
+            stripes=plan.stripes,
             every_state=plan.every_state,
         )
-        self.owners = Owners(cfg, self.scheduler, plan.local, plan.ranks)
+        self.owners = Owners(cfg, self.scheduler, plan.local, plan.stripes)
         self._listen(self.scheduler.connector)
         self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
         if self.paired:  # what P keeps for D ends with a lease

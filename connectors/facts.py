@@ -4,6 +4,10 @@ from typing import NamedTuple, TypeAlias
 
 from kvproof.model.state import Death
 
+ANOTHER_RANK = "another rank's "
+"""What a slot holds begins so if another rank of tensor parallelism computed it for its part of the
+layer."""
+
 
 class Slot(NamedTuple):
     """A place in a KV cache: the KV of one token (attention), or one state (Mamba, offset 0)."""

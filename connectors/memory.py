@@ -1,10 +1,10 @@
-"""The memory behind a connector: files in its folder, or the honest store of the kit. It may lose
+"""The memory behind a connector: files in its folder, or an honest store of the kit. It may lose
 what it has, and fail."""
 
 import shutil
 from pathlib import Path
 
-from kvproof.connectors.device.mooncake import Store
+from kvproof.connectors.device.store_client import StoreClient
 
 
 class Memory:
@@ -20,10 +20,10 @@ class Memory:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        for store in Store.made:
+        for store in StoreClient.made:
             store.kept.clear()
 
     def fail(self, times: int, raises: bool) -> None:
         """Fail in the next calls; by an exception if `raises`."""
-        for store in Store.made:
+        for store in StoreClient.made:
             store.failures, store.raises = times, raises

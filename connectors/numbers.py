@@ -25,11 +25,14 @@ class Numbers:
             self._prefixes.append(key)
         return number
 
+    def home(self, number: float) -> tuple[str, str]:
+        """The layer and the prefix of a number; empty texts for content that no step computed."""
+        whole = int(number) if number == number and abs(number) < NUMBERS_MAX else 0
+        known = whole == number and 0 < whole < len(self._prefixes)
+        return self._prefixes[whole] if known else ("", "")
+
     def prefix(self, layer: str, number: float) -> str | None:
         """The prefix of a number in a layer. None for content that no step computed for this layer:
         empty memory, half a copy, or the content of another layer."""
-        whole = int(number) if number == number and abs(number) < NUMBERS_MAX else 0
-        if whole != number or not 0 < whole < len(self._prefixes):
-            return None
-        of_layer, prefix = self._prefixes[whole]
+        of_layer, prefix = self.home(number)
         return prefix if of_layer == layer else None

@@ -17,7 +17,7 @@ from kvproof.model.state import NULL, SAMPLED
 class Owners:
     """The requests of one engine. `loads` are the promised loads that have not ended, by request.
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
-    local attention; with several `ranks`, the tokens of an attention block lie on them in turn."""
+    local attention; the tokens of an attention block lie on `ranks` ranks in turn."""
 
     def __init__(
         self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
@@ -77,7 +77,7 @@ class Owners:
             load = self.loads.get(request)
             if load is None:
                 continue
-            token = index * group.block_size + slot.offset * self.ranks + rank
+            token = index * group.block_size + slot.offset * self.ranks + rank % self.ranks
             # A request whose load ends later computes nothing behind it yet.
             promised = load.start <= token and (load.later or token < load.start + load.tokens)
             if promised or not group.attention or held != self.text(request, token + 1):
@@ -129,7 +129,7 @@ class Owners:
     def offset(self, group: Group, token: int, rank: int) -> int | None:
         """The slot of a token in its attention block; None if another rank than this has it."""
         turn, its = divmod(token % group.block_size, self.ranks)
-        return turn if its == rank else None
+        return turn if its == rank % self.ranks else None
 
 
 def read_from(group: Group, token: int, local: bool) -> int:

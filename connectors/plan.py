@@ -169,7 +169,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
     encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
     an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
-    the engine are those of all ranks, and each rank has a worker. With `every_state`,
+    the engine are those of all ranks, and each rank has a worker. With `tensor`, each of the ranks
+    has all tokens, of its own heads and states (tensor parallelism). With `every_state`,
     Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
     of a step alone. With `shared_layer`, the model has one layer more, which reads the KV cache of
     the first (`kv_sharing_target_layer_name`) and is in no cache group."""
@@ -185,6 +186,12 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     every_state: bool = False
     shared_layer: bool = False
     stops: bool = False
+    tensor: bool = False
+
+    @property
+    def stripes(self) -> int:
+        """The number of ranks on which the tokens of an attention block lie."""
+        return 1 if self.tensor else self.ranks
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -200,7 +207,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
     )
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
-    overlap += f", {plan.ranks} ranks of context parallelism" * (plan.ranks > 1)
+    parallelism = "tensor" if plan.tensor else "context"
+    overlap += f", {plan.ranks} ranks of {parallelism} parallelism" * (plan.ranks > 1)
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     groups += ", a layer that shares the cache of the first" * plan.shared_layer

@@ -14,6 +14,7 @@ from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
+from kvproof.live.adapt import keeps_every_state
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
@@ -89,6 +90,8 @@ def accepted(
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
+        if each.every_state and not keeps_every_state():
+            continue
         if not subject.takes(each.groups, each.local):
             continue
         try:
@@ -136,6 +139,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         (),
         local=layers.local,
         ranks=layers.ranks,
+        tensor=layers.tensor,
         every_state=layers.every_state,
         shared_layer=layers.shared_layer,
     )

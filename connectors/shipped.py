@@ -83,6 +83,18 @@ SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
+OBJECTS = TestedConnector(
+    "OffloadingConnector",
+    {
+        **OFFLOADED,
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [
+            {"type": "obj", "store_config": {"bucket": "", "endpoint_override": ""}}
+        ],
+    },
+    forgets=True,
+)
+"""With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
 NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
 
@@ -122,6 +134,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-roomy": Shipped(ROOMY, OF_OFFLOADING),
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
+    "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kvproof.connectors.allocated import backend, layout
-from kvproof.connectors.caches import Caches, LayerCache
+from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
@@ -71,9 +71,11 @@ class ConnectorWorker:
         if plan.ranks > 1:
             self.vllm_config = of_rank(self.vllm_config, rank)
         self.rank = clock.rank = rank
-        clock.ranks = plan.ranks
+        clock.ranks, clock.stripes = plan.ranks, plan.stripes
         order = layout(self.vllm_config)
-        self.caches = Caches(scheduler.kv_cache_config, order, numbers, rank)
+        heads = self.vllm_config.model_config.get_total_num_kv_heads()
+        shards = Shards(rank, plan.ranks // plan.stripes, heads)
+        self.caches = Caches(scheduler.kv_cache_config, order, numbers, shards)
         self.sharing = {}
         if plan.shared_layer:
             first, count = self.caches.layers[0].name, len(self.caches.layers)

@@ -266,6 +266,7 @@ def scheduler(
     layers: int = 0,
     local: bool = False,
     ranks: int = 1,
+    stripes: int | None = None,
     every_state: bool = False,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
@@ -273,7 +274,9 @@ def scheduler(
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
-    attention. `ranks` is the size of decode context parallelism. `every_state`: see `spec_of`."""
+    attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
+    decode context parallelism. `every_state`: see `spec_of`."""
+    stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -308,11 +311,10 @@ def scheduler(
     vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
     vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
-    cache.block_size = min(on_rank(group, ranks).block_size for group in cfg.groups)
+    cache.block_size = min(on_rank(group, stripes).block_size for group in cfg.groups)
     parallel = vllm_config.parallel_config
-    # These ranks are those of tensor parallelism too.
-    parallel.decode_context_parallel_size = parallel.tensor_parallel_size = ranks
-    parallel.world_size = ranks
+    parallel.decode_context_parallel_size = stripes
+    parallel.tensor_parallel_size = parallel.world_size = ranks
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -321,7 +323,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, ranks, every_state)
+    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):

@@ -18,12 +18,13 @@ class Clock:
     its window. A thread in the background does its work at the same moments. `shared` has what the
     parts of an episode share; `order` is that of copies and the model; `current` is the thread that
     works. When the episode is `over`, no copy is made any more: a connector may give its memory
-    back before they end. The worker that works has the rank `rank` of `ranks`."""
+    back before they end. The worker that works has the rank `rank` of `ranks`; the
+    tokens of a block lie on `stripes` of them."""
 
     def __init__(self, copies: Copies) -> None:
         self.late, self.window = copies.late, copies.steps
         self.now = 0
-        self.rank, self.ranks = 0, 1
+        self.rank, self.ranks, self.stripes = 0, 1, 1
         self.shared: dict[str, Any] = {}
         self.order = ModelOrder()
         self._threads: list[Callable[[], None]] = []

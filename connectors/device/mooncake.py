@@ -4,7 +4,8 @@
 import ctypes
 from collections.abc import Sequence
 from types import ModuleType
-from typing import ClassVar
+
+from kvproof.connectors.device.store_client import StoreClient
 
 FAILED = -800
 """Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""
@@ -13,25 +14,8 @@ GONE = -704
 """Mooncake's answer for a key that it does not have (`OBJECT_NOT_FOUND`)."""
 
 
-class Store:
-    """A client of a store. It takes and fills memory by address, as Mooncake does. Its next
-    `failures` calls fail. `made` are the clients of this episode, which have one store."""
-
-    made: ClassVar[list["Store"]] = []
-
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = self.made[0].kept if self.made else {}
-        self.failures, self.raises = 0, False
-        self.made.append(self)
-
-    def _fails(self) -> bool:
-        """Whether this call fails."""
-        if not self.failures:
-            return False
-        self.failures -= 1
-        if self.raises:
-            raise RuntimeError("the store does not answer")
-        return True
+class Store(StoreClient):
+    """A client of a store. It takes and fills memory by address, as Mooncake does."""
 
     def setup(self, *_: object, **__: object) -> int:
         """Connect. 0 is success."""
@@ -43,7 +27,7 @@ class Store:
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
         """1 for each key that is kept, else 0."""
-        if self._fails():
+        if self.fails():
             return [FAILED] * len(keys)
         return [int(key in self.kept) for key in keys]
 
@@ -55,7 +39,7 @@ class Store:
         *_: object,
     ) -> list[int]:
         """Keep memory under each key, unless the key is there. 0 for each that is kept."""
-        if self._fails():
+        if self.fails():
             return [FAILED] * len(keys)
         for key, where, counts in zip(keys, addresses, sizes, strict=True):
             if key not in self.kept:
@@ -70,7 +54,7 @@ class Store:
         sizes: Sequence[Sequence[int]],
     ) -> list[int]:
         """Fill memory from each key. The number of bytes of each, or `GONE`."""
-        if self._fails():
+        if self.fails():
             return [FAILED] * len(keys)
         return [
             self._fill(self.kept.get(key), where, counts)

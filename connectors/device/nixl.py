@@ -19,13 +19,15 @@ Piece = tuple[int, int, int]
 
 @dataclass
 class PostedTransfer:
-    """A copy: pairs of target and source, and the message that follows it to an agent."""
+    """A copy: pairs of target and source, and the message that follows it to an agent. It `failed`
+    if a source is not there any more."""
 
-    moves: list[tuple[Piece, Piece]]
+    moves: list[tuple[Any, Any]]
     agent: str
     message: bytes
     due: int = 0
     done: bool = False
+    failed: bool = False
 
 
 def _pieces(at: int, size: int, device: int, distance: int = 0, count: int = 1) -> list[Piece]:
@@ -40,7 +42,7 @@ class CopyingAgent:
         self.agents: dict[str, CopyingAgent] = clock.shared.setdefault("agents", {})
         self.agents[name] = self
         self.known: list[tuple[int, int]] = []
-        self.lists: dict[int, tuple[str, list[Piece]]] = {}
+        self.lists: dict[int, tuple[str, list[Any]]] = {}
         self.transfers: dict[int, PostedTransfer] = {}
         self.messages: defaultdict[str, list[bytes]] = defaultdict(list)
         self.numbers = 0
@@ -53,7 +55,7 @@ class CopyingAgent:
         """Memory to register."""
         return pieces
 
-    def register_memory(self, pieces: Any, **_: object) -> None:
+    def register_memory(self, pieces: Any, kind: str = "DRAM", **_: object) -> Any:  # noqa: ARG002
         """Make memory known to the network card."""
         self.known += [(int(piece[0]), int(piece[1])) for piece in pieces]
 
@@ -137,7 +139,7 @@ class CopyingAgent:
         if self.clock.now < begun.due:
             return "PROC"
         self._carry_out(begun)
-        return "DONE"
+        return "ERR" if begun.failed else "DONE"
 
     def get_xfer_telemetry(self, number: int) -> Any:
         """What a copy took: nobody knows."""

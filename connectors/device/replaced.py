@@ -11,14 +11,16 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import copies, mooncake, nixl, streams
+from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
 from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import QueueModule, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
+OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 
 
@@ -93,6 +95,10 @@ class StepTime:
         """The time in seconds."""
         return float(self.clock.now)
 
+    def sleep(self, _seconds: float) -> None:
+        """Who sleeps waits for what is under way."""
+        self.clock.tick()
+
 
 def _bare_platform(_clock: Clock) -> Platform:
     from vllm.platforms import current_platform
@@ -131,7 +137,9 @@ def _ranks(clock: Clock) -> Any:
 
 
 def _group(clock: Clock) -> Any:
-    return lambda: SimpleNamespace(world_size=clock.ranks, rank_in_group=clock.rank)
+    return lambda: SimpleNamespace(
+        world_size=clock.stripes, rank_in_group=clock.rank % clock.stripes
+    )
 
 
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
@@ -141,6 +149,7 @@ THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_FILE = "no file names a server"
+NO_SERVER = "an object store in memory takes the place of a server"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
 RANKS = "the ranks are of one process, without a process group"
@@ -186,6 +195,9 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
     Replacement(f"{STORE}:get_dcp_group", _group, RANKS),
+    Replacement(f"{OBJECTS}:nixl_agent", objects.agents, NO_SERVER),
+    Replacement(f"{OBJECTS}:nixl_agent_config", _always(lambda **_: None), NO_SERVER),
+    Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy"),
     *(
         Replacement(f"{place}.get_supported_kernel_block_sizes", _any_size, NO_KERNEL)
         for place in (BACKEND, OTHER_BACKEND)
@@ -240,6 +252,7 @@ def device(clock: Clock) -> Iterator[None]:
     streams.Stream.clock = clock
     streams.Stream.current = streams.Stream.model = streams.Stream()
     with contextlib.ExitStack() as stack:
+        StoreClient.made.clear()
         stack.enter_context(_mooncake())
         places = [(each, found(each.place)) for each in REPLACED]
         for each, place in places:
@@ -256,7 +269,6 @@ def device(clock: Clock) -> Iterator[None]:
 @contextlib.contextmanager
 def _mooncake() -> Iterator[None]:
     """Have a Mooncake store in memory, unless the real one is installed."""
-    mooncake.Store.made.clear()
     if importlib.util.find_spec("mooncake") is not None:
         yield
         return

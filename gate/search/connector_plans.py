@@ -11,6 +11,7 @@ from zlib import crc32
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
+from kvproof.connectors.contract import words
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
@@ -191,6 +192,8 @@ class _Played:
         layers = LayerGroups.of(self.plan)
         # A break beside one set of groups says nothing of another: connectors treat them apart.
         where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
+        if words.is_of_another_rank(finding):  # what is wrong on one rank alone hides no mix-up
+            where = ("another rank's KV", *where)
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),

@@ -32,6 +32,7 @@ TRAITS = {
     "mamba": re.compile("mamba", re.IGNORECASE),
     "ranks": re.compile("context_parallel|[dp]?cp_(world_)?size|[dp]cp_rank"),
     "retention": re.compile("retention|reachable"),
+    "tensor ranks": re.compile("tensor_(model_)?parallel|(^|_)tp_(size|rank|world)|num_kv_head"),
     "shared layer": re.compile("kv_sharing|shared_(by|kv|layer)|layer_specs?"),
     "window": re.compile("sliding_?window|swa", re.IGNORECASE),
 }

@@ -12,6 +12,7 @@ import torch
 from kvproof.connectors.device import copies, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import FAILED, GONE, Store
+from kvproof.connectors.device.objects import ObjectAgent
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule, Threads
@@ -130,6 +131,36 @@ def test_the_honest_store_gives_back_what_it_was_given_unless_it_fails() -> None
     assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [FAILED]
     assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [4]
     assert memory.raw == b"abcd"
+
+
+def test_an_object_store_keeps_what_is_written_and_fails_at_the_end_of_a_copy() -> None:
+    clock = Clock(Copies(late=True, steps=1))
+    with device(clock):
+        agent = ObjectAgent(clock, "a")
+    memory = ctypes.create_string_buffer(b"abcd....", 8)
+    at = ctypes.addressof(memory)
+    pieces = [(at, 4, 0), (at + 4, 4, 0)]
+    agent.register_memory([(at, 8, 0, "")], "DRAM")
+    here = agent.prep_xfer_dlist("", pieces, "DRAM")
+
+    def copied(operation: str, index: int, key: str) -> str:
+        known = agent.register_memory([(0, 4, 1, key)], "OBJ")
+        there = agent.prep_xfer_dlist("a", known.trim())
+        number = agent.make_prepped_xfer(operation, here, [index], there, [0])
+        assert agent.transfer(number) == agent.check_xfer_state(number) == "PROC"
+        clock.tick()
+        return agent.check_xfer_state(number)
+
+    assert agent.query_memory([(0, 1, 0, "k")]) == [None]
+    assert copied("WRITE", 0, "k") == "DONE"
+    assert agent.query_memory([(0, 1, 0, "k")]) == [{}]
+    assert copied("READ", 1, "k") == "DONE"
+    assert memory.raw == b"abcdabcd"
+    agent.store.kept.clear()
+    assert copied("READ", 1, "k") == "ERR"
+    agent.store.failures, agent.store.raises = 1, True
+    with pytest.raises(RuntimeError, match="does not answer"):
+        agent.release_xfer_handle(1)
 
 
 def test_when_the_episode_is_over_no_copy_is_made() -> None:

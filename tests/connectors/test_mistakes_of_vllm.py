@@ -13,6 +13,7 @@ from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+from vllm.v1.kv_offload.tiering.obj.manager import ObjectStoreSecondaryTierManager
 from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
 from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
@@ -20,13 +21,21 @@ from kvproof.connectors.episode import play
 from kvproof.connectors.plan import (
     ConnectorPlan,
     Drain,
+    Fail,
     Image,
     ResetCache,
     RunSteps,
     SubmitRequest,
 )
 from kvproof.connectors.search import search
-from kvproof.connectors.shipped import FILES, IMAGES, SIMPLE, SIMPLE_ROOMY, STORED_IMAGES
+from kvproof.connectors.shipped import (
+    FILES,
+    IMAGES,
+    OBJECTS,
+    SIMPLE,
+    SIMPLE_ROOMY,
+    STORED_IMAGES,
+)
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 
@@ -198,3 +207,21 @@ def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
     drops_what_it_has(monkeypatch)
     named = [finding.invariant for finding in play(IMAGES, plan).findings]
     assert named == ["encoder_drops_what_it_gave_up"]
+
+
+def test_what_an_agent_raises_at_the_end_of_a_copy_ends_no_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+    plan = ConnectorPlan(engine, (SubmitRequest(0, 14), Fail(2, raises=True)))
+    assert not play(OBJECTS, plan).findings
+    poll: Any = ObjectStoreSecondaryTierManager._poll_active_transfers
+
+    def polled(self: Any) -> None:
+        for each in self._transfers.values():
+            self._agent.deregister_memory(each.files_desc)
+        poll(self)
+
+    # Nothing is caught (vllm#49947).
+    monkeypatch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
+    assert [finding.invariant for finding in play(OBJECTS, plan).findings] == ["connector_survives"]

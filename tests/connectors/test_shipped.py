@@ -1,6 +1,7 @@
 """The connectors that vLLM ships run in the kit: each loads what it stored, with real bytes."""
 
 import copy
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ pytest.importorskip("vllm")
 
 import vllm
 
+from kvproof.connectors import drawn
+from kvproof.connectors.caches import Shards
 from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.contract.words import is_of_another_rank
+from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import (
@@ -22,7 +27,10 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
+from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.adapt import keeps_every_state
+from kvproof.live.build import spec_of
 from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
@@ -76,6 +84,15 @@ def test_these_connectors_and_no_others_support_one_group() -> None:
     assert alone == ONE_GROUP
 
 
+def test_no_mode_of_states_is_driven_that_this_vllm_refuses() -> None:
+    found = PlanSearch()
+    kinds = [each for each in drawn.HYBRID if "mamba" in each.traits]
+    made = accepted(SHIPPED["offloading"].subject, found, kinds)
+    assert made
+    assert any(each.every_state for each in made) == keeps_every_state()
+    assert not found.unmade
+
+
 def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
     package = Path(vllm.__file__).parent
     homes = {home for shipped in SHIPPED.values() for home in shipped.home}
@@ -114,16 +131,42 @@ def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
 
 
 RANKED = [name for name, each in SHIPPED.items() if each.subject.ranks]
-"""They are driven with several ranks of context parallelism too."""
+"""They are driven with several ranks too."""
+
+FULL_ON_RANKS = {"simple-cpu", "simple-cpu-lazy"}
+"""Their room is for all ranks, and what a prompt has on four of them is more."""
+
+
+def on_ranks(layers: LayerGroups) -> ConnectorPlan:
+    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+    return ConnectorPlan(engine, TWICE, ranks=layers.ranks, tensor=layers.tensor)
 
 
 @pytest.mark.parametrize("layers", SPREAD, ids=lambda layers: layers.words)
 @pytest.mark.parametrize("name", RANKED)
-def test_each_rank_of_context_parallelism_loads_its_part(name: str, layers: LayerGroups) -> None:
-    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
-    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+def test_each_rank_loads_its_part(name: str, layers: LayerGroups) -> None:
+    result = play(SHIPPED[name].subject, on_ranks(layers))
     assert result.findings == ()
-    assert result.judged["promised tokens"]
+    assert result.judged["promised tokens"] or (layers.tensor and name in FULL_ON_RANKS)
+
+
+def test_states_of_several_ranks_under_one_key_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Ranks with the same KV heads share a key, and their states differ (vllm#49499).
+    worker = importlib.import_module(STORE).MooncakeStoreWorker
+    monkeypatch.setattr(worker, "_spec_tp_replication_factor", lambda *_: 2)
+    result = play(SHIPPED["mooncake-store"].subject, on_ranks(SPREAD[1]))
+    assert result.findings[0].invariant == "promised_tokens_are_loaded"
+    assert "of another rank" in result.findings[0].sentence
+    assert is_of_another_rank(result.findings[0])
+
+
+def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() -> None:
+    heads, states = (spec_of(Group(kind, 4)) for kind in ("full", "mamba"))
+    on = [Shards(rank, ranks=4, heads=2) for rank in range(4)]
+    assert len({each.of("a", heads) for each in on}) == 2
+    assert on[0].of("a", heads) == on[1].of("a", heads)
+    assert len({each.of("a", states) for each in on}) == 4
+    assert Shards(rank=1).of("a", states) == "a"
 
 
 @pytest.mark.parametrize(
@@ -149,8 +192,7 @@ def test_block_sizes_that_leave_out_the_ranks_are_named(
         made(self, config, *more, **named)
 
     monkeypatch.setattr(kind, "__init__", alone)
-    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
-    result = play(SHIPPED[name].subject, ConnectorPlan(engine, TWICE, ranks=layers.ranks))
+    result = play(SHIPPED[name].subject, on_ranks(layers))
     assert {each.invariant for each in result.findings} == {rule}
 
 
