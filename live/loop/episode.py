@@ -192,10 +192,11 @@ class Episode:
         ]
 
     def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
-        """What the masks of a request with a grammar knew."""
+        """What the masks of a request with a grammar knew, after its reasoning."""
         if not client.sent.grammar or name in self.worker.unsure:
             return ()
-        return tuple(self.worker.masks.get((name, number)) for number in range(client.tokens))
+        after = range(client.sent.thinks, client.tokens)
+        return tuple(self.worker.masks.get((name, number)) for number in after)
 
     def _left_over(self, number: int) -> LoopWait:
         """What there still is to do, as clients and workers see it."""

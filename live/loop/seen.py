@@ -9,8 +9,8 @@ from kvproof.model.state import Death
 class ClientRequest(NamedTuple):
     """A request that the engine took, and what its client received: the number of `tokens`, and the
     reason of each `end`. `gone` says that its client did not wait for the end. With a grammar,
-    `masks` has for each token how many tokens before it the mask knew, None where there was no
-    mask."""
+    `masks` has for each token after the reasoning how many of them before it the mask knew, None
+    where there was no mask."""
 
     name: str
     answer: int
