@@ -14,6 +14,7 @@ from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
+from kvproof.live import adapt
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
@@ -82,10 +83,11 @@ class PlanSearch:
 def accepted(
     subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
 ) -> list[LayerGroups]:
-    """The cache groups with which the connector can be made. The others are noted as refused. If
-    there are none, the exception that the connector raises goes on."""
+    """The cache groups with which the connector can be made. The others are noted as refused, by
+    the connector or, in older releases, by the config of the engine. If there are none, the
+    exception that was raised goes on."""
     layers: list[LayerGroups] = []
-    why: Exception | None = None
+    why: BaseException | None = None
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
@@ -94,7 +96,9 @@ def accepted(
         try:
             play(subject, bare(each))
         except AdapterDrift as drift:
-            if not each.needs_new:
+            if drift.entry == adapt.CONFIG:
+                why = drift
+            elif not each.needs_new:
                 raise
             found.lacking[each] = drift.why
         except Exception as error:
