@@ -153,6 +153,15 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "stopped_engine_ends",
     ),
     "a mask does not wait for the tokens in flight": (_impatient, "mask_knows_every_token"),
+    "statistics of the scheduler's side wait for the workers' (vllm#43877)": (
+        _line(
+            SCHEDULER,
+            "update_from_output",
+            "scheduler_kv_connector_stats is not None",
+            "scheduler_kv_connector_stats is not None and kv_connector_stats is not None",
+        ),
+        "statistics_reach_their_reader",
+    ),
     "a grammar does not go on in the step in which reasoning ends (vllm#44993)": (
         _line(
             MANAGER,

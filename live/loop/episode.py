@@ -170,7 +170,9 @@ class Episode:
 
     def _read(self) -> None:
         for outputs in self.engine.outputs():
-            self.busy = 0
+            if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
+                self.busy = 0
+            self.engine.statistics.receive(outputs.scheduler_stats)
             for each in outputs.outputs:
                 client = self.clients[each.request_id]
                 client.tokens += len(each.new_token_ids)
@@ -215,6 +217,8 @@ class Episode:
                 if name not in {*self.worker.notified, *self.worker.transfers, *living}
             ),
             self.engine.held,
+            self.engine.statistics.counted,
+            self.engine.statistics.received,
         )
 
     def played(self) -> Played:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from kvproof.live import adapt
 from kvproof.live.driver import nixl
 from kvproof.live.loop.grammars import END_OF_REASONING, known
+from kvproof.live.loop.statistics import Statistics
 from kvproof.live.startup.engine import Executor
 from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import drafted, sampled
@@ -85,6 +86,7 @@ class LoopExecutor(Executor):
         self.masks: dict[tuple[str, int], int | None] = {}
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
+        self.statistics = Statistics()
         self._computed: deque[_Step] = deque()
         self._sampled: _Step | None = None
 
@@ -218,4 +220,8 @@ class LoopExecutor(Executor):
         for names in reports.values():
             for name in names:
                 self.transfers.pop(name, None)
-        return adapt.finished(reports) if reports else None
+        if not reports:
+            return None
+        report = adapt.finished(reports)
+        self.statistics.of_workers(report, reports)
+        return report
