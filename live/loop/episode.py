@@ -217,7 +217,7 @@ class Episode:
                 if name not in {*self.worker.notified, *self.worker.transfers, *living}
             ),
             self.engine.held,
-            self.engine.statistics.counted,
+            self.engine.statistics.noted,
             self.engine.statistics.received,
         )
 

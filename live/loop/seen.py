@@ -27,7 +27,7 @@ class LoopWait(NamedTuple):
     that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
     blocks a prefill node keeps because it was not notified; and the blocks that are not free
     (`held`). `paused` says that a client wants it to wait. Of the transfers that both sides of the
-    connector `counted`, its user has `received` the statistics of so many."""
+    connector `noted`, its user has `received` the statistics of so many."""
 
     number: int
     paused: bool
@@ -37,7 +37,7 @@ class LoopWait(NamedTuple):
     transfers: tuple[str, ...] = ()
     unfreed: tuple[str, ...] = ()
     held: int = 0
-    counted: int = 0
+    noted: int = 0
     received: int = 0
 
 

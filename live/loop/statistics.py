@@ -13,10 +13,10 @@ NAME = "transfers"
 
 
 class Statistics:
-    """The numbers of transfers that were `counted`, and that a user `received`."""
+    """The numbers of transfers that both sides `noted`, and that a user `received`."""
 
     def __init__(self) -> None:
-        self.counted = self.received = 0
+        self.noted = self.received = 0
         self._waiting = 0
 
     def install(self, connector: Any) -> None:
@@ -28,7 +28,7 @@ class Statistics:
         def updated(output: Any) -> None:
             update(output)
             ended = len(output.finished_recving or ()) + len(output.finished_sending or ())
-            self.counted += ended
+            self.noted += ended
             self._waiting += ended
 
         connector.update_connector_output = updated
@@ -43,7 +43,7 @@ class Statistics:
         loads = len(reports.get("finished_recving", ()))
         if loads and KVConnectorStats is not None and hasattr(report, "kv_connector_stats"):
             report.kv_connector_stats = _made(loads)
-            self.counted += loads
+            self.noted += loads
 
     def receive(self, of_scheduler: Any) -> None:
         """The user receives the statistics of a step."""

@@ -14,13 +14,13 @@ from kvproof.model.severity import Severity
 def judge(played: Played) -> Iterator[Because]:
     """All that was counted was received when the loop waits and no step is in flight."""
     for wait in unpaused(played):
-        if wait.number and not wait.steps and wait.received != wait.counted:
+        if wait.number and not wait.steps and wait.received != wait.noted:
             yield because(
                 idle(wait),
                 reason(
                     "counted",
-                    "both sides of the connector have counted {counted} transfers",
-                    counted=wait.counted,
+                    "both sides of the connector have counted {noted} transfers",
+                    noted=wait.noted,
                 ),
                 reason(
                     "received",
