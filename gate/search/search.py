@@ -79,10 +79,10 @@ class Search:
     says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
     says whether the traces reach it, None if nobody looked. `not_run` has what the end of the
     search left out, and `missing` that part of it without which head cannot be judged: the first
-    workloads of each kind that reaches the change. `named` are the features that the changed statements
-    name: clusters with these come first. Half of the plans for connectors are `about` the traits of
-    cache groups that they name. `in_plans` are the subjects of plans that they name: these
-    are driven beside the traces, which have none of it."""
+    workloads of each kind that reaches the change. `named` are the features that the changed
+    statements name: clusters with these come first. Half of the plans for connectors are `about`
+    the traits of cache groups that they name. `in_plans` are the subjects of plans that they name:
+    these are driven beside the traces, which have none of it."""
 
     def __init__(
         self,
