@@ -19,6 +19,9 @@ from kvproof.model.traces.lines import Found
 START_UPS, LOOPS = "start-ups", "loops"
 """The names of the plans that are not of a connector."""
 
+OF_TWO = {rule.id for rule in around_scheduler.RULES.values() if rule.of_two}
+"""The rules that compare two vLLMs."""
+
 SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""
 
@@ -81,12 +84,12 @@ def written(found: FoundRun, folder: Path) -> Path:
 
 
 def _found(unit: PlansUnit, result: Result) -> dict[Signature, FoundRun]:
-    """The findings that no known deviation explains, and that are no consequence of others. Plans
-    of those that are new are made shorter."""
+    """The findings that no known deviation explains, that need no other vLLM beside this one, and
+    that are no consequence of others. Plans of those that are new are made shorter."""
     found: dict[Signature, FoundRun] = {}
     for each in result.breaks:
         by = _signature(unit, each)
-        if each.by or each.after or by in found or by in unit.known:
+        if each.by or each.after or by in found or by in unit.known or by.check in OF_TWO:
             continue
         shortest = _shortest(each)
         assert shortest.plan is not None

@@ -14,7 +14,7 @@ from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
-from kvproof.live.adapt import keeps_every_state
+from kvproof.live import adapt
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
@@ -83,21 +83,24 @@ class PlanSearch:
 def accepted(
     subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
 ) -> list[LayerGroups]:
-    """The cache groups with which the connector can be made. The others are noted as refused. If
-    there are none, the exception that the connector raises goes on."""
+    """The cache groups with which the connector can be made. The others are noted as refused, by
+    the connector or, in older releases, by the config of the engine. If there are none, the
+    exception that was raised goes on."""
     layers: list[LayerGroups] = []
-    why: Exception | None = None
+    why: BaseException | None = None
     for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
         if each.drafts and not _marks_drafters():
             continue
-        if each.every_state and not keeps_every_state():
+        if each.every_state and not adapt.keeps_every_state():
             continue
         if not subject.takes(each.groups, each.local):
             continue
         try:
             play(subject, bare(each))
         except AdapterDrift as drift:
-            if not each.needs_new:
+            if drift.entry == adapt.CONFIG:
+                why = drift
+            elif not each.needs_new:
                 raise
             found.lacking[each] = drift.why
         except Exception as error:

@@ -16,6 +16,9 @@ from kvproof.model.errors import AdapterDrift
 
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
 
+CONFIG = "VllmConfig"
+"""The entry of an AdapterDrift where the config of an engine refuses its settings."""
+
 
 def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """The arguments that the callee can take."""
@@ -76,7 +79,7 @@ def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
         return vllm_config(**settings)
     except ValueError as error:
         message = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
-        raise _refusal(message, "VllmConfig") from error
+        raise _refusal(message, CONFIG) from error
 
 
 def _refusal(message: str, entry: str) -> AdapterDrift:

@@ -288,7 +288,8 @@ def scheduler(
             max_model_len=MODEL_TOKENS_MAX,
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
-            disable_hybrid_kv_cache_manager=False,
+            # Set below; older releases refuse an explicit False beside KV events.
+            disable_hybrid_kv_cache_manager=len(cfg.groups) == 1,
             async_scheduling=False,
             **options.of_scheduler(cfg),
         ),

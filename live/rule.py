@@ -17,7 +17,8 @@ Seen = TypeVar("Seen")
 class EngineRule(Generic[Seen]):
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `judge`
     yields the reasons if what was seen of an engine breaks the rule; it is asked of engines that
-    were started and live, unless `of_all`."""
+    were started and live, unless `of_all`. Where a vLLM may have good reasons to break it, `of_two`
+    says that it is a finding only beside another vLLM that does not."""
 
     id: str
     name: str
@@ -25,6 +26,7 @@ class EngineRule(Generic[Seen]):
     severity: Severity
     judge: Callable[[Seen], Iterator[Because]]
     of_all: bool = False
+    of_two: bool = False
 
 
 def rules_of(room: ModuleType) -> dict[str, EngineRule[Any]]:

@@ -11,6 +11,7 @@ from tests.mistakes_of_steps import rewritten
 Patch = pytest.MonkeyPatch
 CORE = "vllm.v1.engine.core:EngineCore"
 PROC = "vllm.v1.engine.core:EngineCoreProc"
+MANAGER = "vllm.v1.structured_output:StructuredOutputManager"
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:NixlPullConnectorScheduler"
 
@@ -152,6 +153,37 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "stopped_engine_ends",
     ),
     "a mask does not wait for the tokens in flight": (_impatient, "mask_knows_every_token"),
+    "statistics of the scheduler's side wait for the workers' (vllm#43877)": (
+        _line(
+            SCHEDULER,
+            "update_from_output",
+            "scheduler_kv_connector_stats is not None",
+            "scheduler_kv_connector_stats is not None and kv_connector_stats is not None",
+        ),
+        "statistics_reach_their_reader",
+    ),
+    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": (
+        _line(
+            MANAGER,
+            "accept_tokens",
+            "return grammar.accept_tokens",
+            "return grammar_start > 0 or grammar.accept_tokens",
+        ),
+        "mask_knows_every_token",
+    ),
+    "no mask is made in the step in which reasoning ends": (
+        _line(
+            MANAGER,
+            "_get_constraint_bounds",
+            "return ConstraintBounds(i + 1, i + 1)",
+            "return ConstraintBounds(num_spec_tokens + 1, num_spec_tokens + 1)",
+        ),
+        "token_has_its_mask",
+    ),
+    "the end of reasoning is not seen with drafts": (
+        _line(MANAGER, "accept_tokens", "structured_req.reasoning_ended = True", "pass"),
+        "token_has_its_mask",
+    ),
     "a grammar that fails ends the engine (vllm#47312)": (
         _line(
             "vllm.v1.structured_output.request:StructuredOutputRequest",

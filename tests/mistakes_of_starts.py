@@ -165,6 +165,10 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         _around(f"{UTILS}._max_memory_usage_bytes_from_groups", lambda right, *a: 2 * right(*a)),
         "enough_memory_is_accepted",
     ),
+    "pages without a common size have no other layout (vllm#48776)": (
+        _around(f"{UTILS}._try_get_full_allocation_fallback_groups", lambda *_: None),
+        "plenty_of_memory_is_enough",
+    ),
     "the first worker decides on the length": (
         _around(
             f"{UTILS}._auto_fit_max_model_len",

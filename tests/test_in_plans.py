@@ -1,7 +1,7 @@
 """What changed code says of where it runs: in plans with images, or on a device alone."""
 
 from kvproof.gate.search.judge import not_driven
-from kvproof.gate.search.named_features import in_plans
+from kvproof.gate.search.named_features import in_loops, in_plans
 from kvproof.gate.source.changes import ChangedFunction
 from kvproof.gate.source.parts import TABLES
 
@@ -24,3 +24,9 @@ def test_what_runs_on_a_device_alone_is_named() -> None:
     assert said.endswith(
         "; what is in v1/worker/gpu_model_runner.py runs with a model on its device alone"
     )
+
+
+def test_code_that_names_structured_output_is_driven_in_loops_first() -> None:
+    assert in_loops([changed("a.py", "request"), changed("b.py", "structured_output_manager")])
+    assert in_loops([changed("a.py", "kv_connector_stats")])
+    assert not in_loops([changed("a.py", "num_tokens", "kv_connector_output")])

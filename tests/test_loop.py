@@ -11,7 +11,7 @@ import pytest
 from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
 from kvproof.live.loop.contract.rules import RULES, broken
-from kvproof.live.loop.plan import LoopPlan, lines, random_plan
+from kvproof.live.loop.plan import LoopPlan, Send, lines, random_plan
 from kvproof.live.loop.seen import Played
 from tests.mistakes_of_loops import MISTAKES
 
@@ -45,12 +45,19 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
         came["answered"] += sum(bool(each.ends) for each in seen.requests)
         came["paused"] += sum(wait.paused for wait in seen.waits)
         came["exited"] += seen.exited
+        came["counted"] += max((wait.received for wait in seen.waits), default=0)
         came["masks"] += sum(len(each.masks) for each in seen.requests)
+        thinks = {
+            each.request for each in seen.plan.actions if isinstance(each, Send) and each.thinks
+        }
+        came["after reasoning"] += sum(len(e.masks) for e in seen.requests if e.name in thinks)
         assert not [*broken(seen)], lines(random_plan(number))
     assert came["answered"] >= 1000
     assert came["paused"] >= 50
     assert came["exited"] >= 20
     assert came["masks"] >= 200
+    assert came["counted"] >= 50
+    assert came["after reasoning"] >= 50
 
 
 @pytest.mark.live

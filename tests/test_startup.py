@@ -22,8 +22,9 @@ from tests import fake_sides
 from tests.fake_sides import FakeSide
 from tests.mistakes_of_starts import MISTAKES
 
-IN_0_32 = {"pages_are_of_own_layers", "start_up_survives"}
-"""What the installed release breaks, with pages of several sizes on several stages."""
+IN_0_32 = {"pages_are_of_own_layers", "start_up_survives", "plenty_of_memory_is_enough"}
+"""What the installed release breaks, with pages of several sizes on several stages. Some models it
+refuses; the gate reports those that head alone refuses."""
 
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:

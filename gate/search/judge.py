@@ -15,6 +15,7 @@ from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import SEARCHED, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.named_features import in_loops
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
@@ -114,6 +115,7 @@ class _Judge:
         self.started = begin
         connected = [each.key for each in changes.accounting if each.part in CONNECTED]
         sized = any(each.part in STARTED for each in changes.accounting)
+        sized = sized or in_loops(changes.accounting)
         self.search = Search(
             comparison,
             changes,

@@ -42,6 +42,9 @@ IN_PLANS = {"images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)
 """What names say that the code is about something that only plans of this subject of the connector
 kit have."""
 
+IN_LOOPS = re.compile(r"grammar|structured_output|reasoning|connector_stats", re.IGNORECASE)
+"""What names say that the code is about something that only plans of the loop have."""
+
 NAMES = {
     "aborts": re.compile("abort|finish_requests"),
     "async_scheduling": re.compile("async_(tokens|sched)|placeholder|in_flight"),
@@ -77,6 +80,11 @@ def in_plans(functions: Iterable[ChangedFunction]) -> frozenset[str]:
     """The subjects of the connector kit that the changed statements of these functions name."""
     words = frozenset[str]().union(*(each.words for each in functions))
     return frozenset(subject for subject, name in IN_PLANS.items() if any(map(name.search, words)))
+
+
+def in_loops(functions: Iterable[ChangedFunction]) -> bool:
+    """Whether the changed statements of these functions name what only plans of the loop have."""
+    return any(IN_LOOPS.search(word) for each in functions for word in each.words)
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

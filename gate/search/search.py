@@ -7,8 +7,9 @@ first.
 So do plans with images where head changes the scheduler, since no trace has images. Where nothing
 reaches what is changed, there is no search.
 
-Where head changes start-up sizing or the loop of the engine, random starts of engines come first,
-and random messages to engines whose loops run; else some come after a trace of each cluster.
+Where head changes start-up sizing or the loop of the engine, or changed lines name what only loops
+have, random starts of engines come first, and random messages to engines whose loops run; else some
+come after a trace of each cluster.
 
 A search begins with more plans for the connectors that reach what is changed, if only code of
 connectors is (else they come after a trace of each cluster), and more starts and loops where they
@@ -74,14 +75,14 @@ class Search:
     whether what was confirmed so far is enough to end. `connected` are the changed functions of
     connectors and of what only they reach; `connectors` are the names of those that can be driven,
     and `reaching` of those that reach what is changed. `sized` says that head changes what starts
-    and loops reach, and `engines` are those of them that reach what is changed. `loop_only` says
-    that head changes the loop of the engine alone, which nothing else reaches. `by_traces` says
-    whether the traces reach it, None if nobody looked. `not_run` has what the end of the search
-    left out, and `missing` that part of it without which head cannot be judged: the first workloads
-    of each kind that reaches the change. `named` are the features that the changed statements
-    name: clusters with these come first. Half of the plans for connectors are `about` the traits of
-    cache groups that they name. `in_plans` are the subjects of plans that they name: these
-    are driven beside the traces, which have none of it."""
+    and loops reach best, and `engines` are those of them that reach what is changed. `loop_only`
+    says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
+    says whether the traces reach it, None if nobody looked. `not_run` has what the end of the
+    search left out, and `missing` that part of it without which head cannot be judged: the first
+    workloads of each kind that reaches the change. `named` are the features that the changed
+    statements name: clusters with these come first. Half of the plans for connectors are `about`
+    the traits of cache groups that they name. `in_plans` are the subjects of plans that they name:
+    these are driven beside the traces, which have none of it."""
 
     def __init__(
         self,

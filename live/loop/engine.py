@@ -102,10 +102,14 @@ class EngineLoop:
             )
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
-            self.core: Any = Core(config, True, "", lambda _: self.worker, False)
+            self.core: Any = Core(config, True, "", lambda _: self.worker, plan.connected)
+        self.statistics = self.worker.statistics
+        self.statistics.install(self.core.scheduler.connector)
         sent = [each for each in plan.actions if isinstance(each, Send)]
         late = {each.request for each in sent if each.grammar.endswith("late")}
-        self.grammars = Grammars(lambda name: name in late)
+        thinks = {each.request: each.thinks for each in sent if each.thinks}
+        self.worker.thinks = thinks
+        self.grammars = Grammars(lambda name: name in late, thinks=bool(thinks))
         self.grammars.install(self.core.structured_output_manager)
 
     def listen(self, messages: Messages) -> None:

@@ -170,7 +170,9 @@ class Episode:
 
     def _read(self) -> None:
         for outputs in self.engine.outputs():
-            self.busy = 0
+            if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
+                self.busy = 0
+            self.engine.statistics.receive(outputs.scheduler_stats)
             for each in outputs.outputs:
                 client = self.clients[each.request_id]
                 client.tokens += len(each.new_token_ids)
@@ -192,10 +194,11 @@ class Episode:
         ]
 
     def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
-        """What the masks of a request with a grammar knew."""
+        """What the masks of a request with a grammar knew, after its reasoning."""
         if not client.sent.grammar or name in self.worker.unsure:
             return ()
-        return tuple(self.worker.masks.get((name, number)) for number in range(client.tokens))
+        after = range(client.sent.thinks, client.tokens)
+        return tuple(self.worker.masks.get((name, number)) for number in after)
 
     def _left_over(self, number: int) -> LoopWait:
         """What there still is to do, as clients and workers see it."""
@@ -214,6 +217,8 @@ class Episode:
                 if name not in {*self.worker.notified, *self.worker.transfers, *living}
             ),
             self.engine.held,
+            self.engine.statistics.noted,
+            self.engine.statistics.received,
         )
 
     def played(self) -> Played:

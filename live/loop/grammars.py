@@ -1,7 +1,8 @@
 """Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then.
-A grammar allows every token. The mask that it makes says how many tokens it has accepted."""
+A grammar allows every token. The mask that it makes says how many tokens it has accepted. Where
+requests think first, a token of its own ends their reasoning."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
 from typing import Any
@@ -10,6 +11,10 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from kvproof.live import adapt
+from kvproof.live.step_output import SAMPLED_ID
+
+END_OF_REASONING = SAMPLED_ID + 1
+"""The token that ends reasoning. No prompt has it."""
 
 FAILS = "fails"
 """A grammar that cannot be compiled."""
@@ -47,17 +52,36 @@ class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]
         self.accepted = 0
 
 
+class Reasoner:
+    """The parser of reasoning, which vLLM makes for each request."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """It needs no tokenizer."""
+
+    def is_reasoning_end(self, tokens: Sequence[int]) -> bool:
+        """Whether these tokens have the end of the reasoning."""
+        return END_OF_REASONING in tokens
+
+    def is_reasoning_end_streaming(self, _tokens: Sequence[int], new: Iterable[int]) -> bool:
+        """Whether the new tokens have it."""
+        return END_OF_REASONING in new
+
+
 class Grammars:
     """The compiler of grammars, and the threads that it works on: each is compiled by `compile`, or
-    at once if `waits` is False for its request."""
+    at once if `waits` is False for its request. With `thinks`, requests think first."""
 
-    def __init__(self, waits: Callable[[str], bool]) -> None:
-        self.waits = waits
+    def __init__(self, waits: Callable[[str], bool], *, thinks: bool = False) -> None:
+        self.waits, self.thinks = waits, thinks
         self.pending: dict[str, Callable[[], None]] = {}
 
     def install(self, manager: Any) -> None:
         """Take the place of the backend that an engine chooses for its first request."""
         manager.backend = manager.executor = self
+        if self.thinks and hasattr(manager, "reasoner_cls"):
+            manager.reasoner_cls, manager.tokenizer = Reasoner, None
+        elif self.thinks:  # older releases have one parser for all requests
+            manager.reasoner = Reasoner()
 
     def compile_grammar(self, _kind: Any, words: str, *_: Any, **__: Any) -> CountingGrammar:
         """A grammar of these words."""
@@ -102,10 +126,13 @@ def structured(words: str) -> dict[str, Any]:
     return {"structured_outputs": params}
 
 
-def known(masks: Any, drafts: Mapping[str, Sequence[int]], most: int) -> dict[str, list[int]]:
-    """How many tokens each mask of each request knows, in the masks of a step with these draft
-    tokens, `most` for a request: there is one for each of them, and one for the token after them.
-    In later releases a request has room for the masks of the most draft tokens."""
+def known(
+    masks: Any, drafts: Mapping[str, Sequence[int]], most: int
+) -> dict[str, list[int | None]]:
+    """How many tokens each mask of each request knows, None for one that allows all. They are the
+    masks of a step with these draft tokens, `most` for a request: there is one for each of them,
+    and one for the token after them. In later releases a request has room for the masks of the most
+    draft tokens."""
     if masks is None:
         return {}
     names, rows = masks.structured_output_request_ids, masks.grammar_bitmask
@@ -113,6 +140,6 @@ def known(masks: Any, drafts: Mapping[str, Sequence[int]], most: int) -> dict[st
     steps = counts if sum(counts) == len(rows) else [1 + most] * len(names)
     begins = accumulate(steps[:-1], initial=0)
     return {
-        name: [int(row[0]) for row in rows[begin : begin + count]]
+        name: [None if row[0] < 0 else int(row[0]) for row in rows[begin : begin + count]]
         for name, begin, count in zip(names, begins, counts, strict=True)
     }

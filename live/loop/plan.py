@@ -31,7 +31,9 @@ class Send(_Action, frozen=True, tag="send"):
     common. `role` says who prefills it: this engine alone, this engine for a decode node
     (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
     that is `refused` is refused by the front of the engine, which may notify the engine. With a
-    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then."""
+    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then. The
+    first `thinks` tokens of its answer are reasoning, which is free; in a plan in which one thinks,
+    all with a grammar do."""
 
     request: Name
     shared: Small
@@ -40,6 +42,7 @@ class Send(_Action, frozen=True, tag="send"):
     role: Literal["alone", "prefill", "decode"] = "alone"
     refused: bool = False
     grammar: Grammar = ""
+    thinks: Small = 0
 
     @property
     def tokens(self) -> list[int]:
@@ -160,6 +163,7 @@ def _words(action: Action) -> str:
             whose = {"alone": "", "prefill": " for a decode node", "decode": " of a prefill node"}
             refused = ", which the front refuses" if action.refused else ""
             refused += f", with a grammar ({action.grammar})" if action.grammar else ""
+            refused += f" after {action.thinks} tokens of reasoning" if action.thinks else ""
             tokens, shared = len(action.tokens), action.shared
             return (
                 f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
@@ -244,7 +248,7 @@ def random_plan(seed: int) -> LoopPlan:
     if plan.connected and not plan.overlaps and r.random() < 0.25:
         plan = replace(plan, stages=2)
     drafts = r.choice((1, 2)) if plan.stages == 1 and r.random() < 0.25 else 0
-    return replace(plan, drafts=drafts)
+    return _thinking(r, replace(plan, drafts=drafts))
 
 
 def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
@@ -262,3 +266,21 @@ def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
         if late and r.random() < 0.4:
             actions.append(Compile(r.choice((0, 1, 2, 3)), late.pop(r.randrange(len(late)))))
     return replace(plan, actions=tuple(actions))
+
+
+def _thinking(r: Random, plan: LoopPlan) -> LoopPlan:
+    """The plan, in which all requests with a grammar may think first. With drafts, reasoning may
+    end inside a step."""
+    asks = [each for each in plan.actions if isinstance(each, Send) and each.grammar]
+    if not asks or r.random() < 0.5:
+        return plan
+    actions: list[Action] = []
+    for action in plan.actions:
+        if isinstance(action, Send) and action.grammar:
+            thinks = r.choice((1, 2, 3, 4))
+            room = LENGTH - len(action.tokens) if action.role != "prefill" else 1
+            answer = max(min(thinks + r.choice((1, 2, 4)), room), 1)
+            action = replace(action, thinks=thinks, answer=answer)
+        actions.append(action)
+    drafts = plan.drafts or r.choice((0, 1, 2)) * (plan.stages == 1)
+    return replace(plan, actions=tuple(actions), drafts=drafts)

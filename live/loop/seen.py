@@ -9,8 +9,8 @@ from kvproof.model.state import Death
 class ClientRequest(NamedTuple):
     """A request that the engine took, and what its client received: the number of `tokens`, and the
     reason of each `end`. `gone` says that its client did not wait for the end. With a grammar,
-    `masks` has for each token how many tokens before it the mask knew, None where there was no
-    mask."""
+    `masks` has for each token after the reasoning how many of them before it the mask knew, None
+    where there was no mask."""
 
     name: str
     answer: int
@@ -26,7 +26,8 @@ class LoopWait(NamedTuple):
     output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
     that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
     blocks a prefill node keeps because it was not notified; and the blocks that are not free
-    (`held`). `paused` says that a client wants it to wait."""
+    (`held`). `paused` says that a client wants it to wait. Of the transfers that both sides of the
+    connector `noted`, its user has `received` the statistics of so many."""
 
     number: int
     paused: bool
@@ -36,6 +37,8 @@ class LoopWait(NamedTuple):
     transfers: tuple[str, ...] = ()
     unfreed: tuple[str, ...] = ()
     held: int = 0
+    noted: int = 0
+    received: int = 0
 
 
 class Played(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from kvproof.live import adapt
 from kvproof.live.driver import nixl
-from kvproof.live.loop.grammars import known
+from kvproof.live.loop.grammars import END_OF_REASONING, known
+from kvproof.live.loop.statistics import Statistics
 from kvproof.live.startup.engine import Executor
 from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import drafted, sampled
@@ -45,6 +46,11 @@ class _Step(NamedTuple):
     reported: Any
     rejected: set[str]
 
+    def next_of(self, name: str) -> int:
+        """How many tokens of its answer a request has after the step, if it samples."""
+        lost = len(self.drafts.get(name, ())) * (name in self.rejected)
+        return self.before[name] + 1 - lost
+
 
 class LoopExecutor(Executor):
     """All workers of the engine. `moment` is called when a step's output is wanted. `prompts` and
@@ -52,7 +58,8 @@ class LoopExecutor(Executor):
     scheduled, and what is transferred for each request. `notified` are the requests whose prefill
     node was notified. `masks` has the number of tokens that the mask for a token knew, by request
     and the number of tokens before it; of `unsure` requests the numbers are wrong from some step
-    on, because they were counted with draft tokens that were rejected."""
+    on, because they were counted with draft tokens that were rejected. `thinks` has the number of
+    tokens of reasoning with which the answer of a request begins."""
 
     supported_tasks = ("generate",)
     is_sleeping = False
@@ -78,8 +85,10 @@ class LoopExecutor(Executor):
         self.notified: set[str] = set()
         self.masks: dict[tuple[str, int], int | None] = {}
         self.unsure: set[str] = set()
+        self.thinks: Mapping[str, int] = {}
+        self.statistics = Statistics()
         self._computed: deque[_Step] = deque()
-        self._sampled: Sequence[Flight] = ()
+        self._sampled: _Step | None = None
 
     # What `EngineCore` calls.
 
@@ -121,22 +130,35 @@ class LoopExecutor(Executor):
             if name in knows and UNKNOWN in drafts:  # no mask was made for them: none is accepted
                 step.rejected.add(name)
                 self.unsure.add(name)
-            rows = [None] * (1 + len(drafts)) if name not in knows else knows[name]
+            rows: Sequence[int | None] = knows.get(name, [None] * (1 + len(drafts)))
             first = step.before[name] - len(drafts)
             self.masks |= {(name, first + at): row for at, row in enumerate(rows)}
         return self._handed_out(step, non_block)
 
     def take_draft_token_ids(self) -> Any:
         """What is predicted after the tokens that were sampled last."""
-        return drafted(self._sampled, self.drafts)
+        step = self._sampled
+        made = drafted(step.parts if step else (), self.drafts)
+        for name, tokens in zip(made.req_ids, made.draft_token_ids, strict=True):
+            if step is not None:
+                self._end_reasoning(name, step.next_of(name), tokens)
+        return made
 
     def _handed_out(self, step: _Step, non_block: bool) -> Any:
         drafts = step.drafts.items()
         accepted = {name: len(each) * (name not in step.rejected) for name, each in drafts}
         made = sampled(step.parts, accepted, kv_connector_output=step.reported)
-        self._sampled = step.parts
+        for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):
+            self._end_reasoning(part.request, step.next_of(part.request) - len(tokens), tokens)
+        self._sampled = step
         output = StepOutput(made, self._taken)
         return output if non_block else output.result()
+
+    def _end_reasoning(self, name: str, first: int, tokens: list[int]) -> None:
+        """These are tokens of an answer from the number `first` on: one may end its reasoning."""
+        at = self.thinks.get(name, 0) - 1 - first
+        if name in self.thinks and 0 <= at < len(tokens):
+            tokens[at] = END_OF_REASONING
 
     def _taken(self) -> None:
         self.moment()
@@ -198,4 +220,8 @@ class LoopExecutor(Executor):
         for names in reports.values():
             for name in names:
                 self.transfers.pop(name, None)
-        return adapt.finished(reports) if reports else None
+        if not reports:
+            return None
+        report = adapt.finished(reports)
+        self.statistics.of_workers(report, reports)
+        return report

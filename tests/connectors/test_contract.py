@@ -37,6 +37,7 @@ from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
+from kvproof.live.adapt import CONFIG
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
@@ -192,3 +193,21 @@ def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.M
     assert named == [
         f"Not driven with the cache groups {inside.words}. Hits of this vLLM end with blocks."
     ]
+
+
+def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older releases refuse several groups beside KV events. One that refuses all is not driven."""
+
+    def refused(_subject: TestedConnector, plan: ConnectorPlan) -> None:
+        if len(plan.engine.groups) >= few:
+            raise AdapterDrift("This vLLM refuses several groups", CONFIG)
+
+    monkeypatch.setattr(search_module, "play", refused)
+    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    several = LayerGroups((Group("full", 4), Group("mamba", 4)))
+    found, few = PlanSearch(), 2
+    assert accepted(subject, found, (ALONE[0], several)) == [ALONE[0]]
+    assert [*found.lacking] == [several]
+    few = 1
+    with pytest.raises(AdapterDrift, match="several groups"):
+        accepted(subject, PlanSearch(), (ALONE[0], several))
