@@ -72,19 +72,22 @@ def needed_blocks(engine: config.EngineConfig, tokens: int) -> int:
 
 
 def blocks_with_hit(engine: config.EngineConfig, hit: int, tokens: int) -> int:
-    """The number of blocks that a request of `tokens` tokens with a hit of `hit` tokens holds.
-    Where the hit ends inside a block, it holds the cached block and the copy at the same time.
-    The first step after the hit may have the width of a step with drafts, also for one token."""
-    tokens = max(tokens, hit + min(1 + engine.drafts, engine.chunk_tokens))
-    held = 0
+    """The number of blocks that an engine must have to admit a request of `tokens` tokens with a
+    hit of `hit` tokens, and to take its first step. Where the hit ends inside a block, the request
+    has the cached block and the copy at the same time. The first step may have the width of a step
+    with drafts, also for one token."""
+    decoded = hit + min(1 + engine.drafts, engine.chunk_tokens)
+    end = max(min(hit + engine.chunk_tokens, tokens), decoded)
+    reserved = stepped = 0
     for group in engine.groups:
         table = (NULL,) * int(counts.blocks_for_tokens(hit, group.block_size))
-        held += len(group_needs.blocks_needed(group, hit)) + int(
+        held = len(group_needs.blocks_needed(group, hit)) + int(
             counts.copies_of_hit(hit, group.block_size)
         )
-        grown = _grown(engine, group, table, tokens)
-        held += at_most(engine, group, grown, len(table))
-    return held
+        grown = _grown(engine, group, table, max(tokens, decoded))
+        reserved += held + at_most(engine, group, grown, len(table))
+        stepped += held + _grown(engine, group, table, end)
+    return max(reserved, stepped)
 
 
 def fits(needed: int, total: int) -> bool:
