@@ -21,6 +21,8 @@ ENTRIES = entries(
         (f"{FACTORY}:KVConnectorFactory.{name}", "the connector under test")
         for name in ("create_connector", "get_connector_class", "get_connector_class_by_name")
     ),
+    (f"{CONFIG}:VllmConfig~model_config", "the heads of the model"),
+    (f"{CONFIG}:ModelConfig.get_total_num_kv_heads", "the heads of the model"),
     ("BlockPool.null_block", "the blocks that windows have given up"),
     (
         f"{FACTORY}:KVConnectorFactory.supports_hma_config | {FACTORY}:supports_hma",

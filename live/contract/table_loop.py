@@ -37,6 +37,10 @@ ENTRIES = entries(
         "a grammar without a tokenizer",
     ),
     ("vllm.sampling_params:StructuredOutputsParams", "a request asks for structured output"),
+    (
+        "vllm.distributed.kv_transfer.kv_connector.v1.metrics:KVConnectorStats",
+        "what a connector counts",
+    ),
     ("EngineCoreOutputs.utility_output", "the answer to a call"),
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
     ("EngineCoreOutput.finish_reason", "the end of an answer"),

@@ -4,10 +4,7 @@ connector of the loop counts the transfers that end: on the scheduler all, on th
 from collections.abc import Mapping
 from typing import Any
 
-try:
-    from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
-except ImportError:  # older releases have no statistics of connectors
-    KVConnectorStats = None
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 NAME = "transfers"
 
@@ -21,7 +18,7 @@ class Statistics:
 
     def install(self, connector: Any) -> None:
         """The scheduler's side of the connector counts from now on."""
-        if KVConnectorStats is None or connector is None:
+        if connector is None:
             return
         update = connector.update_connector_output
 
@@ -41,7 +38,7 @@ class Statistics:
     def of_workers(self, report: Any, reports: Mapping[str, set[str]]) -> None:
         """The workers add what they counted to their report."""
         loads = len(reports.get("finished_recving", ()))
-        if loads and KVConnectorStats is not None and hasattr(report, "kv_connector_stats"):
+        if loads and hasattr(report, "kv_connector_stats"):
             report.kv_connector_stats = _made(loads)
             self.noted += loads
 
