@@ -13,7 +13,8 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """An engine has a drafter, no request on it holds blocks, and a request waits to load."""
+    """An engine has a drafter, no request on it will give blocks back, and a request waits to
+    load."""
     return cluster.disaggregated and any(
         cluster.engine(engine.name).drafts and _waits_to_load(cluster, step.after, engine)
         for engine in step.after.engines
@@ -21,13 +22,16 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 
 def _waits_to_load(cluster: Cluster, state: State, engine: Engine) -> bool:
-    """Whether no request holds blocks, and one would load that needs the last blocks: those of a
-    step with drafts are not free in addition. P asks for what D kept even when it is gone."""
+    """Whether no request holds blocks, but those whose read was lost, and one would load that needs
+    the last blocks: those of a step with drafts are not free in addition. P asks for what D kept
+    even when it is gone."""
     cfg = cluster.engine(engine.name)
     idle = [r for r in engine.requests if r.status in (WAITING, PREEMPTED) and not r.tables]
     spare = len(engine.free) - _of_step(cfg)
     idle = [r for r in idle if reserved_blocks(cfg, len(r.tokens)) > spare]
-    if any(b != NULL for r in engine.requests for table in r.tables for b in table):
+    lost = {t.request for t in state.transfers if t.phase == Phase.LOST}
+    others = [r for r in engine.requests if r.id not in lost]
+    if any(b != NULL for r in others for table in r.tables for b in table):
         return False
     if engine.name == cluster.prefill.name:
         turns = [cluster.job(r.id).follows for r in idle]

@@ -124,8 +124,9 @@ class CacheMachine(RuleBasedStateMachine):
     def submit(self, data: st.DataObject) -> None:
         """A new job arrives."""
         machine = self.run.machine
-        texts = (text for job in machine.cluster.jobs for text in (job.prompt, job.conversation))
-        earlier = list(dict.fromkeys(texts))
+        kept = machine.cluster.jobs
+        texts = [job.conversation for job in kept] if kept and data.draw(st.booleans()) else []
+        earlier = list(dict.fromkeys([*(job.prompt for job in kept), *texts]))
         answered = arrivals.open_for_more(machine.cluster, machine.state)
         name = f"r{len(machine.cluster.jobs)}"
         live = machine.name == "live"
