@@ -124,8 +124,8 @@ def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
 def shared_with(cfg: config.EngineConfig, served: Sequence[Served], admission: Admission) -> int:
     """The longest prefix, in tokens of whole blocks, that a served prompt shares with an admitted
     one. 0 where full attention has cached more or less than that, because then the prompts diverge
-    elsewhere. 0 also where a store has loaded tokens, because the request may have started after
-    that point."""
+    elsewhere. 0 also where a hit is longer, or a store has loaded tokens, because the request may
+    have started after that point."""
     tokens = admission.tokens
     if admission.external and cfg.store:
         return 0
@@ -137,8 +137,8 @@ def shared_with(cfg: config.EngineConfig, served: Sequence[Served], admission: A
     if not shared or shared != _longest_in_full(cfg, admission.cached, tokens):
         return 0
     if cfg.partial_block_hits and cfg.aligned_group is not None:
-        return shared - shared % cfg.aligned_group.block_size
-    return shared
+        shared -= shared % cfg.aligned_group.block_size
+    return shared if admission.hit <= shared else 0
 
 
 def _longest_hit(cfg: config.EngineConfig, tokens: int) -> int:

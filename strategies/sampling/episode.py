@@ -125,7 +125,8 @@ class CacheMachine(RuleBasedStateMachine):
         """A new job arrives."""
         machine = self.run.machine
         kept = machine.cluster.jobs
-        texts = [job.conversation for job in kept] if kept and data.draw(st.booleans()) else []
+        continues: bool = data.draw(st.booleans()) if kept else False
+        texts = [job.conversation for job in kept] if continues else []
         earlier = list(dict.fromkeys([*(job.prompt for job in kept), *texts]))
         answered = arrivals.open_for_more(machine.cluster, machine.state)
         name = f"r{len(machine.cluster.jobs)}"
