@@ -44,7 +44,7 @@ def test_every_invariant_and_guard_holds_in_a_preset(name: str) -> None:
 def test_every_fault_is_found(fault: Fault) -> None:
     expected = [INVARIANTS[i] for i in fault.breaks]
     cluster = CLUSTERS[fault.cluster]
-    outcome = under([fault], sample, cluster, ModelMachine, expected, examples=400, shrink=False)
+    outcome = under([fault], sample, cluster, ModelMachine, expected, examples=1200, shrink=False)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in fault.breaks
