@@ -134,7 +134,7 @@ def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> 
 
 
 def test_disturbances_are_drawn_where_the_cluster_allows_them() -> None:
-    outcome = sample(CLUSTERS["pd-losing"], ModelMachine, invariants=(), examples=120)
+    outcome = sample(CLUSTERS["pd-losing"], ModelMachine, invariants=(), examples=400)
     assert {"Abort", "TransferLost", "LeaseExpire"} <= set(outcome.coverage["events"])
 
 
