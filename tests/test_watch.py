@@ -190,7 +190,7 @@ def test_a_step_that_the_spec_forbids_is_seen(guard: str, monkeypatch: pytest.Mo
 def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ALL[name].patch(monkeypatch)
     watched = Watched()
-    for seed in range(4):
+    for seed in range(16):
         watched.run(CLUSTERS[SEEN[name]], seed)
         if watched.found:
             break
