@@ -8,10 +8,10 @@ from kvproof.reports.output.campaign import CampaignFigures
 
 ASSUMPTIONS = (
     "The estimates take the fresh units (random clusters, random episodes) for independent samples "
-    "of one distribution; runs that change kept ones are not counted. Next: Good and Turing's "
-    "number of new ones in the next fresh unit. Unseen: Chao's lower bound (Chao2) of what fresh "
-    "units can show and have not shown. They say nothing about what no fresh unit can show: longer "
-    "runs, larger pools, features that are not driven."
+    "of one distribution, and for facts of plans the units of plans; runs that change kept ones "
+    "are not counted. Next: Good and Turing's number of new ones in the next fresh unit. Unseen: "
+    "Chao's lower bound (Chao2) of what fresh units can show and have not shown. They say nothing "
+    "about what no fresh unit can show: longer runs, larger pools, features that are not driven."
 )
 
 STYLE = """
@@ -51,7 +51,8 @@ def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
         found = [each.unseen[field] for each in campaigns]
         yield f"{label} that fresh units saw", *(f"{each.seen:,}" for each in found)
         changed = "that only changed runs saw"
-        yield f"{label} {changed}", *(f"{each.by_changed_runs:,}" for each in found)
+        if field != "plans":  # no plan is a changed one
+            yield f"{label} {changed}", *(f"{each.by_changed_runs:,}" for each in found)
         yield f"{label}, new in the next fresh unit", *(f"{e.in_next_unit:.2f}" for e in found)
         yield f"{label}, unseen at least", *(f"{each.unseen_at_least:,.0f}" for each in found)
 
@@ -92,6 +93,8 @@ def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
             yield f"known finding of this vLLM, met {times:,} times: {deviation}{where}"
         for reason, unit in each.errors.items():
             yield f"unit {unit} did not end: {reason}{where}"
+        for reason, unit in each.undriven.items():
+            yield f"not driven, first in unit {unit}: {reason}{where}"
 
 
 def page(campaigns: Sequence[CampaignFigures], *, refresh: bool = False) -> str:

@@ -36,10 +36,9 @@ class TestedConnector:
     store. With `images`, requests have images too; so they have if `extra` has the settings of an
     encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
     `ranks`, it is driven with several ranks of context and of tensor parallelism too, each with a
-    worker. With
-    `pair`, it is driven between two engines: one computes the
-    prompt, the other loads it. With `equal_blocks`, its settings hold where the blocks of all cache
-    groups have one size alone. `asks` is what a request may ask of it."""
+    worker. With `pair`, it is driven between two engines: one computes the prompt, the other loads
+    it. With `equal_blocks`, its settings hold where the blocks of all cache groups have one size
+    alone. `asks` is what a request may ask of it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)

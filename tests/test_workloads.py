@@ -5,7 +5,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.capacity import peak_blocks, reserved_blocks
+from kvproof.model.capacity import blocks_with_hit, peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit
@@ -66,6 +66,33 @@ def test_the_state_of_a_hit_is_reserved_besides_the_one_to_be_computed() -> None
     engine = EngineConfig("E", groups, 16, chunk_tokens=3)
     assert [reserved_blocks(engine, n) for n in (2, 3, 14, 16)] == [3, 6, 15, 16]
     assert longest_prompt((engine,), 1) == 14
+
+
+DRAFTED = {"num_blocks": 99, "drafts": 2, "match_unit": 1}
+
+
+@pytest.mark.parametrize(
+    ("groups", "chunk_tokens", "hit", "blocks"),
+    [
+        # By hand: 3 tokens of a step with drafts after the hit, and 2 ahead of them. Attention has
+        # a block for each; of a window, the block before the hit counts. Mamba has the state of
+        # the hit, its copy, and 2 for the drafts; where the step passes a block, one more.
+        ((Group("full", 1, eagle=True), Group("mamba", 8)), 3, 3, 8 + 4),
+        ((Group("full", 1, eagle=True), Group("mamba", 8)), 8, 6, 11 + 5),
+        (
+            (
+                *(Group("full", 1, eagle=True), Group("window", 1, window=2, eagle=True)),
+                Group("mamba", 8),
+            ),
+            *(5, 6, 11 + 6 + 5),
+        ),
+    ],
+)
+def test_the_step_after_a_hit_has_the_width_of_one_with_drafts(
+    groups: tuple[Group, ...], chunk_tokens: int, hit: int, blocks: int
+) -> None:
+    engine = EngineConfig("E", groups, chunk_tokens=chunk_tokens, **DRAFTED)
+    assert blocks_with_hit(engine, hit, hit + 1) == blocks
 
 
 @pytest.mark.parametrize("name", sorted(CLUSTERS))

@@ -1,10 +1,10 @@
-"""The gate on vLLMs without a real change: in one function the local variables have other names.
+"""The gate on vLLMs without a real change: one function has a statement without effect.
 
     python benchmarks/pull_requests/unchanged.py --vllm SITE_PACKAGES --results FOLDER [--gates N]
 
-None of them may be red. Each gate is a process of its own; its output is kept in the folder, so a
-run that was stopped continues. Gate n is always the same function. Exit code: 0 none is red, 1 one
-is, 2 bad usage.
+To the gate, such a function is changed, and has to be driven. None may be red. Each gate is a
+process of its own; its output is kept in the folder, so a run that was stopped continues. Gate n is
+always the same function. Exit code: 0 none is red, 1 one is, 2 bad usage.
 """
 
 import argparse
@@ -24,43 +24,30 @@ GATES = 60
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def locals_of(function: Function) -> set[str]:
-    """The names that a function assigns, and that are no arguments and no names of its module."""
-    nodes = list(ast.walk(function))
-    stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    taken = {n.arg for n in nodes if isinstance(n, ast.arg)}
-    for node in nodes:
-        if isinstance(node, ast.Global | ast.Nonlocal):
-            taken.update(node.names)
-        if isinstance(node, Function) and node is not function:
-            taken.add(node.name)
-    return stored - taken
-
-
 def candidates(vllm: Path) -> list[tuple[Path, Function]]:
-    """All functions of the accounting with local variables, in a fixed order."""
+    """All functions of the accounting, in a fixed order."""
     found: list[tuple[Path, Function]] = []
     for path in sorted(p for part in ACCOUNTING for p in (vllm / part).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found += [
-            (path.relative_to(vllm), node)
-            for node in ast.walk(tree)
-            if isinstance(node, Function) and locals_of(node)
-        ]
+        nodes = (node for node in ast.walk(tree) if isinstance(node, Function))
+        found += [(path.relative_to(vllm), node) for node in nodes if _has_room(node)]
     return found
 
 
-def renamed(source: str, function: Function) -> str:
-    """A source in which the local variables of a function have other names."""
-    names = locals_of(function)
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and node.id in names:
-            node.id += "_"
+def _has_room(function: Function) -> bool:
+    """Whether the last statement stands in a line of its own, and defines nothing."""
+    first, last = function.body[0], function.body[-1]
+    return first.lineno < last.lineno and not isinstance(last, Function | ast.ClassDef)
+
+
+def idled(source: str, function: Function) -> str:
+    """A source in which a function has a statement without effect before its last one."""
     lines = source.splitlines(keepends=True)
-    first = min([function.lineno, *(d.lineno for d in function.decorator_list)]) - 1
-    indent = " " * function.col_offset
-    text = "".join(f"{indent}{line}\n" for line in ast.unparse(function).splitlines())
-    return "".join([*lines[:first], text, *lines[function.end_lineno :]])
+    last = function.body[-1]
+    indent = " " * last.col_offset
+    return "".join(
+        [*lines[: last.lineno - 1], f"{indent}_nothing = 0\n", *lines[last.lineno - 1 :]]
+    )
 
 
 def gate(number: int, args: argparse.Namespace) -> dict[str, object]:
@@ -76,7 +63,7 @@ def gate(number: int, args: argparse.Namespace) -> dict[str, object]:
         changed = tree / path
         source = changed.read_text(encoding="utf-8")
         changed.unlink()  # a link to the file of the original
-        changed.write_text(renamed(source, function), encoding="utf-8")
+        changed.write_text(idled(source, function), encoding="utf-8")
         command = [sys.executable, "-m", "kvproof", "gate", "--json", "--vllm", str(tree)]
         command += ["--base", str(args.vllm), "--traces", str(args.results / f"{number}")]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)

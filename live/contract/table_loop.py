@@ -2,9 +2,11 @@
 of the NIXL connector."""
 
 from kvproof.live.contract.entry import entries
+from kvproof.live.contract.table_core import OUTPUTS
 
 CORE = "vllm.v1.engine.core"
 ENGINE = "vllm.v1.engine"
+STRUCTURED = "vllm.v1.structured_output"
 
 ENTRIES = entries(
     "engine loop",
@@ -29,17 +31,27 @@ ENTRIES = entries(
     (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
     (
-        "vllm.v1.structured_output:StructuredOutputManager.grammar_init",
+        f"{STRUCTURED}:StructuredOutputManager.grammar_init",
         "a request asks for structured output",
     ),
     (
         "vllm.v1.structured_output.backend_types:StructuredOutputGrammar",
         "a grammar without a tokenizer",
     ),
+    (
+        f"{STRUCTURED}:StructuredOutputManager~reasoner_cls | "
+        f"{STRUCTURED}:StructuredOutputManager~reasoner",
+        "the parser of reasoning",
+    ),
     ("vllm.sampling_params:StructuredOutputsParams", "a request asks for structured output"),
     (
         "vllm.distributed.kv_transfer.kv_connector.v1.metrics:KVConnectorStats",
         "what a connector counts",
+    ),
+    (f"{OUTPUTS}:KVConnectorOutput(kv_connector_stats)", "what the workers count"),
+    (
+        "vllm.v1.metrics.stats:SchedulerStats(kv_connector_stats)",
+        "what a user receives of the numbers of connectors",
     ),
     ("EngineCoreOutputs.utility_output", "the answer to a call"),
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),

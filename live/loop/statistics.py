@@ -38,13 +38,13 @@ class Statistics:
     def of_workers(self, report: Any, reports: Mapping[str, set[str]]) -> None:
         """The workers add what they counted to their report."""
         loads = len(reports.get("finished_recving", ()))
-        if loads and hasattr(report, "kv_connector_stats"):
+        if loads:
             report.kv_connector_stats = _made(loads)
             self.noted += loads
 
     def receive(self, of_scheduler: Any) -> None:
         """The user receives the statistics of a step."""
-        stats = getattr(of_scheduler, "kv_connector_stats", None)
+        stats = of_scheduler.kv_connector_stats if of_scheduler is not None else None
         self.received += (stats or {}).get(NAME, 0)
 
 

@@ -1,8 +1,9 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from kvproof.testing import ConnectorConformance
@@ -13,6 +14,7 @@ from kvproof.connectors import search as search_module
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import ALONE, LayerGroups
+from kvproof.connectors.episode import play
 from kvproof.connectors.facts import (
     Announced,
     CacheStatistics,
@@ -33,9 +35,10 @@ from kvproof.connectors.facts import (
     StoreReset,
     Waits,
 )
-from kvproof.connectors.plan import ConnectorPlan
-from kvproof.connectors.search import PlanSearch, accepted, search
+from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
+from kvproof.connectors.search import PlanSearch, accepted, bare, search
 from kvproof.connectors.shown import shown
+from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.adapt import CONFIG
 from kvproof.model.config import Group
@@ -211,3 +214,22 @@ def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.M
     few = 1
     with pytest.raises(AdapterDrift, match="several groups"):
         accepted(subject, PlanSearch(), (ALONE[0], several))
+
+
+class LosesAFile(Storeless):
+    """It opens a file of its folder that nobody has written."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> Any:
+        """A step of the engine."""
+        folder = self._vllm_config.kv_transfer_config.kv_connector_extra_config["folder"]
+        (Path(folder) / "lost").read_bytes()
+        return super().build_connector_meta(scheduler_output)
+
+
+def test_a_finding_does_not_name_the_folder_of_its_episode() -> None:
+    subject = TestedConnector(f"{__name__}:{LosesAFile.__name__}", {"folder": "{tmp}"})
+    plan = msgspec.structs.replace(bare(ALONE[0]), actions=(SubmitRequest(0, 5), RunSteps(1)))
+    [first, again] = [play(subject, plan).findings[0] for _ in range(2)]
+    assert first.invariant == "connector_survives"
+    assert "{tmp}/lost" in first.sentence
+    assert first == again

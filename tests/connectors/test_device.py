@@ -13,9 +13,11 @@ from kvproof.connectors.device import copies, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import FAILED, GONE, Store
 from kvproof.connectors.device.objects import ObjectAgent
+from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule, Threads
+from kvproof.connectors.facts import CopiedAgain
 from kvproof.connectors.plan import Copies
 
 pytestmark = pytest.mark.live
@@ -171,3 +173,16 @@ def test_when_the_episode_is_over_no_copy_is_made() -> None:
         clock.over = True
         stream.synchronize()
     assert not done
+
+
+def test_a_copy_under_way_is_made_again_only_after_a_reset() -> None:
+    memory = ctypes.create_string_buffer(8)
+    order = ModelOrder()
+    order.caches[ctypes.addressof(memory)] = 8
+    for again in (False, True):
+        order.read("a store", ctypes.addressof(memory), 4, 0, lambda: False)
+        assert [type(fact) for fact in order.take()] == [CopiedAgain] * again
+    order.forget_copies()  # what was ordered before is copied at any time from now on
+    for _ in range(2):
+        order.read("a store", ctypes.addressof(memory), 4, 0, lambda: False)
+    assert order.take() == []

@@ -5,6 +5,7 @@ come late, and the mask has to wait for them; with drafts, reasoning may end ins
 
 from collections.abc import Iterator
 
+from kvproof.live.loop.contract.received import received
 from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
@@ -17,12 +18,7 @@ def judge(played: Played) -> Iterator[Because]:
         for before, knew in enumerate(one.masks):
             if knew not in (None, before):
                 yield because(
-                    reason(
-                        "received",
-                        "the client of {request} received {before} tokens and then one more, not "
-                        "counting reasoning",
-                        before=before,
-                    ),
+                    received(before),
                     reason("knew", "the grammar had accepted {knew} tokens then", knew=knew),
                     request=one.name,
                 )

@@ -4,6 +4,7 @@ that was asked for, or the request ends with an error (vllm#44006)."""
 
 from collections.abc import Iterator
 
+from kvproof.live.loop.contract.received import received
 from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
@@ -16,12 +17,7 @@ def judge(played: Played) -> Iterator[Because]:
         for before, knew in enumerate(one.masks):
             if knew is None:
                 yield because(
-                    reason(
-                        "received",
-                        "the client of {request} received {before} tokens and then one more, not "
-                        "counting reasoning",
-                        before=before,
-                    ),
+                    received(before),
                     reason("had_no_mask", "this one was sampled without a mask of its grammar"),
                     request=one.name,
                 )
