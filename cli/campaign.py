@@ -42,7 +42,6 @@ from kvproof.reports import live_line
 from kvproof.reports.output.campaign import Campaigned
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.replay import record
-from kvproof.strategies.sampling.warm import warm
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
 UNITS = 1_000
@@ -152,7 +151,6 @@ def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -
         from kvproof.campaign.on_ray import OnRay
 
         return OnRay(args.ray, partial(_work, args.machine, args.fault, args.vllm, args.cache))
-    warm()
     with suppress(AdapterDrift):  # a unit says so
         machine.search(Plan(args.seed, False).cluster(0))  # imports what all units need
         if args.machine == "live":

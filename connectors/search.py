@@ -19,6 +19,7 @@ from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
+from kvproof.strategies.sampling.choices import of_the_seed
 
 ROOM = 32
 """Blocks of an engine that is made only to see whether the connector can be."""
@@ -188,6 +189,6 @@ def search(
             began.append(time.monotonic())
             raise RuleBroken
 
-    with suppress(RuleBroken):
+    with suppress(RuleBroken), of_the_seed():
         episode()
     return found

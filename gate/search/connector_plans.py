@@ -49,6 +49,7 @@ from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
+from kvproof.strategies.sampling.choices import of_the_seed
 
 COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
@@ -266,5 +267,6 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
     def draw(plan: ConnectorPlan) -> None:
         chosen_plans.append(plan)
 
-    draw()
+    with of_the_seed():
+        draw()
     return chosen_plans

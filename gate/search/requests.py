@@ -36,7 +36,6 @@ from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.strategies.run import Run
-from kvproof.strategies.sampling.warm import warm
 
 
 def look() -> Seen:
@@ -59,7 +58,6 @@ def look() -> Seen:
     from kvproof.gate.search import connector_plans
 
     around_scheduler.warm()
-    warm()
     return Seen("", tuple(missing), connector_plans.known())
 
 

@@ -18,6 +18,7 @@ from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling.choices import of_the_seed
 from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -192,7 +193,7 @@ def sample(
             reason=reason,
         )
 
-    with interruption.stoppable() as stopped:
+    with interruption.stoppable() as stopped, of_the_seed():
         interruption.check()
         try:
             run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
