@@ -6,6 +6,7 @@ Each mistake has a process, with the episodes of `kvproof sample --machine live`
 until one breaks a check. Seconds are of processor time, without the import of vLLM.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -63,8 +64,13 @@ def one(name: str) -> tuple[str, float]:
 
 def main() -> None:
     """Run a process for each mistake, one after the other, and print the page."""
-    if sys.argv[1:]:
-        print(json.dumps(one(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=HEAD.splitlines()[0].lstrip("# "))
+    parser.add_argument(
+        "mistake", nargs="?", choices=MISTAKES, metavar="MISTAKE", help="this one, as JSON"
+    )
+    name = parser.parse_args().mistake
+    if name:
+        print(json.dumps(one(name)))
         return
     print(HEAD, end="")
     quick = 0

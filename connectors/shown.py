@@ -17,14 +17,14 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     if searched.plan is not None and searched.result is not None:
         yield from of_violation(searched.plan, searched.result)
     elif searched.nothing_judged:
-        yield f"UNKNOWN: {subject.name} promised no load in {searched.episodes} episodes."
+        yield f"UNKNOWN: {subject.name} promised no load in {_episodes(searched.episodes)}."
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
     else:
         whole = "no grave rule" if searched.tolerated else "no rule"
-        yield f"SAMPLED: {subject.name} broke {whole} in {searched.episodes} episodes."
+        yield f"SAMPLED: {subject.name} broke {whole} in {_episodes(searched.episodes)}."
         yield from _tolerated(searched)
     yield (
-        f"{searched.episodes} episodes, {searched.steps} steps; judged: "
+        f"{_episodes(searched.episodes)}, {searched.steps} steps; judged: "
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote."
     )
@@ -36,11 +36,15 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield from _tolerated(searched)
 
 
+def _episodes(count: int) -> str:
+    return f"{count} episode" + "s" * (count != 1)
+
+
 def _tolerated(searched: PlanSearch) -> Iterator[str]:
     """The broken rules that end no search."""
     for name, count in sorted(searched.tolerated.items()):
         rule = RULES[name]
-        yield f"But {name}: {rule.severity.words}, in {count} episodes."
+        yield f"But {name}: {rule.severity.words}, in {_episodes(count)}."
         yield f"It must be true that {rule.name}."
 
 

@@ -3,6 +3,7 @@
 python benchmarks/pull_requests/table.py FOLDER > reports/pull_requests.md
 """
 
+import argparse
 import json
 import statistics
 import sys
@@ -75,7 +76,9 @@ def section(folder: Path, kind: str) -> Iterator[str]:
 
 def main() -> int:
     """Print the table."""
-    folder = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="what run.py has written")
+    folder = parser.parse_args().folder
     print("# The gate on real pull requests of vLLM\n")
     print("Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time.\n")
     for kind in WORDS:
