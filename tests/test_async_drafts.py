@@ -124,7 +124,7 @@ def test_live_placeholders_that_stay_are_found(monkeypatch: pytest.MonkeyPatch) 
     def run() -> Any:
         finds = [INVARIANTS["placeholders_are_samples_in_flight"]]
         cluster = CLUSTERS["async-drafts"]
-        return sample(cluster, LiveMachine, finds, examples=15, use_jobs=True, shrink=False)
+        return sample(cluster, LiveMachine, finds, examples=150, use_jobs=True, shrink=False)
 
     assert run().verdict is Verdict.SAMPLED
     placeholders_of_rejected_drafts_stay(monkeypatch)
