@@ -85,7 +85,7 @@ class CampaignFolder:
         if self.path.is_dir() and not path.exists():
             raise UsageError(
                 f"The folder {shown(self.path)} has no campaign ({STATE}). Use the folder of a "
-                "campaign, or one file."
+                "campaign, or a trace file, such as trace.jsonl."
             )
         text = read_bytes(path, "campaign", SIZE_MAX_MIB)
         use = "the folder of a campaign"

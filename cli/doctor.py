@@ -139,6 +139,7 @@ def _print(found: InstalledVllm) -> None:
         looks = [look for look in found.contract.looks if look.entry.feature == name]
         if looks:
             _print_entries(name, looks)
+    say()
     say(f"vLLM {found.version} in {found.path}")
     for line in found.sanitizer:
         say(line)
@@ -172,10 +173,8 @@ def _why(name: str, missing: list[EntryLookup]) -> str:
 
 
 def _print_entries(name: str, looks: list[EntryLookup]) -> None:
-    """The entries of a feature: how each was found, its name, and what kvproof needs it for."""
-    say(f"{name}: {FEATURES[name].what}")
-    for look in looks:
-        place = look.place
-        mark = "MISSING" if place is None else "older" if place.absent else place.how
-        say(f"  {mark:9}  {look.entry.name}: {look.entry.used_for}", hang=13)
-    say()
+    """How many entries of a feature are there, and of each that is not, what it is needed for."""
+    missing = [look for look in looks if look.place is None]
+    say(f"{name}: {FEATURES[name].what}: {len(looks) - len(missing)} of {len(looks)}", hang=2)
+    for look in missing:
+        say(f"  MISSING  {look.entry.name}: {look.entry.used_for}", hang=11)

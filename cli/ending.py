@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from kvproof.cli import streams
 from kvproof.model import interruption
+from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
 
 BAD_USAGE, DEFECT = 2, 3
@@ -84,6 +85,8 @@ def _ended(module: str) -> int:
         return int(importlib.import_module(module).main())
     except SystemExit as end:  # argparse, after --help and --version
         return end.code if isinstance(end.code, int) else 0
+    except UsageError as error:  # a file that declares something is not right
+        return _report(str(error), BAD_USAGE)
     except MemoryError:
         return _report(
             "UNKNOWN: the memory is used up. Use --memory-max or a smaller scope.", DEFECT

@@ -146,7 +146,7 @@ def _check(name: str) -> Explanation:
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
     ]
-    see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by else []
+    see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by in FAULTS else []
     see += [_report(each) for each in findings[:1] if not see]
     return Explanation(
         kind="a guard of the spec, which every step must keep" if guard else "an invariant",
@@ -188,6 +188,9 @@ def _fault(name: str) -> Explanation:
     )
 
 
+MISSING = "which has no page in findings/ yet"
+
+
 def _finding(name: str) -> Explanation:
     known = KNOWN.get(name)
     checks = sorted({each.check for each in known.signatures}) if known else []
@@ -199,8 +202,9 @@ def _finding(name: str) -> Explanation:
         assert page is not None  # a finding without a deviation is known by its page
         title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
         sentence = f"{title.removeprefix('[Bug]: ')}."
+    recognised = "which a search recognises" if known else ""
     return Explanation(
-        kind="a finding in vLLM, which a search recognises" if known else "a finding in vLLM",
+        kind=", ".join(filter(None, ("a finding in vLLM", recognised, "" if page else MISSING))),
         name=name,
         sentence=sentence,
         severity=_gravest(checks),

@@ -40,6 +40,10 @@ class Setup(NamedTuple):
 def setup(args: argparse.Namespace) -> Setup:
     """The requested cluster, faults and invariants. Raises UsageError for unknown names."""
     faults = tuple(fault_named(name) for name in args.fault)
+    for fault in faults:
+        cluster_named(fault.cluster)
+        for broken in fault.breaks:
+            check_named(broken)
     chosen = [check_named(name) for name in args.invariant]
     replaced_by(faults)  # raises where two faults exclude each other
     return Setup(_cluster(args.config, faults), faults, chosen or None)

@@ -94,7 +94,7 @@ class TestedConnector:
                 found = KVConnectorFactory.get_connector_class_by_name(name)
         except (ImportError, AttributeError, ValueError) as error:
             raise NoConnector(
-                f"There is no connector {self.name!r} ({error})",
+                f"There is no connector {self.name!r} ({str(error).rstrip('.')})",
                 "Use a name that vLLM has registered, module:Class, or FILE.py:Class",
             ) from error
         if not (isinstance(found, type) and issubclass(found, KVConnectorBase_V1)):

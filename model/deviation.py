@@ -17,15 +17,17 @@ class Deviation:
     """One known deviation.
 
     `name` is the name of its folder in `findings/`, which has the trace. `says` is one sentence:
-    what vLLM does. `signatures` has the signatures of the findings that it explains. `at_work` says
-    whether its cause is present at a step, for the engine or request that a finding is about. It
-    explains a finding only where the signature matches and the cause is present.
+    what vLLM does. `in_vllm` is the function of vLLM that does it; where it is empty, that of the
+    fault of the same name. `signatures` has the signatures of the findings that it explains.
+    `at_work` says whether its cause is present at a step, for the engine or request that a finding
+    is about. It explains a finding only where the signature matches and the cause is present.
     """
 
     name: str
     says: str
     signatures: frozenset[Signature]
     at_work: AtWork
+    in_vllm: str = ""
 
     def explains(self, cluster: Cluster, step: Step, finding: Finding) -> bool:
         """Whether this deviation explains a finding at this step."""

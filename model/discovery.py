@@ -4,14 +4,27 @@ nothing else."""
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from kvproof.model.errors import UsageError
+
+OF_THE_AUTHOR = (AttributeError, NameError, SyntaxError, TypeError, ValueError)
+"""What a file that is not right raises when it is imported."""
 
 
 def declared(room: ModuleType, name: str) -> Iterator[Any]:
     """The value of this name in each module of a package, in the order of the modules' names. A
-    module without this name is skipped."""
+    module without this name is skipped. Raises UsageError where a module is not right."""
     for module in sorted(found.name for found in pkgutil.iter_modules(room.__path__)):
-        value = getattr(importlib.import_module(f"{room.__name__}.{module}"), name, None)
+        try:
+            value = getattr(importlib.import_module(f"{room.__name__}.{module}"), name, None)
+        except OF_THE_AUTHOR as error:
+            file = Path(room.__path__[0]) / f"{module}.py"
+            why = f"{type(error).__name__}: {error}".rstrip(".")
+            raise UsageError(
+                f"{file} cannot be imported ({why}). Use another file of its folder as an example."
+            ) from error
         if value is not None:
             yield value

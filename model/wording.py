@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from kvproof.model.because import NOTHING, About, Reason, Reasons, as_data
+from kvproof.model.errors import UsageError
 
 
 def sentences(reasons: Reasons, about: About = NOTHING) -> tuple[str, ...]:
@@ -75,7 +76,13 @@ class _Gaps(string.Formatter):
         self.about = about
 
     def get_field(self, field_name: str, _args: Any, known: Mapping[str, Any]) -> tuple[Any, str]:
-        """The value of a name. There are no paths to parts of it."""
+        """The value of a name. There are no paths to parts of it. Raises UsageError where no fact
+        has this name."""
+        if field_name not in known:
+            raise UsageError(
+                f"A reason has the gap {{{field_name}}}, and no value for it. "
+                f"Use {', '.join(sorted(known))}."
+            )
         return known[field_name], field_name
 
     def format_field(self, value: Any, how: str) -> str:

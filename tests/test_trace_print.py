@@ -9,6 +9,7 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.live.deviations.registry import KNOWN
 from kvproof.model import events as vocabulary
 from kvproof.model.because import because, reason
 from kvproof.model.faults.registry import FAULTS
@@ -24,7 +25,6 @@ from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
-from kvproof.reports.trace.at_fault import OF_FAULT
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.legend import WORDS
@@ -48,7 +48,8 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     assert known.name in first
     assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
     assert f"Where: event {len(trace.events)}" in first
-    function = OF_FAULT[fault]
+    function = FAULTS[fault].in_vllm
+    assert function
     assert f"In vLLM, at fault: {function}" in first
     assert "Replay it: kvproof replay t.jsonl --machine model" in first
     assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
@@ -74,7 +75,7 @@ def test_the_last_lines_answer_the_questions(fault: str) -> None:
     assert lines[-1] == "Replay it: kvproof replay t.jsonl --machine model"
     end = said("\n".join(lines[verdict:]))
     assert f"Event {len(trace.events)} in words: " in end
-    assert f"In vLLM, at fault: {OF_FAULT[fault]}" in end
+    assert f"In vLLM, at fault: {FAULTS[fault].in_vllm}" in end
     assert len(lines) - verdict <= 16
     assert "Prompts: " + trace.cluster.jobs[0].name in "\n".join(lines)
 
@@ -232,7 +233,8 @@ def test_vllm_has_these_functions() -> None:
     owners = {"Scheduler": Scheduler, "KVCacheManager": KVCacheManager}
     for module in MODULES:
         owners |= vars(importlib.import_module(f"vllm.{module}"))
-    for names in (*FUNCTIONS.values(), OF_FAULT.values(), DECIDES.values()):
+    made_in = [each.in_vllm for each in (*FAULTS.values(), *KNOWN.values()) if each.in_vllm]
+    for names in (*FUNCTIONS.values(), made_in, DECIDES.values()):
         for name in names:
             owner, method = name.split(".")
             assert hasattr(owners[owner], method), name

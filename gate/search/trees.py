@@ -38,8 +38,8 @@ def _nearest(head: Tree, cache: Path | None) -> Tree:
     others = [tree for tree in _known(cache) if tree.package != head.package]
     if not others:
         raise UsageError(
-            "There is no vLLM to compare with: no release is in the cache folder. Use --base with "
-            "a vLLM, or kvproof releases to install releases."
+            "There is no vLLM to compare with: no release is in the cache folder. Use --repo with "
+            "a clone of vLLM, --base with another vLLM, or kvproof releases to install releases."
         )
     ours = _contents(head)
     return max(others, key=lambda tree: len(ours & _contents(tree)))

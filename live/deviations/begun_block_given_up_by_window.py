@@ -19,6 +19,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="begun_block_given_up_by_window",
+    in_vllm="KVCacheManager.truncate_computed_blocks",
     says="an engine dies where it gives up a begun block for a load, and a window lacks a block",
     signatures=seen("engine_survives", "Schedule"),
     at_work=at_work,

@@ -23,6 +23,7 @@ def _most(cluster: Cluster, about: About) -> int:
 
 DEVIATION = Deviation(
     name="continued_session_is_not_counted",
+    in_vllm="Scheduler._update_request_as_session",
     says="a session that got its next part is not counted, and its slot is needed twice",
     signatures=seen("worker_forgets_who_left", "Schedule"),
     at_work=at_work,

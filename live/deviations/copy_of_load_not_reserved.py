@@ -29,6 +29,7 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
 
 DEVIATION = Deviation(
     name="copy_of_load_not_reserved",
+    in_vllm="Scheduler._request_remaining_blocks",
     says="two loads take the last blocks, and each then needs one more, for a copy of its state",
     signatures=seen("step_makes_progress", "Schedule") | HANGS,
     at_work=at_work,

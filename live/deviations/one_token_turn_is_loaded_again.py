@@ -23,6 +23,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="one_token_turn_is_loaded_again",
+    in_vllm="NixlPullConnectorScheduler.get_num_new_matched_tokens",
     says="P asks a second time for a turn of one token that it has loaded, and no read begins",
     signatures=(
         seen("computed_tokens_are_those_scheduled", "Schedule")

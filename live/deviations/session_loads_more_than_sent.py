@@ -28,6 +28,7 @@ def _goes_beyond(cluster: Cluster, session: Request) -> bool:
 
 DEVIATION = Deviation(
     name="session_loads_more_than_sent",
+    in_vllm="NixlPushConnectorScheduler.update_state_after_alloc",
     says="a session that hit its first part, and is preempted, loads more tokens than P was sent",
     signatures=(
         seen("prefill_and_decode_agree", "Schedule", "Complete")

@@ -27,6 +27,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
 
 DEVIATION = Deviation(
     name="window_prefix_aligned_before_drop",
+    in_vllm="SlidingWindowManager.find_longest_cache_hit",
     says=(
         "with a drafter in a window group of narrow blocks, a prefix shorter than the window "
         "hits one unit less than it could"

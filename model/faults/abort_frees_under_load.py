@@ -6,6 +6,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="abort_frees_under_load",
     origin="vllm#32255",
+    in_vllm="Scheduler.finish_requests",
     mistake="an abort frees D's blocks while the transfer still writes them",
     replaces={
         "reference.transfers.request_ends:keeps_its_blocks": lambda _request: False,

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="aborted_load_never_frees",
     origin="vllm#46283",
+    in_vllm="Scheduler._update_from_kv_xfer_finished",
     mistake="the blocks of an aborted load are not freed when its transfer ends",
     replaces={
         "reference.transfers.transfer_ends:without_aborted": lambda engine, request: engine.without(

@@ -21,6 +21,7 @@ def put_off(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) ->
 FAULT = Fault(
     name="align_split_during_load",
     origin="vllm#42554",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="the align split is applied to a load of 0 new tokens and defers it for ever",
     replaces={"reference.scheduling.admission:begin_load": put_off},
     breaks=("every_request_can_finish",),

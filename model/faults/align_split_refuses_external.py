@@ -21,6 +21,7 @@ def refused(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) ->
 FAULT = Fault(
     name="align_split_refuses_external",
     origin="vllm#42554",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="the align split asserts that a request has no external tokens",
     replaces={"reference.scheduling.admission:begin_load": refused},
     breaks=("engine_survives",),

@@ -20,6 +20,7 @@ def up_to_the_boundary(
 FAULT = Fault(
     name="blocks_after_the_boundary_not_cached",
     origin="vllm#52419",
+    in_vllm="HybridKVCacheCoordinator.cache_blocks",
     mistake="full attention caches nothing after the last boundary that all groups share",
     replaces={"reference.blocks.groups:worth_caching": up_to_the_boundary},
     breaks=("computed_prompt_is_cached",),

@@ -16,6 +16,7 @@ def behind_the_next(engine: Engine, request: Request) -> Engine:
 FAULT = Fault(
     name="blocks_wait_for_one_more_step",
     origin="vllm#45357",
+    in_vllm="Scheduler._free_request_blocks",
     mistake="the blocks of an ended request wait for one more step than is in flight",
     replaces={"reference.features.in_flight:free_behind_steps": behind_the_next},
     breaks=("idle_engine_keeps_nothing",),

@@ -19,6 +19,7 @@ def to_the_end_of_its_block(
 FAULT = Fault(
     name="chunk_rounds_up",
     origin="vllm#36734",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="a chunk is extended to the end of its block, beyond the token budget of the step",
     replaces={"arithmetic.counts:align_chunk": to_the_end_of_its_block},
     breaks=("engine_survives",),

@@ -14,6 +14,7 @@ def as_if_sampled(engine: Engine, flight: Flight) -> Engine:
 FAULT = Fault(
     name="chunk_takes_placeholder",
     origin="vllm#57562",
+    in_vllm="AsyncScheduler._update_request_with_output",
     mistake="the output of a chunk that samples no token removes a placeholder",
     replaces={"reference.scheduling.overlap:without_placeholder": as_if_sampled},
     breaks=("placeholders_are_samples_in_flight",),

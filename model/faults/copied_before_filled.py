@@ -8,6 +8,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="copied_before_filled",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler.schedule",
     mistake="a block is copied for a hit before the step that fills it has computed",
     replaces={"reference.blocks.partial_block_hits:filled_by_step": lambda *_: False},
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),

@@ -24,6 +24,7 @@ def without_copies(
 FAULT = Fault(
     name="copy_not_predicted",
     origin="vllm#46892",
+    in_vllm="MambaManager.get_num_blocks_to_allocate",
     mistake="the prediction does not include the block for a private copy",
     replaces={"reference.blocks.allocation:predicted": without_copies},
     breaks=("predicted_is_taken", "engine_survives"),

@@ -14,6 +14,7 @@ def whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="decode_loads_whole_prompt",
     origin="vllm#37310",
+    in_vllm="NixlBaseConnectorScheduler._get_remote_prefill_token_count",
     mistake="D loads the state of all N tokens and then applies token N a second time",
     replaces={"arithmetic.counts:tokens_loaded_by_decode": whole_prompt},
     breaks=("prefill_and_decode_agree",),

@@ -30,6 +30,7 @@ def what_all_agree_on(
 FAULT = Fault(
     name="deeper_state_gives_up_hit",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler._get_local_prefix_cache_hit",
     mistake=(
         "if a cached state covers more tokens than the attention cache, D gives up the attention "
         "hit"

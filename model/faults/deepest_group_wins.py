@@ -23,6 +23,7 @@ def attention_blocks(kind: str, held: Num, lacking: Num) -> Truth:
 FAULT = Fault(
     name="deepest_group_wins",
     origin="vllm#46453",
+    in_vllm="HybridKVCacheCoordinator.find_longest_cache_hit",
     mistake="the hit is the longest hit of any group",
     replaces={
         "reference.blocks.prefix_hits:holds": in_some_group,

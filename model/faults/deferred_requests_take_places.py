@@ -7,6 +7,7 @@ from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING
 FAULT = Fault(
     name="deferred_requests_take_places",
     origin="vllm#53130",
+    in_vllm="Scheduler.schedule",
     mistake="a request that waits for its load counts as a running request",
     replaces={
         "reference.scheduling.service_order:takes_a_place": lambda status: (

@@ -33,6 +33,7 @@ def twice_in_counts(
 FAULT = Fault(
     name="double_free",
     origin="vllm#42571",
+    in_vllm="BlockPool.free_blocks",
     mistake="a freed block loses two references",
     replaces={
         "reference.blocks.pool:release": twice,

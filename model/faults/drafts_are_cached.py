@@ -13,6 +13,7 @@ def all_of_the_step(end: Num, known: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="drafts_are_cached",
     origin="vllm#18668",
+    in_vllm="KVCacheManager.allocate_slots",
     mistake="a block is cached although some of its tokens are drafts",
     replaces={"arithmetic.counts:tokens_to_cache": all_of_the_step},
     breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),

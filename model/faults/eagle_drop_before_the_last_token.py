@@ -22,6 +22,7 @@ def without_the_last_token(cfg: config.EngineConfig, tokens: str) -> int:
 FAULT = Fault(
     name="eagle_drop_before_the_last_token",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="UnitaryKVCacheCoordinator.find_longest_cache_hit",
     mistake="with one group, the matched block that is dropped must end before the last token",
     replaces={"reference.blocks.prefix_hits:longest_possible": without_the_last_token},
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),

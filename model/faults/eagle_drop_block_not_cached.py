@@ -20,6 +20,7 @@ def without_it(
 FAULT = Fault(
     name="eagle_drop_block_not_cached",
     origin="vllm#44082",
+    in_vllm="SlidingWindowManager.reachable_block_mask",
     mistake="the block after a boundary is not hashed, although a hit with a drafter must match it",
     replaces={"arithmetic.counts:serves_a_hit": without_it},
     breaks=("repeated_prompt_hits",),

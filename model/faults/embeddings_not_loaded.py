@@ -16,6 +16,7 @@ def of_token_ids(cluster: config.Cluster, request: Request) -> int:
 FAULT = Fault(
     name="embeddings_not_loaded",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlBaseConnectorScheduler._get_remote_prefill_token_count",
     mistake="D loads nothing of a prompt that is submitted as embeddings",
     replaces={"reference.transfers.offers:offered_by_prefill": of_token_ids},
     breaks=("offered_tokens_are_loaded",),

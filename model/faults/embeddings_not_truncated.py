@@ -13,6 +13,7 @@ def only_token_ids(kinds: tuple[str, ...], embeds: bool) -> int:
 FAULT = Fault(
     name="embeddings_not_truncated",
     origin="vllm#37310",
+    in_vllm="NixlBaseConnectorScheduler._truncate_request_for_prefill",
     mistake="P does not truncate a prompt that is submitted as embeddings",
     replaces={"reference.transfers.offers:backoff_on_prefill": only_token_ids},
     breaks=(

@@ -16,6 +16,7 @@ def full_attention_always(cfg: config.EngineConfig, group: config.Group) -> bool
 FAULT = Fault(
     name="end_of_prompt_cached_in_wider_block",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="FullAttentionManager.cache_blocks",
     mistake="full attention caches a prefix that ends inside a block, where no hit can end",
     replaces={"reference.blocks.caching:caches_prompt_end": full_attention_always},
     breaks=("cached_key_can_be_hit",),

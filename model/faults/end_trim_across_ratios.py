@@ -24,6 +24,7 @@ def by_count(
 FAULT = Fault(
     name="end_trim_across_ratios",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlBaseConnectorWorker._apply_prefix_caching",
     mistake="with unequal kernel blocks per block, the padding of P's last block is paired",
     replaces={"arithmetic.counts:trim": by_count},
     breaks=(

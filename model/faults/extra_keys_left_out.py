@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="extra_keys_left_out",
     origin="vllm#44701",
+    in_vllm="Request.update_block_hashes",
     mistake="the key of a block has its tokens, and nothing of the salt or the adapter",
     replaces={
         "reference.blocks.groups:hashed_prefix": lambda tokens, end, ahead: plain(

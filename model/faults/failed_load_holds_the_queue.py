@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="failed_load_holds_the_queue",
     origin="vllm#57841",
+    in_vllm="Scheduler.schedule",
     mistake="a request without blocks is tried before requests that hold loaded blocks",
     replaces={"reference.scheduling.greedy:without_blocks": lambda _request: False},
     breaks=("every_request_can_finish",),

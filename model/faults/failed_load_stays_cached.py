@@ -20,6 +20,7 @@ def only_where_the_request_ends(
 FAULT = Fault(
     name="failed_load_stays_cached",
     origin="vLLM 0.32.0",
+    in_vllm="Scheduler._handle_invalid_blocks",
     mistake="blocks that a store failed to load stay cached until they are recomputed",
     replaces={"reference.transfers.failed_load:uncache_missing": only_where_the_request_ends},
     breaks=(

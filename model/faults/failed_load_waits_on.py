@@ -20,6 +20,7 @@ def waiting_on_in_counts(t: TableCounts) -> TableCounts:
 FAULT = Fault(
     name="failed_load_waits_on",
     origin="vllm#35943",
+    in_vllm="Scheduler._handle_failed_recving",
     mistake="a request continues to wait for its load after the load has failed",
     replaces={
         "reference.transfers.transfer_ends:restarted": waiting_on,

@@ -14,7 +14,8 @@ from kvproof.model.errors import NAMED, UsageError
 class Fault:
     """A mistake of the reference.
 
-    `mistake` describes the mistake in one sentence. `replaces` names each function that is
+    `mistake` describes the mistake in one sentence. `in_vllm` is the function of vLLM in which it
+    is made, empty where it is made in no single one. `replaces` names each function that is
     replaced, as `module:function` below `kvproof.model`, with the wrong one. A mistake in the
     arithmetic of `counts` needs no more; a mistake of the reference that the proofs are to find too
     also replaces the function of `counting_abstraction`. `breaks` are the ids of the invariants
@@ -22,8 +23,8 @@ class Fault:
     `concerns` returns for a cluster whether the fault can have an effect there; a violation in any
     other cluster has another cause.
 
-    Raises TypeError where the model has no such function, or where the wrong one does not take the
-    same arguments.
+    Raises TypeError where the model has no such function, where the wrong one does not take the
+    same arguments, and where `breaks` is no tuple.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Fault:
     breaks: tuple[str, ...]
     cluster: str
     trace_events: int
+    in_vllm: str = ""
     also_in: tuple[str, ...] = ()
     dies_in: tuple[str, ...] = ()
     refutes: frozenset[str] = frozenset()
@@ -42,6 +44,8 @@ class Fault:
     def __post_init__(self) -> None:
         for name, wrong in self.replaces.items():
             planting.check(name, wrong)
+        if type(self.breaks) is not tuple:
+            raise TypeError(f"breaks is no tuple. Use ({self.breaks!r},)")
 
     @property
     def clusters(self) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ def dies_of_blocks_left(
 FAULT = Fault(
     name="fewer_blocks_than_held_dies",
     origin="vllm#43382",
+    in_vllm="MambaManager.allocate_new_blocks",
     mistake="the engine dies if a request holds more blocks than its next step needs",
     replaces={"reference.blocks.allocation:grow": dies_of_blocks_left},
     breaks=("engine_survives",),

@@ -26,6 +26,7 @@ def states_and_a_drafter(cluster: Cluster) -> bool:
 FAULT = Fault(
     name="fewer_than_none_predicted",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="MambaManager.get_num_blocks_to_allocate",
     mistake="if a request needs fewer state blocks than it holds, the prediction is negative",
     replaces={"arithmetic.counts:state_blocks_predicted": below_none},
     breaks=("predicted_is_taken",),

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="finished_still_runs",
     origin="vllm-ascend#10545",
+    in_vllm="Scheduler.update_from_output",
     mistake="P keeps a request that waits for D in the running queue",
     replaces={"reference.transfers.request_ends:stop_running": lambda engine, _name: engine},
     breaks=("every_request_in_one_queue",),

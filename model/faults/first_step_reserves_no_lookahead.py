@@ -23,6 +23,7 @@ def only_later(
 FAULT = Fault(
     name="first_step_reserves_no_lookahead",
     origin="vllm#43733",
+    in_vllm="Scheduler.schedule",
     mistake="an admission allocates no blocks for the lookahead slots of the drafter",
     replaces={"group_needs:grown": only_later},
     breaks=("writer_is_alone",),

@@ -27,6 +27,7 @@ def outside_the_queue_in_counts(
 FAULT = Fault(
     name="freed_block_leaks",
     origin="sglang#16067",
+    in_vllm="BlockPool.free_blocks",
     mistake="a block without references is not put into the free queue",
     replaces={
         "reference.blocks.pool:release": outside_the_queue,

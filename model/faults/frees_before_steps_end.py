@@ -7,6 +7,7 @@ from kvproof.model.reference.blocks import pool
 FAULT = Fault(
     name="frees_before_steps_end",
     origin="vllm#45357",
+    in_vllm="Scheduler._free_request_blocks",
     mistake="the blocks of an ended request are freed while a step in flight still writes them",
     replaces={
         "reference.features.in_flight:free_behind_steps": lambda engine, request: pool.release_all(

@@ -21,6 +21,7 @@ def from_the_front(
 FAULT = Fault(
     name="front_trim",
     origin="vllm#48633",
+    in_vllm="NixlBaseConnectorWorker._apply_prefix_caching",
     mistake="the lists are paired from the front, so a partial hit shifts every block",
     replaces={"arithmetic.counts:trim": from_the_front},
     breaks=(

@@ -24,6 +24,7 @@ def nothing_beside_a_full_hit(cluster: config.Cluster, state: State, request: Re
 FAULT = Fault(
     name="full_hit_gives_up_load",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler._get_local_prefix_cache_hit",
     mistake=(
         "a hit on all offered tokens is reduced because the state is missing, and nothing is loaded"
     ),

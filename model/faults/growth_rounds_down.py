@@ -14,6 +14,7 @@ def rounded_down(end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Nu
 FAULT = Fault(
     name="growth_rounds_down",
     origin="vllm#46892",
+    in_vllm="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
     mistake="no block is allocated for tokens that do not fill a block",
     replaces={"arithmetic.counts:attention_blocks_predicted": rounded_down},
     breaks=("null_block_is_nobody", "writer_is_alone"),

@@ -15,6 +15,7 @@ def all_computed(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG00
 FAULT = Fault(
     name="held_goes_beyond_answer",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlPullConnectorScheduler.request_finished",
     mistake="P uses tokens that D computed after the end of its answer as tokens of the next turn",
     replaces={"arithmetic.counts:tokens_offered": all_computed},
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),

@@ -33,6 +33,7 @@ def on_prefill(cluster: config.Cluster, request: Request) -> bool:
 FAULT = Fault(
     name="held_is_loaded_again",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlPullConnectorScheduler.get_num_new_matched_tokens",
     mistake="P waits a second time for a reverse transfer, and no second read is started",
     replaces={
         "reference.features.follow_up_turns:loadable": also_a_second_time,

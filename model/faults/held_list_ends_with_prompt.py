@@ -9,6 +9,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="held_list_ends_with_prompt",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlPullConnectorWorker._read_blocks_for_req",
     mistake="D's blocks are paired with P's blocks from the end of D's list, where D's answer is",
     replaces={
         "reference.transfers.block_pairs:cut_held_list": lambda _first, held, end: (

@@ -17,6 +17,7 @@ def as_if_whole(held: Num, prompt: Num, _whole: bool) -> Num:
 FAULT = Fault(
     name="held_state_is_of_the_prompt",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlPullConnectorScheduler.get_num_new_matched_tokens",
     mistake="P uses the state and the window of all of D's tokens as those of its own prompt",
     replaces={"arithmetic.counts:held_tokens_loaded": as_if_whole},
     breaks=(

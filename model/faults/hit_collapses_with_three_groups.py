@@ -15,6 +15,7 @@ def none_in_three(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
 FAULT = Fault(
     name="hit_collapses_with_three_groups",
     origin="vllm#51771",
+    in_vllm="HybridKVCacheCoordinator.find_longest_cache_hit",
     mistake="with three groups, the search for a common hit ends at 0 tokens",
     replaces={"reference.blocks.prefix_hits:longest_together": none_in_three},
     breaks=("hit_is_the_longest",),

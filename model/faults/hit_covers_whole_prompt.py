@@ -13,6 +13,7 @@ def all_of_it(known: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:  # 
 FAULT = Fault(
     name="hit_covers_whole_prompt",
     origin="vllm#44599",
+    in_vllm="KVCacheManager.get_computed_blocks",
     mistake="a hit may cover the last token, and no token is left to compute",
     replaces={"arithmetic.counts:longest_hit_tokens": all_of_it},
     breaks=("every_request_can_finish", "step_makes_progress"),

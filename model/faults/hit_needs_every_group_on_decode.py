@@ -6,6 +6,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="hit_needs_every_group_on_decode",
     origin="vllm#42524",
+    in_vllm="HybridKVCacheCoordinator.find_longest_cache_hit",
     mistake="D uses only the common hit of all groups, although P sends the state in any case",
     replaces={"reference.blocks.prefix_hits:connector_brings_states": lambda _cfg: False},
     breaks=("repeated_prompt_hits",),

@@ -15,6 +15,7 @@ def from_the_start(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="hit_not_counted",
     origin="vllm#42547",
+    in_vllm="SingleTypeKVCacheManager.add_local_computed_blocks",
     mistake="the cached blocks of a hit are not counted as cached, and are hashed twice",
     replaces={"arithmetic.counts:blocks_counted_after_hit": from_the_start},
     breaks=("engine_survives",),

@@ -18,6 +18,7 @@ def without_a_look_at_the_pool(cfg: config.EngineConfig, engine: Engine, tokens:
 FAULT = Fault(
     name="hit_without_room_waits",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler.schedule",
     mistake="a request waits for ever with a hit whose copy does not fit into the pool",
     replaces={"reference.blocks.prefix_hits:longest_together": without_a_look_at_the_pool},
     breaks=("step_makes_progress", "every_request_can_finish"),

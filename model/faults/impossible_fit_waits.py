@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="impossible_fit_waits",
     origin="vllm#39734",
+    in_vllm="Scheduler.add_request",
     mistake=(
         "a request that does not fit into the whole pool is queued and blocks the requests "
         "behind it"

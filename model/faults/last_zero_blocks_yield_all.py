@@ -23,6 +23,7 @@ def last_of_remote(
 FAULT = Fault(
     name="last_zero_blocks_yield_all",
     origin="vllm#42554",
+    in_vllm="NixlBaseConnectorWorker._apply_prefix_caching",
     mistake="the slice of the last 0 blocks of a list is the whole list",
     replaces={"arithmetic.counts:trim": last_of_remote},
     breaks=("paired_lists_are_equal",),

@@ -17,6 +17,7 @@ def in_no_queue(request: Request) -> Request:
 FAULT = Fault(
     name="late_end_loses_session",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler._handle_stopped_request",
     mistake="a session whose answer ends after its preemption is removed from every queue",
     replaces={"reference.scheduling.sessions:wait_for_user": in_no_queue},
     breaks=("every_request_in_one_queue", "every_request_can_finish"),

@@ -6,6 +6,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="late_output_takes_placeholder",
     origin="vllm#48245",
+    in_vllm="AsyncScheduler._update_request_with_output",
     mistake=(
         "output from before a preemption removes a placeholder that the preemption already removed"
     ),

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="lease_ends_under_reader",
     origin="vllm#41383",
+    in_vllm="NixlBaseConnectorWorker._handle_heartbeat",
     mistake="P frees its blocks when the lease expires, although D still reads them",
     replaces={
         "reference.transfers.pull:renewed": lambda _transfer: False,

@@ -17,6 +17,7 @@ def also_while_it_writes(cluster: Cluster, state: State, name: str) -> State:
 FAULT = Fault(
     name="lease_ends_under_writer",
     origin="vllm#55470",
+    in_vllm="NixlBaseConnectorWorker._reap_expired_send_leases",
     mistake="P frees its blocks when the lease expires, although it still writes them to D",
     replaces={"reference.transfers.push:lease_expired": also_while_it_writes},
     breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),

@@ -22,6 +22,7 @@ def group_by_group(
 FAULT = Fault(
     name="load_evicts_hits",
     origin="vllm#44409",
+    in_vllm="KVCacheCoordinator.allocate_new_computed_blocks",
     mistake="one group takes blocks for a load before the hits of the next group are referenced",
     replaces={"reference.blocks.allocation:touch_and_take": group_by_group},
     breaks=("predicted_is_taken", "cached_block_holds_its_key"),

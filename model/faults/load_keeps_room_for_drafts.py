@@ -32,6 +32,7 @@ def beside_a_step_with_drafts(work: Greedy, before: Engine, name: str) -> bool:
 FAULT = Fault(
     name="load_keeps_room_for_drafts",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="Scheduler.schedule",
     mistake=(
         "a load waits for the blocks of a whole step with drafts, although its own blocks have room"
     ),

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="loaded_state_not_predicted",
     origin="vllm#46892",
+    in_vllm="MambaManager.get_num_blocks_to_allocate",
     mistake="the prediction does not include the block for the state that a store loads",
     replaces={"reference.blocks.allocation:tokens_loaded_before_chunk": lambda _loaded, _end: 0},
     breaks=("engine_survives", "predicted_is_taken"),

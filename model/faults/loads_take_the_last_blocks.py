@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="loads_take_the_last_blocks",
     origin="vllm#45388",
+    in_vllm="Scheduler._inflight_prefill_reserved_blocks",
     mistake="a load may take blocks that earlier requests need to finish",
     replaces={"reference.scheduling.greedy:Greedy.leaves_room": lambda _work, _before, _name: True},
     breaks=("every_request_can_finish",),

@@ -33,6 +33,7 @@ def no_longer_than_remote(cluster: config.Cluster, state: State, name: str) -> S
 FAULT = Fault(
     name="longer_list_dies_across_ratios",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlBaseConnectorWorker._apply_prefix_caching",
     mistake=(
         "with unequal kernel blocks per block, D asserts that its list is not longer than P's list"
     ),

@@ -23,6 +23,7 @@ def no_slots_ahead(
 FAULT = Fault(
     name="lookahead_not_reserved",
     origin="vllm#57605",
+    in_vllm="KVCacheManager.allocate_slots",
     mistake="no blocks are allocated for the lookahead slots of the drafter",
     replaces={"group_needs:grown": no_slots_ahead},
     breaks=("writer_is_alone",),

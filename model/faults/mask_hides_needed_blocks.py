@@ -16,6 +16,7 @@ def one_fewer(
 FAULT = Fault(
     name="mask_hides_needed_blocks",
     origin="vllm#44082",
+    in_vllm="SlidingWindowManager.reachable_block_mask",
     mistake="one of the blocks that a hit in a window group needs is not hashed",
     replaces={"arithmetic.counts:serves_a_hit": one_fewer},
     breaks=("repeated_prompt_hits",),

@@ -13,6 +13,7 @@ def uncut(_start: Num, tokens: Num, *_others: Num) -> Num:
 FAULT = Fault(
     name="no_align_split",
     origin="vllm#51113",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake=(
         "a chunk ends where the token budget ends, and its state is cached as the state of the "
         "block"

@@ -15,6 +15,7 @@ def counts_placeholders(hit_blocks: Num, skipped_blocks: Num) -> Num:
 FAULT = Fault(
     name="null_blocks_counted_as_cached",
     origin="vllm#42547",
+    in_vllm="SingleTypeKVCacheManager.add_local_computed_blocks",
     mistake="null placeholders before the tokens of a load are counted as cached",
     replaces={"arithmetic.counts:blocks_counted_after_hit": counts_placeholders},
     breaks=("counter_counts_only_cached",),

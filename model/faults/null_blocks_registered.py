@@ -22,6 +22,7 @@ def null_block_too(cfg: config.EngineConfig, engine: Engine, key: Key, block: in
 FAULT = Fault(
     name="null_blocks_registered",
     origin="vllm#42547",
+    in_vllm="BlockPool.cache_full_blocks",
     mistake="the null block is registered under the hashes of skipped Mamba positions",
     replaces={"reference.blocks.pool:cache_block": null_block_too},
     breaks=(

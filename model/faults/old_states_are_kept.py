@@ -14,6 +14,7 @@ def none_skipped(_computed: Num) -> Num:
 FAULT = Fault(
     name="old_states_are_kept",
     origin="vllm#39734",
+    in_vllm="MambaManager.get_num_skipped_tokens",
     mistake="the states before the running one are never freed",
     replaces={"arithmetic.counts:tokens_skipped_by_state": none_skipped},
     breaks=("no_more_is_held_than_is_read",),

@@ -15,6 +15,7 @@ def however_short(prompt: Num, backoff: Num, truncated: Truth) -> Num:
 FAULT = Fault(
     name="one_token_prompt_truncated",
     origin="vllm#37310",
+    in_vllm="NixlBaseConnectorScheduler._truncate_request_for_prefill",
     mistake="P truncates a prompt of one token to an empty prompt",
     replaces={"arithmetic.counts:prompt_after_truncation": however_short},
     breaks=("every_request_can_finish",),

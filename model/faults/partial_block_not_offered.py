@@ -15,6 +15,7 @@ def full_blocks_only(tokens: Num, block_size: Num) -> Num:
 FAULT = Fault(
     name="partial_block_not_offered",
     origin="vllm#21074",
+    in_vllm="NixlPullConnectorScheduler.request_finished",
     mistake="P does not offer its last block if it is not full, and D counts it as loaded",
     replaces={"arithmetic.counts:attention_blocks_offered": full_blocks_only},
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),

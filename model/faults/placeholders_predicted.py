@@ -21,6 +21,7 @@ def one_for_each(
 FAULT = Fault(
     name="placeholders_predicted",
     origin="vllm#46892",
+    in_vllm="MambaManager.get_num_blocks_to_allocate",
     mistake="the prediction includes the null placeholders of a Mamba table",
     replaces={"arithmetic.counts:state_blocks_predicted": one_for_each},
     breaks=("table_fits_its_tokens", "predicted_is_taken"),

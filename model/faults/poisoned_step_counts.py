@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="poisoned_step_counts",
     origin="vllm#45138",
+    in_vllm="Scheduler._handle_invalid_blocks",
     mistake="a step dispatched after a step with a failed load keeps its token and its placeholder",
     replaces={"reference.transfers.failed_load:void_steps": lambda engine, _name: engine},
     breaks=(

@@ -7,6 +7,7 @@ from kvproof.model.state import PREEMPTED, RUNNING
 FAULT = Fault(
     name="preemption_is_not_reported",
     origin="vllm#46974",
+    in_vllm="Scheduler._preempt_request",
     mistake="the worker keeps the place of a preempted request",
     replaces={
         "reference.scheduling.reported_to_worker:keeps_its_place": lambda request: (

@@ -24,6 +24,7 @@ def with_its_counter_in_counts(sizes: TableSizes, t: TableCounts) -> TableCounts
 FAULT = Fault(
     name="preemption_keeps_counter",
     origin="vllm#36752",
+    in_vllm="Scheduler._preempt_request",
     mistake="a preempted request keeps its number of cached blocks",
     replaces={
         "reference.scheduling.preemption:preempted": with_its_counter,

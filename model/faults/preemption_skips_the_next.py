@@ -29,6 +29,7 @@ def at_its_position(work: Greedy, running: Sequence[str]) -> bool:
 FAULT = Fault(
     name="preemption_skips_the_next",
     origin="vllm#49206",
+    in_vllm="Scheduler.schedule",
     mistake="after the preemption of an earlier request, the loop skips the next running request",
     replaces={"reference.scheduling.greedy:serve_running": at_its_position},
     breaks=("room_is_used",),

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="prompt_end_run_over",
     origin="vllm#46384",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="no chunk ends where a hit on the whole prompt would end",
     replaces={"arithmetic.counts:tail_chunk": lambda _start, tokens, _boundary, _tail: tokens},
     breaks=("repeated_prompt_hits",),

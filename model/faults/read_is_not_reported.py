@@ -24,6 +24,7 @@ def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
 FAULT = Fault(
     name="read_is_not_reported",
     origin="vllm#36958",
+    in_vllm="NixlBaseConnectorWorker._get_new_notifs",
     mistake="P does not recognise the report that D has read the blocks, and keeps them",
     replaces={
         "reference.transfers.transfer_ends:transfer_done": unknown_to_prefill,

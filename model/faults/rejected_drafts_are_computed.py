@@ -13,6 +13,7 @@ def no_step_back(end: Num, known: Num, accepted: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="rejected_drafts_are_computed",
     origin="vllm#48245",
+    in_vllm="Scheduler.update_from_output",
     mistake="rejected drafts stay counted as computed tokens",
     replaces={"arithmetic.counts:computed_after_drafts": no_step_back},
     breaks=("placeholders_are_samples_in_flight", "request_reads_its_own_prefix"),

@@ -19,6 +19,7 @@ def reporting_each(engine: Engine, key: Key, block: int) -> Engine:
 FAULT = Fault(
     name="removal_of_one_copy_reported",
     origin="vllm#55092",
+    in_vllm="BlockPool._emit_block_removed_events",
     mistake="a key is reported as removed while another block is cached under it",
     replaces={"reference.blocks.pool:forget_key": reporting_each},
     breaks=("events_replay_to_the_cache", "events_carry_their_tokens"),

@@ -16,6 +16,7 @@ def all_looked_at(
 FAULT = Fault(
     name="report_spans_skipped_blocks",
     origin="vllm#44451",
+    in_vllm="BlockPool._build_block_stored_event",
     mistake="a report of stored blocks carries the tokens of skipped blocks too",
     replaces={"reference.blocks.kv_event_queue:report_spans": all_looked_at},
     breaks=("events_carry_their_tokens",),

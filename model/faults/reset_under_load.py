@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="reset_under_load",
     origin="vllm#57727",
+    in_vllm="BlockPool.reset_prefix_cache",
     mistake="a reset is carried out while blocks are in use, and leaves these blocks in the cache",
     replaces={"reference.blocks.pool:is_idle": lambda _engine: True},
     breaks=("reset_is_whole",),

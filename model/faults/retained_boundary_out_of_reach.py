@@ -15,6 +15,7 @@ def at_the_very_end(*numbers: Num) -> Truth:
 FAULT = Fault(
     name="retained_boundary_out_of_reach",
     origin="vllm#53945",
+    in_vllm="MambaManager.reachable_block_mask",
     mistake="sparse retention keeps the boundary at the end of a prompt, which no hit may reach",
     replaces={"arithmetic.counts:is_retained": at_the_very_end},
     breaks=("repeated_prompt_hits",),

@@ -15,6 +15,7 @@ def without_boundary(*numbers: Num) -> Truth:
 FAULT = Fault(
     name="retention_drops_shared_prefix_boundary",
     origin="vllm#47782",
+    in_vllm="MambaManager.reachable_block_mask",
     mistake="sparse retention does not keep the blocks at a shared prefix boundary",
     replaces={"arithmetic.counts:is_retained": without_boundary},
     breaks=("repeated_prompt_hits",),

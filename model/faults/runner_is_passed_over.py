@@ -15,6 +15,7 @@ def without_the_second(work: Greedy, running: Sequence[str]) -> bool:
 FAULT = Fault(
     name="runner_is_passed_over",
     origin="vllm#49206",
+    in_vllm="Scheduler.schedule",
     mistake="the loop over running requests skips one request",
     replaces={"reference.scheduling.greedy:serve_running": without_the_second},
     breaks=("room_is_used",),

@@ -14,6 +14,7 @@ def all_of_them(computed: Num) -> Num:
 FAULT = Fault(
     name="running_state_freed",
     origin="vllm#47728",
+    in_vllm="MambaManager.get_num_skipped_tokens",
     mistake="the block of the running state is freed with the blocks before it",
     replaces={"arithmetic.counts:tokens_skipped_by_state": all_of_them},
     breaks=("null_block_is_nobody",),

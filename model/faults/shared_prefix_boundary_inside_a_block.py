@@ -16,6 +16,7 @@ def one_token_early(*numbers: Num) -> Num:
 FAULT = Fault(
     name="shared_prefix_boundary_inside_a_block",
     origin="vllm#37898",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="a chunk ends one token before the shared prefix boundary, inside a block",
     replaces={"arithmetic.counts:align_chunk": one_token_early},
     breaks=("every_request_can_finish", "step_makes_progress"),

@@ -8,6 +8,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="split_at_the_smallest_block",
     origin="vllm#54076",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="the align split uses the smallest block size of all groups",
     replaces={
         "reference.scheduling.chunks:split_unit": lambda cfg: (

@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="ssm_placeholders_not_trimmed",
     origin="vllm#42554",
+    in_vllm="NixlBaseConnectorWorker._apply_prefix_caching",
     mistake="P's placeholders before the Mamba state are not trimmed",
     replaces={"arithmetic.counts:state_slots_moved": lambda slots: slots},
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),

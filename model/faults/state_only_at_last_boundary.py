@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="state_only_at_last_boundary",
     origin="vllm#43587",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="the state of a prompt is kept only at its last block boundary",
     replaces={"reference.blocks.prefix_hits:shared_prefix_boundary": lambda _alone, _together: 0},
     breaks=("repeated_prompt_hits",),

@@ -14,6 +14,7 @@ def at_the_last_boundary(*numbers: Num) -> Num:
 FAULT = Fault(
     name="state_past_the_resume",
     origin="vllm#53945",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake=(
         "the last state of a prompt is kept after the boundary at which a drafter lets the "
         "prompt resume"

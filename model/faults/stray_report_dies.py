@@ -23,6 +23,7 @@ def asserts_that_it_waits(state: State, engine_name: str, name: str) -> State:
 FAULT = Fault(
     name="stray_report_dies",
     origin="vllm#46240",
+    in_vllm="Scheduler._update_from_kv_xfer_finished",
     mistake="a report that no request waits for fails an assertion",
     replaces={"reference.transfers.transfer_ends:stray_report": asserts_that_it_waits},
     breaks=("engine_survives",),

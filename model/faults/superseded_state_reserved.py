@@ -8,6 +8,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="superseded_state_reserved",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="MambaManager.get_num_blocks_to_allocate",
     mistake="the prediction includes a cached state that the load makes superfluous",
     replaces={"arithmetic.counts:state_is_used": lambda hit_blocks, _left_behind: hit_blocks > 0},
     breaks=("predicted_is_taken",),

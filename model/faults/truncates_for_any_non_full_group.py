@@ -13,6 +13,7 @@ def for_any_other_group(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: A
 FAULT = Fault(
     name="truncates_for_any_non_full_group",
     origin="vllm#37310",
+    in_vllm="NixlBaseConnectorScheduler._truncate_request_for_prefill",
     mistake="P truncates for any group that is not full attention, so window groups lose a token",
     replaces={"reference.transfers.offers:backoff_on_prefill": for_any_other_group},
     breaks=("prefill_and_decode_agree",),

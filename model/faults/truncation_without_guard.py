@@ -14,6 +14,7 @@ def always_shorter(prompt: Num, backoff: Num, truncated: Truth) -> Num:  # noqa:
 FAULT = Fault(
     name="truncation_without_guard",
     origin="vllm#37310",
+    in_vllm="NixlBaseConnectorScheduler._truncate_request_for_prefill",
     mistake="P truncates the prompt again each time it schedules a preempted request",
     replaces={"arithmetic.counts:prompt_after_truncation": always_shorter},
     breaks=(

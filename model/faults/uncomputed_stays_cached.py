@@ -7,6 +7,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="uncomputed_stays_cached",
     origin="vllm#57580",
+    in_vllm="Scheduler._preempt_request",
     mistake=(
         "blocks of a request that is removed from a step stay cached, although they were never "
         "filled"

@@ -18,6 +18,7 @@ def without_a_report(cluster: Cluster, state: State, name: str) -> State:
 FAULT = Fault(
     name="unneeded_prefill_is_not_reported",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="NixlPushConnectorScheduler.update_state_after_alloc",
     mistake="D does not report to P that it needs nothing of a request, and P keeps the blocks",
     replaces={"reference.transfers.loads:declined": without_a_report},
     breaks=("nothing_kept_for_nobody",),

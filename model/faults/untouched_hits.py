@@ -6,6 +6,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="untouched_hits",
     origin="vllm#44409",
+    in_vllm="BlockPool.touch",
     mistake="hit blocks are put into the block table without a reference",
     replaces={"reference.blocks.pool:touch": lambda engine, _blocks: engine},
     breaks=(

@@ -41,6 +41,7 @@ def _priority(work: Greedy, request: Request) -> int:
 FAULT = Fault(
     name="waiting_sessions_hold_on",
     origin="vllm#49439",
+    in_vllm="Scheduler.schedule",
     mistake="a waiting session never gives up its blocks, although no request runs",
     replaces={"reference.scheduling.greedy:serve_waiting": holding_on},
     breaks=("every_request_can_finish", "step_makes_progress"),

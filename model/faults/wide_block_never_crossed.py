@@ -18,6 +18,7 @@ def waiting_for_a_boundary(
 FAULT = Fault(
     name="wide_block_never_crossed",
     origin="vllm#36734",
+    in_vllm="Scheduler._mamba_block_aligned_split",
     mistake="the align split waits for a budget as wide as the block, which no step has",
     replaces={"arithmetic.counts:align_chunk": waiting_for_a_boundary},
     breaks=("every_request_can_finish", "step_makes_progress"),

@@ -13,6 +13,7 @@ def all_computed(computed: Num, in_flight: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="window_freed_in_flight",
     origin="vllm#47728",
+    in_vllm="KVCacheManager.remove_skipped_blocks",
     mistake="blocks behind a window are freed according to tokens that are still being computed",
     replaces={"arithmetic.counts:settled_tokens": all_computed},
     breaks=("settled_frees",),

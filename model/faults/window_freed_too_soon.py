@@ -14,6 +14,7 @@ def one_more(computed: Num, window: Num) -> Num:
 FAULT = Fault(
     name="window_freed_too_soon",
     origin="vllm#47728",
+    in_vllm="SlidingWindowManager.get_num_skipped_tokens",
     mistake="blocks behind the window are freed one token too early",
     replaces={"arithmetic.counts:tokens_skipped_by_window": one_more},
     breaks=("null_block_is_nobody",),

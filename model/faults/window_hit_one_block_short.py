@@ -14,6 +14,7 @@ def rounded_down(window: Num, block_size: Num) -> Num:
 FAULT = Fault(
     name="window_hit_one_block_short",
     origin="vllm#56709",
+    in_vllm="SlidingWindowManager._contiguous_blocks_for_hit",
     mistake="a hit needs one window block fewer than the next token reads",
     replaces={"arithmetic.counts:window_blocks_for_hit": rounded_down},
     breaks=("null_block_is_nobody",),

@@ -16,6 +16,7 @@ def by_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
 FAULT = Fault(
     name="window_of_loaded_tokens",
     origin="kvproof, vLLM 0.32.0",
+    in_vllm="SlidingWindowManager.get_num_skipped_tokens",
     mistake=(
         "the needed window is computed from the loaded tokens, not from the token that is "
         "computed again"

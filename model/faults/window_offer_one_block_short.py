@@ -15,6 +15,7 @@ def aligned(window: Num, block_size: Num) -> Num:
 FAULT = Fault(
     name="window_offer_one_block_short",
     origin="vllm#56709",
+    in_vllm="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
     mistake="P offers one window block too few if the window begins inside a block",
     replaces={"arithmetic.counts:window_blocks_offered": aligned},
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),

@@ -8,6 +8,7 @@ from kvproof.model.faults.fault import Fault
 FAULT = Fault(
     name="write_awaited_for_ever",
     origin="vllm#46283",
+    in_vllm="NixlPushConnectorScheduler.build_connector_meta",
     mistake="D waits without limit for a write that will never come",
     replaces={"reference.transfers.push:deadline_ended": lambda _cluster, state, _name: state},
     breaks=("every_request_can_finish",),
