@@ -16,7 +16,7 @@ OF_THE_AUTHOR = (AttributeError, NameError, SyntaxError, TypeError, ValueError)
 
 def declared(room: ModuleType, name: str) -> Iterator[Any]:
     """The value of this name in each module of a package, in the order of the modules' names. A
-    module without this name is skipped. Raises UsageError where a module is not right."""
+    module without this name is skipped. Raises UsageError where a module is not right, or where what it declares has another name than the file."""
     for module in sorted(found.name for found in pkgutil.iter_modules(room.__path__)):
         try:
             value = getattr(importlib.import_module(f"{room.__name__}.{module}"), name, None)
@@ -26,5 +26,11 @@ def declared(room: ModuleType, name: str) -> Iterator[Any]:
             raise UsageError(
                 f"{file} cannot be imported ({why}). Use another file of its folder as an example."
             ) from error
-        if value is not None:
-            yield value
+        if value is None:
+            continue
+        own = getattr(value, "id", None) or getattr(value, "name", module)
+        if own != module:
+            raise UsageError(
+                f"The file {module}.py declares a {name} named {own}. Use one name for both."
+            )
+        yield value

@@ -28,6 +28,19 @@ def test_a_file_that_cannot_be_imported_is_named(
         list(declared(room, "FAULT"))
 
 
+def test_the_file_has_the_name_of_what_it_declares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = types.ModuleType("another_room_of_an_author")
+    room.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, room.__name__, room)
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    name = 'yours'\n\nFAULT = Mine()\n", encoding="utf-8"
+    )
+    with pytest.raises(UsageError, match=r"mine\.py declares a FAULT named yours\. Use "):
+        list(declared(room, "FAULT"))
+
+
 def test_a_gap_without_a_value_is_named() -> None:
     stated = reason("is_so", "block {block} has {cnt} owners", count=2)
     with pytest.raises(UsageError, match=r"has the gap \{cnt\}, and no value for it\. Use .*count"):
