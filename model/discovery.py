@@ -16,7 +16,8 @@ OF_THE_AUTHOR = (AttributeError, NameError, SyntaxError, TypeError, ValueError)
 
 def declared(room: ModuleType, name: str) -> Iterator[Any]:
     """The value of this name in each module of a package, in the order of the modules' names. A
-    module without this name is skipped. Raises UsageError where a module is not right, or where what it declares has another name than the file."""
+    module without this name is skipped. Raises UsageError where a module is not right, or where
+    what it declares has another name than the file."""
     for module in sorted(found.name for found in pkgutil.iter_modules(room.__path__)):
         try:
             value = getattr(importlib.import_module(f"{room.__name__}.{module}"), name, None)
