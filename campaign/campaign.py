@@ -67,17 +67,21 @@ class Campaign:
 
     def _merge(self) -> None:
         """Merge the results that are next in order."""
-        progress = self.progress
-        while progress.units in self.results:
-            number = progress.units
-            unit = self._unit(number)
-            for found in progress.merge(unit, self.results.pop(number)):
-                progress.traces.append(self.found(found))
-            del self.units[number]
-            if progress.units == round_of(number)[1]:
-                progress.end_round()
+        while self.progress.units in self.results:
+            with interruption.held():  # what is saved has no half of a result
+                self._merge_next()
         if time.monotonic() - self.saved_at > SAVED_EVERY_S:
             self._save()
+
+    def _merge_next(self) -> None:
+        progress = self.progress
+        number = progress.units
+        unit = self._unit(number)
+        for found in progress.merge(unit, self.results.pop(number)):
+            progress.traces.append(self.found(found))
+        del self.units[number]
+        if progress.units == round_of(number)[1]:
+            progress.end_round()
 
     def _save(self) -> None:
         self.folder.save(self.settings, self.progress, self.results)

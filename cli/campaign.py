@@ -46,9 +46,6 @@ from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
 UNITS = 1_000
 
-LINE_EVERY_S = 30.0
-"""Between two lines of progress where standard error is no terminal."""
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
@@ -200,19 +197,14 @@ def _trace(
 
 
 def _show(last: int) -> Callable[[Progress], None]:
-    """Progress on standard error: a live line on a terminal, else a line now and then."""
-    at = time.monotonic()
+    """Progress on standard error."""
 
     def show(now: Progress) -> None:
-        nonlocal at
         text = (
             f"campaign: {now.units:,} of {last:,} units, {now.steps:,} steps, "
             f"{len(now.corpus):,} kept, {len(now.found)} findings"
         )
         live_line.show(text)
-        if not live_line.wanted() and time.monotonic() - at > LINE_EVERY_S:
-            say(text, file=sys.stderr)
-            at = time.monotonic()
 
     return show
 

@@ -15,6 +15,7 @@ from kvproof.cli import outputs
 from kvproof.cli.command import Command, Parser
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
+from kvproof.reports import live_line
 from kvproof.reports.screen import say
 
 COMMANDS: Mapping[str, str] = {
@@ -77,6 +78,7 @@ def command(name: str) -> Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (by default that of the process). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    live_line.start()
     with interruption.handled():
         try:
             return interruption.exit_code(_run(arguments))

@@ -1,7 +1,8 @@
-"""One live line on standard error: what the program is doing. Elsewhere than on a terminal, nothing
-is shown."""
+"""One live line on standard error: what the program is doing. Elsewhere than on a terminal, as in
+the log of a CI, it is a line of its own every half minute."""
 
 import sys
+import time
 
 from kvproof.reports.screen import columns, one_line
 
@@ -10,18 +11,30 @@ CLEAR = "\r\x1b[K"
 SHORTER = "Looking for a shorter run; Ctrl-C takes the shortest so far."
 """What follows a violation that is shown before its run is shrunk."""
 
+LINE_EVERY_S = 30.0
+
 _shown = False
+_logged_at = time.monotonic()
+
+
+def start() -> None:
+    """Begin anew: the first line of a log comes after half a minute."""
+    global _logged_at
+    _logged_at = time.monotonic()
 
 
 def show(text: str) -> None:
     """Show this instead of the line before. Where the terminal is too narrow, the end is left
     out."""
-    global _shown
+    global _shown, _logged_at
     _shown = False  # what is written here replaces it
     if wanted():
         sys.stderr.write(f"{CLEAR}{one_line(text, columns(sys.stderr) - 1)}")
         sys.stderr.flush()
         _shown = True
+    elif sys.stderr is not None and time.monotonic() - _logged_at > LINE_EVERY_S:
+        _logged_at = time.monotonic()
+        print(text, file=sys.stderr, flush=True)
 
 
 def clear() -> None:

@@ -107,6 +107,25 @@ def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path:
     same(alone, folder)
 
 
+def test_an_interruption_while_a_result_is_merged_saves_no_half_of_it(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kvproof.cli import campaign as command
+
+    write = command._trace
+
+    def interrupted(*args: Any) -> str:
+        os.kill(os.getpid(), signal.SIGINT)
+        return write(*args)
+
+    monkeypatch.setattr(command, "_trace", interrupted)
+    folder = tmp_path / "campaign"
+    code, _, _ = run("campaign", "--out", str(folder), *FAULT, *UNITS, "--workers", "1")
+    assert code == 130
+    progress = CampaignFolder(folder).state().progress
+    assert len(progress.found) == len(progress.traces) > 0
+
+
 def test_findings_are_one_by_signature_and_replay(alone: Path, run: Any) -> None:
     progress = CampaignFolder(alone).state().progress
     signatures = [each.signature for each in progress.found]
