@@ -34,6 +34,6 @@ RULE = EngineRule(
     id="statistics_reach_their_reader",
     name="what both sides of a connector count is in the statistics of the engine, once",
     origin="Scheduler.update_from_output; vllm#43877",
-    severity=Severity.BOOKKEEPING,
+    severity=Severity.WRONG_REPORT,
     judge=judge,
 )
