@@ -34,4 +34,5 @@ def test_what_runs_on_a_device_alone_is_named() -> None:
 def test_code_that_names_structured_output_is_driven_in_loops_first() -> None:
     assert in_loops([changed("a.py", "request"), changed("b.py", "structured_output_manager")])
     assert in_loops([changed("a.py", "kv_connector_stats")])
+    assert in_loops([changed("a.py", "outputs", "scheduler_stats")])
     assert not in_loops([changed("a.py", "num_tokens", "kv_connector_output")])

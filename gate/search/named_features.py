@@ -45,7 +45,10 @@ IN_PLANS = {
 """What names say that the code is about something that only plans of this subject of the connector
 kit have: images, and statistics of prompts that were cached in part."""
 
-IN_LOOPS = re.compile(r"grammar|structured_output|reasoning|connector_stats", re.IGNORECASE)
+IN_LOOPS = re.compile(
+    "grammar|structured_output|reasoning|connector_stats|scheduler_stats|iteration_stats",
+    re.IGNORECASE,
+)
 """What names say that the code is about something that only plans of the loop have."""
 
 NAMES = {
