@@ -123,4 +123,6 @@ class _Asynchronous(_Front):
             while self.engine.outputs:
                 self.handler.send(None)
         except StopIteration:
-            raise AdapterDrift("The front of this vLLM stops at its first output", self.kind) from None
+            raise AdapterDrift(
+                "The front of this vLLM stops at its first output", self.kind
+            ) from None

@@ -1,4 +1,4 @@
-"""Operators see the transfers of an engine, and the hit rate of its prefix cache, in its statistics.
+"""Operators see the transfers of an engine, and how often its prefix cache hits, as statistics.
 Both sides of a connector count: the scheduler asks its own in each step, and adds what the workers
 report (vllm#43877). A step that gives no client a token has statistics too (vllm#48668). What is
 not passed on, or not taken before the engine waits, is missing."""
