@@ -26,7 +26,7 @@ from kvproof.model.severity import Severity
 from kvproof.reports import live_line
 from kvproof.reports.output.gate import Gate
 
-FAIL_ON = Severity.LOST_PERFORMANCE
+FAIL_ON = Severity.WRONG_REPORT
 """A pull request fails where it introduces a finding of this severity or a higher one."""
 
 BUDGET_S = 300

@@ -34,6 +34,7 @@ from kvproof.connectors.facts import (
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.prompts import Prompts
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
@@ -94,6 +95,7 @@ class DrivenEngine:
             every_state=plan.every_state,
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.stripes)
+        self.prompts = Prompts(self.owners.prompts)
         self._listen(self.scheduler.connector)
         self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
         if self.paired:  # what P keeps for D ends with a lease
@@ -290,7 +292,9 @@ class DrivenEngine:
     def _step(self) -> None:
         if len(self.queue) == self.cfg.steps_in_flight:
             self._update()
+        ran = {request.request_id for request in self.scheduler.running}
         output = self.scheduler.schedule()
+        self._note_begun(output, ran)
         self._note_short()
         self.queue.append((output, self._execute(output), self.clock.order.computed))
         if not self.cfg.overlaps:
@@ -305,6 +309,9 @@ class DrivenEngine:
             for each in outputs.outputs:
                 if each.kv_transfer_params:
                     self.returned[each.request_id] = each.kv_transfer_params
+                for fact in self.prompts.reported(each):
+                    self.facts.append(fact)
+                    self.owners.judged["reported prompts"] += 1
             stats = outputs.scheduler_stats
             if stats is None:
                 continue
@@ -340,6 +347,8 @@ class DrivenEngine:
         ended = (fact for fact in self.facts[begin:] if isinstance(fact, LoadEnded))
         failed = spared | {fact.request for fact in ended if fact.failed}
         self.failed_loads += len(failed & {*self.owners.loads})
+        for name in failed:
+            self.prompts.fail(name)
         self.facts[begin:] = [
             f
             for f in self.facts[begin:]
@@ -416,6 +425,13 @@ class DrivenEngine:
             self.ended.clear()
             self.given_up.clear()
 
+    def _note_begun(self, output: Any, ran: set[str]) -> None:
+        """Note with how many tokens the requests begin that did not run before a step."""
+        for name, tokens in output.num_scheduled_tokens.items():
+            if name not in ran:
+                begun = self.scheduler.requests[name].num_computed_tokens - tokens
+                self.prompts.begin(name, begun)
+
     def _note_short(self) -> None:
         """A window gives blocks up while its request runs. Where they may be used again, a
         connector that stores a step later cannot have stored them."""
@@ -490,6 +506,7 @@ class DrivenEngine:
                 load = Promised(name, start, num_external_tokens, later, computes_all)
                 self.owners.loads[name] = load
                 self.facts.append(load)
+                self.prompts.promise(name, start, num_external_tokens)
             return allocated(request, blocks, num_external_tokens)
 
         def ended(finish: Callable[..., Any]) -> Callable[..., Any]:

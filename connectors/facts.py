@@ -229,6 +229,20 @@ class CacheStatistics(NamedTuple):
     failed: int = 0
 
 
+class PromptReported(NamedTuple):
+    """With its first output, the engine reports of a prompt of `tokens` tokens how many came from
+    its own cache (`local`), how many the connector had (`external`), and how many were `computed`.
+    It was `admitted` with these numbers of local and external tokens, more than once where it was
+    preempted."""
+
+    request: str
+    tokens: int
+    local: int
+    external: int
+    computed: int
+    admitted: tuple[tuple[int, int], ...]
+
+
 class ItemMissing(NamedTuple):
     """A step computes a token of an image, and the worker does not have what the encoder made of
     it."""
@@ -303,6 +317,7 @@ Fact: TypeAlias = (
     | NotComputed
     | Announced
     | CacheStatistics
+    | PromptReported
     | ItemMissing
     | ItemWrong
     | ItemUnkept

@@ -17,7 +17,9 @@ class Severity(IntEnum):
     """Blocks stay allocated that no request uses."""
     LOST_PERFORMANCE = 5
     """Cached or loaded KV is not used: an answer is correct but late."""
-    BOOKKEEPING = 6
+    WRONG_REPORT = 6
+    """What an engine says of itself is wrong: statistics, an end, the answer to a call."""
+    BOOKKEEPING = 7
     """A counter of the engine is wrong; by itself this has no effect on users."""
 
     @property
@@ -37,6 +39,7 @@ MEANINGS = {
     Severity.HANG: "a request never ends",
     Severity.LEAK: "blocks stay allocated that no request uses",
     Severity.LOST_PERFORMANCE: "answers are correct, but late: KV is computed again",
+    Severity.WRONG_REPORT: "answers are correct: statistics, an end or the result of a call is not",
     Severity.BOOKKEEPING: "a counter is wrong, which users do not notice by itself",
 }
 """The most severe consequence of each severity, in words."""

@@ -12,6 +12,7 @@ Patch = pytest.MonkeyPatch
 CORE = "vllm.v1.engine.core:EngineCore"
 PROC = "vllm.v1.engine.core:EngineCoreProc"
 MANAGER = "vllm.v1.structured_output:StructuredOutputManager"
+FRONT = "vllm.v1.engine.llm_engine:LLMEngine"
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:NixlPullConnectorScheduler"
 
@@ -160,6 +161,10 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
             "scheduler_kv_connector_stats is not None",
             "scheduler_kv_connector_stats is not None and kv_connector_stats is not None",
         ),
+        "statistics_reach_their_reader",
+    ),
+    "statistics of a step without output are dropped (vllm#48668)": (
+        _line(FRONT, "step", "self.logger_manager is not None", "outputs.outputs"),
         "statistics_reach_their_reader",
     ),
     "a grammar does not go on in the step in which reasoning ends (vllm#44993)": (

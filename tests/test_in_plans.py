@@ -18,6 +18,11 @@ def test_code_that_names_images_is_driven_in_plans_with_images() -> None:
     assert not in_plans([changed("a.py", "num_tokens", "comm_size")])
 
 
+def test_code_that_names_statistics_of_prompts_is_driven_with_a_connector() -> None:
+    assert in_plans([changed("a.py", "prefill_stats")]) == {"offloading"}
+    assert in_plans([changed("a.py", "PrefixCacheStats")]) == {"offloading"}
+
+
 def test_what_runs_on_a_device_alone_is_named() -> None:
     assert "device" not in not_driven([changed()])
     said = not_driven([changed(), changed("v1/worker/gpu_model_runner.py")])
@@ -29,4 +34,5 @@ def test_what_runs_on_a_device_alone_is_named() -> None:
 def test_code_that_names_structured_output_is_driven_in_loops_first() -> None:
     assert in_loops([changed("a.py", "request"), changed("b.py", "structured_output_manager")])
     assert in_loops([changed("a.py", "kv_connector_stats")])
+    assert in_loops([changed("a.py", "outputs", "scheduler_stats")])
     assert not in_loops([changed("a.py", "num_tokens", "kv_connector_output")])

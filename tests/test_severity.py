@@ -34,7 +34,8 @@ def violated(invariant: str) -> Outcome:
 
 def test_every_invariant_has_a_severity() -> None:
     assert all(isinstance(each.severity, Severity) for each in INVARIANTS.values())
-    assert {each.severity for each in INVARIANTS.values()} == set(Severity)
+    of_others = {Severity.WRONG_REPORT}  # no state has statistics: the loop and the kit judge them
+    assert {each.severity for each in INVARIANTS.values()} == set(Severity) - of_others
 
 
 def test_they_are_shown_in_plain_words() -> None:
@@ -44,6 +45,7 @@ def test_they_are_shown_in_plain_words() -> None:
         "hang",
         "leak",
         "lost performance",
+        "wrong report",
         "bookkeeping",
     ]
 

@@ -14,6 +14,7 @@ LEVELS: dict[Severity, Level] = {
     Severity.HANG: "error",
     Severity.LEAK: "warning",
     Severity.LOST_PERFORMANCE: "warning",
+    Severity.WRONG_REPORT: "warning",
     Severity.BOOKKEEPING: "note",
 }
 

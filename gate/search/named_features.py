@@ -38,11 +38,17 @@ TRAITS = {
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
 
-IN_PLANS = {"images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE)}
+IN_PLANS = {
+    "images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE),
+    "offloading": re.compile("prefill_stats|prefix_?cache_?stats|num_cached_tokens", re.IGNORECASE),
+}
 """What names say that the code is about something that only plans of this subject of the connector
-kit have."""
+kit have: images, and statistics of prompts that were cached in part."""
 
-IN_LOOPS = re.compile(r"grammar|structured_output|reasoning|connector_stats", re.IGNORECASE)
+IN_LOOPS = re.compile(
+    "grammar|structured_output|reasoning|connector_stats|scheduler_stats|iteration_stats",
+    re.IGNORECASE,
+)
 """What names say that the code is about something that only plans of the loop have."""
 
 NAMES = {

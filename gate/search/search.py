@@ -3,9 +3,9 @@
 First comes a look: the traces of past findings, and then those of the faults, are driven without
 being judged, until one reaches a function that head changes. Where none does, random plans are
 driven for each connector that vLLM ships. Where head changes code of connectors alone, these come
-first.
-So do plans with images where head changes the scheduler, since no trace has images. Where nothing
-reaches what is changed, there is no search.
+first. So do plans with images, and with a connector that loads parts of prompts, where changed
+lines name images or statistics of prompts: no trace has these. Where nothing reaches what is
+changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, or changed lines name what only loops
 have, random starts of engines come first, and random messages to engines whose loops run; else some
@@ -145,7 +145,7 @@ class Search:
         if self.engines or self.reaching or self.loop_only:
             return bool(self.engines or self.reaching)
         self.by_traces = self._traces_reach()
-        if not self.connected:  # traces reach what they call, and have no images
+        if not self.connected:  # traces reach what they call, without images and statistics
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))

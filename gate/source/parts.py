@@ -73,6 +73,11 @@ PARTS = (
     AccountingPart(TABLES, ("v1/worker/*block_table*",)),
     AccountingPart(LOOP, ("v1/engine/core.py",)),
     AccountingPart(FRONT, ("v1/engine/core_*.py", "v1/engine/coordinator.py")),
+    AccountingPart(
+        FRONT,
+        ("v1/engine/llm_engine.py", "v1/engine/async_llm.py"),
+        ("step", "_run_output_handler"),
+    ),
 )
 """The first part that has a function counts."""
 

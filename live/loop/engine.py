@@ -102,9 +102,9 @@ class EngineLoop:
             )
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
-            self.core: Any = Core(config, True, "", lambda _: self.worker, plan.connected)
+            self.core: Any = Core(config, True, "", lambda _: self.worker, True)
         self.statistics = self.worker.statistics
-        self.statistics.install(self.core.scheduler.connector)
+        self.statistics.install(self.core.scheduler)
         sent = [each for each in plan.actions if isinstance(each, Send)]
         late = {each.request for each in sent if each.grammar.endswith("late")}
         thinks = {each.request: each.thinks for each in sent if each.thinks}

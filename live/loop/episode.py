@@ -172,7 +172,8 @@ class Episode:
         for outputs in self.engine.outputs():
             if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
                 self.busy = 0
-            self.engine.statistics.receive(outputs.scheduler_stats)
+            if outputs.utility_output is None:  # that is for the client of the call alone
+                self.engine.statistics.receive(outputs)
             for each in outputs.outputs:
                 client = self.clients[each.request_id]
                 client.tokens += len(each.new_token_ids)
@@ -218,7 +219,7 @@ class Episode:
             ),
             self.engine.held,
             self.engine.statistics.noted,
-            self.engine.statistics.received,
+            (*self.engine.statistics.received.items(),),
         )
 
     def played(self) -> Played:

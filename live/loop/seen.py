@@ -20,14 +20,24 @@ class ClientRequest(NamedTuple):
     masks: tuple[int | None, ...] = ()
 
 
+class Counts(NamedTuple):
+    """Transfers that have ended, and requests that were looked up in the prefix cache."""
+
+    transfers: int = 0
+    lookups: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":  # type: ignore[override]
+        return Counts(self.transfers + other.transfers, self.lookups + other.lookups)
+
+
 class LoopWait(NamedTuple):
     """The loop waits for a message (the `number`-th time), or it has ended (0): it says that there
     is nothing to do. What is left then: the `waiting` requests without an end; the `steps` whose
     output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
     that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
     blocks a prefill node keeps because it was not notified; and the blocks that are not free
-    (`held`). `paused` says that a client wants it to wait. Of the transfers that both sides of the
-    connector `noted`, its user has `received` the statistics of so many."""
+    (`held`). `paused` says that a client wants it to wait. What the engine
+    has `noted` in its statistics, the user of each front has `received` as far as it says."""
 
     number: int
     paused: bool
@@ -37,8 +47,8 @@ class LoopWait(NamedTuple):
     transfers: tuple[str, ...] = ()
     unfreed: tuple[str, ...] = ()
     held: int = 0
-    noted: int = 0
-    received: int = 0
+    noted: Counts = Counts()
+    received: tuple[tuple[str, Counts], ...] = ()
 
 
 class Played(NamedTuple):

@@ -1,23 +1,39 @@
-"""What both sides of the connector count, and what the user of the engine receives of it. The
-connector of the loop counts the transfers that end: on the scheduler all, on the workers loads."""
+"""What an engine counts, and what its user receives of it. Both sides of the connector count the
+transfers that end: the scheduler all, the workers loads. The block pool counts look-ups."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
+from kvproof.live.loop import readers
+from kvproof.live.loop.seen import Counts
+
 NAME = "transfers"
 
 
 class Statistics:
-    """The numbers of transfers that both sides `noted`, and that a user `received`."""
+    """What both sides `noted`, and what the user of each front `received`, by its name."""
 
     def __init__(self) -> None:
-        self.noted = self.received = 0
+        self.noted = Counts()
+        self.fronts: Mapping[str, readers.Pass] = readers.fronts()
+        self.received = {name: Counts() for name in self.fronts}
         self._waiting = 0
 
-    def install(self, connector: Any) -> None:
-        """The scheduler's side of the connector counts from now on."""
+    def install(self, scheduler: Any) -> None:
+        """The scheduler's side of the connector counts from now on, and so does the block pool."""
+        manager = scheduler.kv_cache_manager
+        make = manager.make_prefix_cache_stats
+
+        def made() -> Any:
+            stats = make()
+            if stats is not None:
+                self.noted += Counts(lookups=stats.requests)
+            return stats
+
+        manager.make_prefix_cache_stats = made
+        connector = scheduler.connector
         if connector is None:
             return
         update = connector.update_connector_output
@@ -25,7 +41,7 @@ class Statistics:
         def updated(output: Any) -> None:
             update(output)
             ended = len(output.finished_recving or ()) + len(output.finished_sending or ())
-            self.noted += ended
+            self.noted += Counts(ended)
             self._waiting += ended
 
         connector.update_connector_output = updated
@@ -40,12 +56,14 @@ class Statistics:
         loads = len(reports.get("finished_recving", ()))
         if loads:
             report.kv_connector_stats = _made(loads)
-            self.noted += loads
+            self.noted += Counts(loads)
 
-    def receive(self, of_scheduler: Any) -> None:
-        """The user receives the statistics of a step."""
-        stats = of_scheduler.kv_connector_stats if of_scheduler is not None else None
-        self.received += (stats or {}).get(NAME, 0)
+    def receive(self, outputs: Any) -> None:
+        """The user receives the outputs of a step."""
+        for name, pass_on in self.fronts.items():
+            for stats in pass_on(outputs):
+                ended = (stats.kv_connector_stats or {}).get(NAME, 0)
+                self.received[name] += Counts(ended, stats.prefix_cache_stats.requests)
 
 
 def _made(count: int) -> Any:

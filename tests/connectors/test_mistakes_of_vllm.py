@@ -32,6 +32,7 @@ from kvproof.connectors.shipped import (
     FILES,
     IMAGES,
     OBJECTS,
+    OFFLOADING,
     SIMPLE,
     SIMPLE_ROOMY,
     STORED_IMAGES,
@@ -158,6 +159,21 @@ def key_without_place(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kv_cache_utils, "_gen_mm_extra_hash_keys", names)
 
 
+def parts_of_two_lookups(patch: pytest.MonkeyPatch) -> None:
+    """Of a prompt that was looked up again, the tokens that a connector has now count, and not
+    those of the look-up whose own tokens count (vllm#37460)."""
+    allocate: Any = KVCacheManager.allocate_slots
+
+    def mixed(self: Any, request: Any, *given: Any, **more: Any) -> Any:
+        blocks = allocate(self, request, *given, **more)
+        external = more.get("num_external_computed_tokens")
+        if blocks is not None and external is not None and request.prefill_stats is not None:
+            request.prefill_stats.num_external_cached_tokens = external
+        return blocks
+
+    patch.setattr(KVCacheManager, "allocate_slots", mixed)
+
+
 class Planted(NamedTuple):
     """A mistake, the rule that names it, and what is driven."""
 
@@ -177,6 +193,7 @@ PLANTED = (
     Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
     Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
     Planted("request_reads_its_own_tokens", key_without_place),
+    Planted("prompt_statistics_add_up", parts_of_two_lookups, OFFLOADING),
 )
 
 

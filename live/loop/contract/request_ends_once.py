@@ -23,6 +23,6 @@ RULE = EngineRule(
     id="request_ends_once",
     name="a request has one end",
     origin="EngineCoreOutput.finish_reason",
-    severity=Severity.BOOKKEEPING,
+    severity=Severity.WRONG_REPORT,
     judge=judge,
 )

@@ -1,11 +1,12 @@
-"""Operators see the transfers of an engine in its statistics. Both sides of a connector count: the
-scheduler asks its own in each step, and adds what the workers report (vllm#43877). What is taken
-and not passed on, or not taken before the engine waits, is missing."""
+"""Operators see the transfers of an engine, and how often its prefix cache hits, as statistics.
+Both sides of a connector count: the scheduler asks its own in each step, and adds what the workers
+report (vllm#43877). A step that gives no client a token has statistics too (vllm#48668). What is
+not passed on, or not taken before the engine waits, is missing."""
 
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
+from kvproof.live.loop.seen import Counts, Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -14,26 +15,30 @@ from kvproof.model.severity import Severity
 def judge(played: Played) -> Iterator[Because]:
     """All that was counted was received when the loop waits and no step is in flight."""
     for wait in unpaused(played):
-        if wait.number and not wait.steps and wait.received != wait.noted:
-            yield because(
-                idle(wait),
-                reason(
-                    "counted",
-                    "both sides of the connector have counted {noted} transfers",
-                    noted=wait.noted,
-                ),
-                reason(
-                    "received",
-                    "the statistics of the engine had {received} of them",
-                    received=wait.received,
-                ),
-            )
+        for front, received in wait.received if wait.number and not wait.steps else ():
+            if received != wait.noted:
+                ends = received.transfers != wait.noted.transfers
+                yield because(
+                    idle(wait),
+                    reason("counted", "the engine has counted {noted}", noted=_words(wait.noted)),
+                    reason(
+                        "received",
+                        "the statistics that {front} passed on had {received}",
+                        front=front,
+                        received=_words(received),
+                        feature=f"{'transfers' if ends else 'look-ups'} by {front}",
+                    ),
+                )
+
+
+def _words(counts: Counts) -> str:
+    return f"{counts.transfers} ends of transfers and {counts.lookups} looked up requests"
 
 
 RULE = EngineRule(
     id="statistics_reach_their_reader",
-    name="what both sides of a connector count is in the statistics of the engine, once",
-    origin="Scheduler.update_from_output; vllm#43877",
-    severity=Severity.BOOKKEEPING,
+    name="what an engine counts is in the statistics that its user receives, once",
+    origin="Scheduler.update_from_output; LLMEngine.step; vllm#43877, vllm#48668",
+    severity=Severity.WRONG_REPORT,
     judge=judge,
 )

@@ -1,0 +1,55 @@
+"""What an engine reports of a prompt: how many of its tokens came from which cache, and how many
+were computed. Users see this for their request, and operators as counters by source."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kvproof.connectors.facts import PromptReported
+
+
+class Prompts:
+    """The admissions of each request, as `(local, external)` tokens with which it begins, until it
+    has its first output."""
+
+    def __init__(self, prompts: Mapping[str, str]) -> None:
+        self._prompts = prompts
+        self._admitted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._loading: set[str] = set()
+        self._reported: set[str] = set()
+        self._failed: set[str] = set()
+
+    def promise(self, request: str, start: int, tokens: int) -> None:
+        """A request is admitted with a load."""
+        self._admitted[request].append((start, tokens))
+        self._loading.add(request)
+
+    def begin(self, request: str, computed: int) -> None:
+        """A step has a request that no step before it had, or that was preempted: so many tokens
+        need no step any more."""
+        if request not in self._loading:
+            self._admitted[request].append((computed, 0))
+        self._loading.discard(request)
+
+    def fail(self, request: str) -> None:
+        """The load of a request has failed: it begins with less than was promised."""
+        self._failed.add(request)
+
+    def reported(self, output: Any) -> Iterator[PromptReported]:
+        """What the output of a request says of its prompt. The first one has this; from July 2026
+        on as an object of its own."""
+        name = output.request_id
+        if name in self._reported or name in self._failed:
+            return
+        tokens = len(self._prompts[name])
+        if (stats := getattr(output, "prefill_stats", None)) is not None:
+            parts = stats.num_local_cached_tokens, stats.num_external_cached_tokens
+            computed = stats.num_computed_tokens
+        elif hasattr(output, "num_external_computed_tokens"):
+            cached, external = output.num_cached_tokens, output.num_external_computed_tokens
+            parts, computed = (cached - external, external), tokens - cached
+        else:
+            return
+        self._reported.add(name)
+        if admitted := self._admitted.pop(name, []):
+            yield PromptReported(name, tokens, *parts, computed, tuple(admitted))

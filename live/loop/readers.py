@@ -1,0 +1,128 @@
+"""The fronts of an engine, `LLMEngine` and `AsyncLLM`: which statistics of the engine they pass on
+to its user. Each engine has one of them; here both get all that the engine puts out."""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from kvproof.live import adapt
+from kvproof.live.fake import Fake, FakeSpace, unstarted
+from kvproof.model.errors import AdapterDrift
+
+Pass = Callable[[Any], list[Any]]
+"""Gets the outputs of a step, and returns the statistics that reach the user by them."""
+
+
+@functools.cache
+def fronts() -> Mapping[str, Pass]:
+    """The fronts of this release by name; without those that cannot be made without a server."""
+    found: dict[str, Pass] = {}
+    for name, made in (("AsyncLLM", _Asynchronous), ("LLMEngine", _Synchronous)):
+        try:
+            made().take(_output())
+        except (ImportError, AdapterDrift):
+            continue
+        found[name] = made().take
+    return found
+
+
+def _output() -> Any:
+    from vllm.v1.engine import EngineCoreOutputs
+
+    return EngineCoreOutputs(outputs=[])
+
+
+class _Engine(Fake):
+    """The engine behind a front: it gives what it is given."""
+
+    def __init__(self) -> None:
+        self.outputs: deque[Any] = deque()
+
+    def get_output(self) -> Any:
+        """The outputs of a step."""
+        return self.outputs.popleft()
+
+    async def get_output_async(self) -> Any:
+        """The outputs of a step, when there are some."""
+        while not self.outputs:
+            await _Moment()
+        return self.outputs.popleft()
+
+    def abort_requests(self, _names: list[str]) -> None:
+        """No request is known to the front, and none is aborted."""
+
+
+class _Moment:
+    """Something to wait for."""
+
+    def __await__(self) -> Any:
+        yield
+
+
+class _Front:
+    """A front that knows no request."""
+
+    kind = ""
+
+    def __init__(self) -> None:
+        from vllm.v1.engine.output_processor import OutputProcessor
+
+        self.passed: list[Any] = []
+        self.engine = _Engine()
+        self.front = front = unstarted(adapt.first([self.kind]))
+        front.engine_core = self.engine
+        front.log_stats, front.output_handler = True, None
+        front.should_execute_dummy_batch = False
+        front.output_processor = OutputProcessor(None, log_stats=True)
+        front.logger_manager = FakeSpace(record=self._record)
+        front.do_log_stats_with_interval = lambda: None
+        images = FakeSpace(stat_mm_cache=lambda: None)
+        images.__dict__["mm_processor_cache"] = None
+        front.renderer = front.processor = front.input_processor = images
+
+    def _record(self, *, scheduler_stats: Any, **_: Any) -> None:
+        self.passed.append(scheduler_stats)
+
+    def take(self, outputs: Any) -> list[Any]:
+        """Pass on the outputs of a step."""
+        self.engine.outputs.append(outputs)
+        self.passed.clear()
+        self._step()
+        return [each for each in self.passed if each is not None]
+
+    def _step(self) -> None:
+        raise NotImplementedError
+
+
+class _Synchronous(_Front):
+    kind = "vllm.v1.engine.llm_engine:LLMEngine"
+
+    def _step(self) -> None:
+        self.front.step()
+
+
+class _Asynchronous(_Front):
+    kind = "vllm.v1.engine.async_llm:AsyncLLM"
+
+    def __init__(self) -> None:
+        super().__init__()
+        started: list[Coroutine[Any, Any, None]] = []
+        tasks = SimpleNamespace(create_task=started.append, sleep=lambda _: _Moment())
+        with patch("vllm.v1.engine.async_llm.asyncio", tasks):
+            self.front._run_output_handler()
+        if not started:
+            raise AdapterDrift("The front of this vLLM reads its outputs elsewhere", self.kind)
+        self.handler = started[0]
+        self.handler.send(None)
+
+    def _step(self) -> None:
+        try:
+            while self.engine.outputs:
+                self.handler.send(None)
+        except StopIteration:
+            raise AdapterDrift(
+                "The front of this vLLM stops at its first output", self.kind
+            ) from None
