@@ -26,7 +26,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
             "{request} has a prompt of {tokens} tokens, and was admitted with (local, external) "
             "cached tokens: {admitted}",
             tokens=fact.tokens,
-            admitted=", ".join(map(str, fact.admitted)),
+            admitted=fact.admitted,
         ),
         reason(
             "reports",

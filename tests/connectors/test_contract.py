@@ -32,6 +32,7 @@ from kvproof.connectors.facts import (
     NeverNotified,
     NotComputed,
     Promised,
+    PromptReported,
     StoreReset,
     Waits,
 )
@@ -144,6 +145,14 @@ OF_VLLM = (
         "statistics_count_once",
         (CacheStatistics("engine's", 3, 2), CacheStatistics("engine's", 4, 2, failed=1)),
         CacheStatistics("engine's", 3, 2, failed=1),
+    ),
+    OfVllm(
+        "prompt_statistics_add_up",
+        (
+            PromptReported("r0", 9, 4, 4, 1, admitted=((4, 0), (0, 8))),
+            PromptReported("r0", 9, 4, 0, 9, admitted=((4, 0),)),
+        ),
+        PromptReported("r0", 9, 4, 4, 1, admitted=((4, 4),)),
     ),
     OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
     OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),
