@@ -57,7 +57,11 @@ WIDE = TestedConnector(
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
     asks=LIMITS,
 )
-CHUNKS = TestedConnector("OffloadingConnector", {**OFFLOADED, "block_size": 8}, equal_blocks=True)
+CHUNKS = TestedConnector(
+    "OffloadingConnector",
+    {**OFFLOADED, "block_size": 8, "eviction_policy": "arc"},
+    equal_blocks=True,
+)
 """Chunks of several blocks; vLLMs before July 2026 have no `blocks_per_chunk`."""
 
 SELF_DESCRIBING = TestedConnector(
@@ -83,14 +87,15 @@ SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
 KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
+STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
+"""What vLLM must know of an object store; until June 2026 the keys too."""
+
 OBJECTS = TestedConnector(
     "OffloadingConnector",
     {
         **OFFLOADED,
         "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [
-            {"type": "obj", "store_config": {"bucket": "", "endpoint_override": ""}}
-        ],
+        "secondary_tiers": [{"type": "obj", "store_config": dict.fromkeys(STORE, "")}],
     },
     forgets=True,
 )
