@@ -10,7 +10,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.workload import Play, Start
 from kvproof.gate.search import known_plans
 from kvproof.gate.search.known_plans import KnownPlan, Planned, known_as, plans, signs
-from kvproof.model.because import About
+from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
@@ -28,6 +28,7 @@ def broken(
     death: str = WHERE,
     statement: str = WHAT,
     *,
+    says: str = "died",
     event: str = "RunSteps",
     plan: Planned = PLAN,
     after: tuple[Any, ...] = (),
@@ -37,7 +38,7 @@ def broken(
         signature=Signature(check, event, feature),
         by="",
         death=death,
-        finding=Finding(check, About(), ()),
+        finding=Finding(check, (reason(says, says),)),
         cluster=Cluster("example", CLUSTERS["full"].engines),
         events=(),
         index_of_first=0,
@@ -79,8 +80,9 @@ def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
         broken(feature="full+window"),
         broken(death="KeyError in save"),
         broken(statement="assert block"),
+        broken(says="waits"),
     ],
-    ids=["rule", "group", "no group", "death", "statement"],
+    ids=["rule", "group", "no group", "death", "statement", "reason"],
 )
 def test_what_breaks_in_another_way_is_new(known: Callable[..., str], other: Break) -> None:
     assert not known(other, broken())

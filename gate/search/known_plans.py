@@ -33,14 +33,16 @@ class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Sign(NamedTuple):
-    """What two breaks of one cause have in common: the rule, for a connector the kind of cache
-    group, for a start-up and a loop the whole feature, and for a death its place and its statement.
-    Which other groups and which action a plan has says little of the cause."""
+    """What two breaks of one cause have in common: the rule and the kinds of its reasons, for a
+    connector the kind of cache group, for a start-up and a loop the whole feature, and for a death
+    its place and its statement. Which other groups and which action a plan has says little of the
+    cause."""
 
     check: str
     feature: str
     death: str
     statement: str
+    reasons: frozenset[str]
 
 
 def sign_of(found: Break) -> Sign:
@@ -49,7 +51,8 @@ def sign_of(found: Break) -> Sign:
     if isinstance(found.plan, Play):
         group, of, _ = feature.partition(" of ")
         feature = group if of else ""
-    return Sign(signature.check, feature, found.death, found.statement)
+    reasons = frozenset(each.kind for each in found.finding.reasons)
+    return Sign(signature.check, feature, found.death, found.statement, reasons)
 
 
 def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
