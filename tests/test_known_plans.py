@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,16 +77,21 @@ def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
     "other",
     [
         broken(check="every_request_ends", death="", statement=""),
-        broken(feature="full of full+window"),
-        broken(feature="full+window"),
         broken(death="KeyError in save"),
         broken(statement="assert block"),
         broken(says="waits"),
     ],
-    ids=["rule", "group", "no group", "death", "statement", "reason"],
+    ids=["rule", "death", "statement", "reason"],
 )
 def test_what_breaks_in_another_way_is_new(known: Callable[..., str], other: Break) -> None:
     assert not known(other, broken())
+
+
+@pytest.mark.parametrize("feature", ["full of full+window", "full+window"])
+def test_wrong_tokens_of_another_group_are_new(known: Callable[..., str], feature: str) -> None:
+    window = partial(broken, check="promised_tokens_are_loaded", death="", statement="")
+    assert not known(window(feature=feature), broken(), window())
+    assert known(window(), broken(), window()) == FILES
 
 
 def test_where_the_finding_is_mended_the_same_break_is_new(known: Callable[..., str]) -> None:

@@ -32,11 +32,11 @@ class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
     death: str = ""
 
 
-class Sign(NamedTuple):
-    """What two breaks of one cause have in common: the rule and the kinds of its reasons, for a
-    connector the kind of cache group, for a start-up and a loop the whole feature, and for a death
-    its place and its statement. Which other groups and which action a plan has says little of the
-    cause."""
+class BreakSign(NamedTuple):
+    """What two breaks of one cause have in common: the rule and the kinds of its reasons, and for a
+    death its place and its statement. For what else breaks, a connector has the kind of cache
+    group, and a start-up and a loop have the whole feature. Which other groups and which action a
+    plan has says little of the cause."""
 
     check: str
     feature: str
@@ -45,14 +45,16 @@ class Sign(NamedTuple):
     reasons: frozenset[str]
 
 
-def sign_of(found: Break) -> Sign:
+def sign_of(found: Break) -> BreakSign:
     """The sign of a break that has a plan."""
     signature, feature = found.signature, found.signature.feature
-    if isinstance(found.plan, Play):
+    if found.death:
+        feature = ""
+    elif isinstance(found.plan, Play):
         group, of, _ = feature.partition(" of ")
         feature = group if of else ""
     reasons = frozenset(each.kind for each in found.finding.reasons)
-    return Sign(signature.check, feature, found.death, found.statement, reasons)
+    return BreakSign(signature.check, feature, found.death, found.statement, reasons)
 
 
 def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
@@ -65,7 +67,7 @@ def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
     return ""
 
 
-def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[Sign]:
+def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
     """The signs of a finding whose plan breaks these, first of all. None where it does not break
     its rule as it did: then this vLLM does not have the finding."""
     found = {sign_of(each) for each in breaks if not each.after}
