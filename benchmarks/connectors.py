@@ -110,6 +110,12 @@ LOOKED_AT = {
     "drafts. P loads a whole prompt from its own tier, so its next step is no first prefill and "
     "reserves slots for drafts. The list that P offers has one block more than the prompt, and D "
     "pairs from the end. Without a tier P's list has the blocks of the prompt alone (vllm#43733).",
+    "SimpleCPUOffloadConnector beside chunked local attention, `promised_tokens_are_loaded`": "In "
+    "0.32.0, mended in 0.33.0, and in none of these plans: the finding "
+    "`chunk_counted_from_local_hit`.",
+    "NixlConnector, `statistics_count_once`": "In 0.32.0, and in none of these plans. D loads a "
+    "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
+    "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",
     "MultiConnector, `reset_forgets`": "`reset_cache` answers True also if a child has not "
     "implemented it (None), so ExampleConnector keeps its files.",
 }

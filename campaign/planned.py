@@ -2,8 +2,12 @@
 of an engine. They are driven and judged as the gate does."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from kvproof.campaign.behaviours import PLAN
 from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, UnitResult
@@ -12,6 +16,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, Loops, Play, Plays, Starts
 from kvproof.gate.search import around_scheduler
+from kvproof.gate.search.known_plans import Planned, known_as, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
@@ -38,7 +43,8 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
 
     try:
         result = driven(plans, note)
-        found = _found(unit, result)
+        met = Counter(each.by for each in result.breaks if each.by)
+        found = _found(unit, result, met)
     except AdapterDrift as drift:
         return UnitResult(number=unit.number, undriven=drift.why)
     except Exception as error:
@@ -50,7 +56,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
         runs=plans.episodes if isinstance(plans, Plays) else plans.plans,
         shown=tuple(shown),
         found=tuple(found.values()),
-        met=dict(sorted(Counter(each.by for each in result.breaks if each.by).items())),
+        met=dict(sorted(met.items())),
     )
 
 
@@ -83,27 +89,49 @@ def written(found: FoundRun, folder: Path) -> Path:
     return around_scheduler.written(plan, rule, folder)[0]
 
 
-def _found(unit: PlansUnit, result: Result) -> dict[Signature, FoundRun]:
-    """The findings that no known deviation explains, that need no other vLLM beside this one, and
-    that are no consequence of others. Plans of those that are new are made shorter."""
+def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature, FoundRun]:
+    """The findings that need no other vLLM beside this one, and that are no consequence of others.
+    What is known is counted in `met`. Plans of those that are new are made shorter."""
     found: dict[Signature, FoundRun] = {}
     for each in result.breaks:
         by = _signature(unit, each)
-        if each.by or each.after or by in found or by in unit.known or by.check in OF_TWO:
+        if each.by or each.after or by.check in OF_TWO:
             continue
-        shortest = _shortest(each)
-        assert shortest.plan is not None
-        found[by] = FoundRun(by, Found.of(shortest.finding), shortest.plan)
+        if name := known_as(each, _again(each)):
+            met[name] += 1
+        elif by not in found and by not in unit.known:
+            shortest = _shortest(each)
+            assert shortest.plan is not None
+            found[by] = FoundRun(by, Found.of(shortest.finding), shortest.plan)
     return found
+
+
+def _again(found: Break) -> Callable[[Planned], Sequence[Break]]:
+    """What the plans of findings break where this break was found."""
+    connector = found.plan.connector if isinstance(found.plan, Play) else ""
+    return lambda run: _breaks(msgspec.json.encode(run), connector)
+
+
+@cache
+def _breaks(packed: bytes, connector: str) -> Sequence[Break]:
+    run = msgspec.json.decode(packed, type=Planned)
+    if isinstance(run, Play):
+        from kvproof.connectors.shipped import SHIPPED
+        from kvproof.gate.search import connector_plans
+
+        return connector_plans.again(run, SHIPPED[connector].subject)
+    with suppress(AdapterDrift):
+        return driven(run).breaks
+    return ()
 
 
 def _signature(unit: PlansUnit, found: Break) -> Signature:
     """The signature, with the name of the connector, one kind of cache group, and the place where
-    an engine died. Which other groups and which action there were says little of the cause."""
-    check, _, feature = found.signature
-    of = isinstance(unit.plans, Plays) and " of " in feature
-    parts = unit.plans.name, feature.partition(" of ")[0] if of else "", found.death
-    return Signature(check, "Plan", ", ".join(filter(None, parts)))
+    an engine died."""
+    sign = sign_of(found)
+    of = sign.feature if isinstance(unit.plans, Plays) else ""
+    parts = unit.plans.name, of, sign.death
+    return Signature(sign.check, "Plan", ", ".join(filter(None, parts)))
 
 
 def _shortest(found: Break) -> Break:

@@ -7,15 +7,18 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import UNSET
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.cli.progress import progress
+from kvproof.gate.search.known_plans import known_as
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import made_folder
@@ -26,6 +29,7 @@ from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
+    from kvproof.connectors.plan import ConnectorPlan
     from kvproof.connectors.search import PlanSearch
     from kvproof.connectors.subject import TestedConnector
 
@@ -89,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
     broken = found.result.findings if found.result is not None else ()
     unknown = not broken and (bool(stopped) or found.nothing_judged)
     code = 1 if broken else 3 if unknown else 0
+    known = _known(subject, found.plan) if found.plan is not None else {}
     files = []
     if found.plan is not None and args.replay is None:
         files.append(_plan_file(args, found))
@@ -102,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
                         rule=f.invariant,
                         severity=RULES[f.invariant].severity.words,
                         reasons=f.sentences,
+                        known=known.get(f.invariant, UNSET),
                     )
                     for f in broken
                 ),
@@ -127,6 +133,8 @@ def run(args: argparse.Namespace) -> int:
         for line in shown(subject, found):
             if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
                 say(line)
+        for rule, finding in known.items():
+            say(f"Known: {rule} is findings/{finding}.")
 
     return finish(args, code, output, text, files)
 
@@ -154,6 +162,17 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
             f"{shown_path(path)} has no plan ({error}). Use a file that kvproof connector wrote."
         ) from error
     found.take(plan, play(subject, plan))
+
+
+def _known(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, str]:
+    """The rules that this plan breaks first and that a known finding explains, each with its
+    name."""
+    from kvproof.gate.search import connector_plans
+
+    broken = connector_plans.breaks(subject, plan)
+    again = partial(connector_plans.again, chosen=subject)
+    known = {each.signature.check: known_as(each, again) for each in broken if not each.after}
+    return {rule: name for rule, name in known.items() if name}
 
 
 def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:

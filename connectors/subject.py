@@ -66,6 +66,12 @@ class TestedConnector:
         }
 
     @property
+    def classes(self) -> tuple[str, ...]:
+        """Its class, and those of the connectors inside it."""
+        inside = self.extra.get("connectors", ())
+        return (self.name, *(each["kv_connector"] for each in inside))
+
+    @property
     def has_images(self) -> bool:
         """Whether requests have images."""
         return self.images or ENCODER in self.extra

@@ -79,3 +79,27 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
     assert RULE in out
     known = PlansUnit(0, unit.plans, tuple(each.signature for each in found))
     assert not carry_out_plans(known).found
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_ours")
+def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kvproof.campaign.planned import carry_out_plans
+    from kvproof.gate.difference.workload import Play, Plays
+    from kvproof.gate.search import known_plans
+    from kvproof.gate.search.known_plans import KnownPlan
+
+    unit = PlansUnit(0, Plays(OURS, OURS, 3, 12))
+    before = carry_out_plans(unit)
+    [first] = [each for each in before.found if each.signature.check == RULE]
+    assert isinstance(first.entry, Play)
+    kept = {"pairs_from_the_front": [KnownPlan(RULE, first.entry)]}
+    monkeypatch.setattr(known_plans, "_all", lambda: kept)
+    after = carry_out_plans(unit)
+    assert after.met["pairs_from_the_front"]
+    assert {each.signature for each in after.found} < {each.signature for each in before.found}
+    assert first.signature not in {each.signature for each in after.found}
+    kept["pairs_from_the_front"] = [KnownPlan("every_request_ends", first.entry)]
+    assert carry_out_plans(unit).found == before.found

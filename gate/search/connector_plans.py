@@ -39,6 +39,7 @@ from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
+from kvproof.gate.search.known_plans import Planned
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
@@ -98,6 +99,20 @@ def driven(workload: Play | Plays, place: int | None = None, note: Note | None =
         digests=_digests(played),
         course=NOT_TAKEN if place is None else played[0].course,
     )
+
+
+def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
+    """What a plan breaks with a connector. Raises as `driven`."""
+    return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
+
+
+def again(run: Planned, chosen: TestedConnector) -> tuple[Break, ...]:
+    """What the plan of a finding breaks with a connector: nothing with one that has not the classes
+    with which the finding was seen, or that cannot take the plan."""
+    if isinstance(run, Play) and {*subject(run).classes} <= {*chosen.classes}:
+        with contextlib.suppress(Exception):
+            return breaks(chosen, msgspec.convert(run.plan, ConnectorPlan))
+    return ()
 
 
 def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:

@@ -8,11 +8,13 @@ from kvproof.reports.output.base import Maybe, Output, OutputPart
 
 
 class BrokenRule(OutputPart, frozen=True, kw_only=True):
-    """A rule of the contract that does not hold, and the reasons."""
+    """A rule of the contract that does not hold, and the reasons. `known` is the name of the known
+    finding that explains it, and is left out where none does."""
 
     rule: str
     severity: str
     reasons: tuple[str, ...]
+    known: Maybe[str] = UNSET
 
 
 class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):

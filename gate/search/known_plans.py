@@ -1,0 +1,90 @@
+"""What is known of connectors, start-ups and loops: a finding of one of these has plans in its
+folder, as a finding of a cluster has a trace.
+
+A break is known if a plan of a finding, driven on the same vLLM and with the same connector, breaks
+the same. So a finding is not known where a vLLM has mended it, and what breaks in another way is
+new.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.workload import Loop, Play, Start
+from kvproof.live.deviations.traces import FOLDER
+from kvproof.model.files.reading import read_text
+
+PLANS = "plans.json"
+
+Planned = Play | Start | Loop
+
+
+class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
+    """A plan of a finding, and what it breaks where a vLLM has the finding: the id of the rule and,
+    for the death of an engine, the exception and the function."""
+
+    check: str
+    run: Planned
+    death: str = ""
+
+
+class BreakSign(NamedTuple):
+    """What two breaks of one cause have in common: the rule and the kinds of its reasons, and for a
+    death its place and its statement. For what else breaks, a connector has the kind of cache
+    group, and a start-up and a loop have the whole feature. Which other groups and which action a
+    plan has says little of the cause."""
+
+    check: str
+    feature: str
+    death: str
+    statement: str
+    reasons: frozenset[str]
+
+
+def sign_of(found: Break) -> BreakSign:
+    """The sign of a break that has a plan."""
+    signature, feature = found.signature, found.signature.feature
+    if found.death:
+        feature = ""
+    elif isinstance(found.plan, Play):
+        group, of, _ = feature.partition(" of ")
+        feature = group if of else ""
+    reasons = frozenset(each.kind for each in found.finding.reasons)
+    return BreakSign(signature.check, feature, found.death, found.statement, reasons)
+
+
+def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
+    """The name of the finding in `findings/` that explains a break, or an empty text. `driven` has
+    what a plan breaks on the vLLM of this break, and with its connector."""
+    sign = sign_of(found)
+    for name, plan in plans():
+        if type(plan.run) is type(found.plan) and sign in signs(plan, driven(plan.run)):
+            return name
+    return ""
+
+
+def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
+    """The signs of a finding whose plan breaks these, first of all. None where it does not break
+    its rule as it did: then this vLLM does not have the finding."""
+    found = {sign_of(each) for each in breaks if not each.after}
+    shown = any((each.check, each.death) == (plan.check, plan.death) for each in found)
+    return found if shown else set()
+
+
+def plans() -> Iterator[tuple[str, KnownPlan]]:
+    """The name of each finding that has plans, with each of them."""
+    for name, of_one in _all().items():
+        for plan in of_one:
+            yield name, plan
+
+
+@cache
+def _all() -> dict[str, list[KnownPlan]]:
+    return {
+        path.parent.name: msgspec.json.decode(read_text(path, "plans"), type=list[KnownPlan])
+        for path in sorted(FOLDER.glob(f"*/{PLANS}"))
+    }

@@ -1,0 +1,141 @@
+"""What the plans of findings explain: the same break on the same vLLM, and nothing else."""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.workload import Play, Start
+from kvproof.gate.search import known_plans
+from kvproof.gate.search.known_plans import KnownPlan, Planned, known_as, plans, signs
+from kvproof.model.because import reason
+from kvproof.model.config import Cluster
+from kvproof.model.finding import Finding
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.signature import Signature
+
+PLAN = Play("", "example", {"actions": [1, 2]})
+DIES = "connector_survives"
+WHERE, WHAT = "AssertionError in save", "assert file"
+FILES = "ours_saves_nothing"
+
+
+def broken(
+    check: str = DIES,
+    feature: str = "window of full+window",
+    death: str = WHERE,
+    statement: str = WHAT,
+    *,
+    says: str = "died",
+    event: str = "RunSteps",
+    plan: Planned = PLAN,
+    after: tuple[Any, ...] = (),
+) -> Break:
+    """A break that has a plan."""
+    return Break(
+        signature=Signature(check, event, feature),
+        by="",
+        death=death,
+        finding=Finding(check, (reason(says, says),)),
+        cluster=Cluster("example", CLUSTERS["full"].engines),
+        events=(),
+        index_of_first=0,
+        after=after,
+        statement=statement,
+        plan=plan,
+    )
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What explains a break where the plan of a finding, with this connector, breaks `again`."""
+
+    def of(found: Break, *again: Break, plan: Planned = PLAN) -> str:
+        kept = {FILES: [KnownPlan(DIES, plan, WHERE)]}
+        monkeypatch.setattr(known_plans, "_all", lambda: kept)
+
+        def driven(run: Planned) -> Iterable[Break]:
+            assert run == plan
+            return again
+
+        return known_as(found, driven)
+
+    return of
+
+
+def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
+    known: Callable[..., str],
+) -> None:
+    assert known(broken(), broken()) == FILES
+    assert known(broken(event="Drain", feature="window of window"), broken()) == FILES
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        broken(check="every_request_ends", death="", statement=""),
+        broken(death="KeyError in save"),
+        broken(statement="assert block"),
+        broken(says="waits"),
+    ],
+    ids=["rule", "death", "statement", "reason"],
+)
+def test_what_breaks_in_another_way_is_new(known: Callable[..., str], other: Break) -> None:
+    assert not known(other, broken())
+
+
+@pytest.mark.parametrize("feature", ["full of full+window", "full+window"])
+def test_wrong_tokens_of_another_group_are_new(known: Callable[..., str], feature: str) -> None:
+    window = partial(broken, check="promised_tokens_are_loaded", death="", statement="")
+    assert not known(window(feature=feature), broken(), window())
+    assert known(window(), broken(), window()) == FILES
+
+
+def test_where_the_finding_is_mended_the_same_break_is_new(known: Callable[..., str]) -> None:
+    assert not known(broken())
+
+
+def test_what_the_plan_breaks_in_place_of_its_finding_is_new(known: Callable[..., str]) -> None:
+    other = broken(death="KeyError in load")
+    assert not known(other, other)
+    assert known(other, other, broken()) == FILES  # one action breaks both
+
+
+def test_a_consequence_of_the_finding_explains_nothing(known: Callable[..., str]) -> None:
+    later = broken(check="every_request_ends", death="", after=(broken().key,))
+    assert not known(broken(check="every_request_ends", death=""), broken(), later)
+
+
+def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:
+    start = Start("", {"layers": []})
+    assert not known(broken(), broken(), plan=start)
+    assert known(broken(plan=start), broken(plan=start), plan=start) == FILES
+
+
+KEPT = list(plans())
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("name", "plan"), KEPT, ids=[f"{name}-{plan.check}" for name, plan in KEPT]
+)
+def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
+    pytest.importorskip("vllm")
+    from kvproof.campaign.planned import driven
+
+    assert signs(plan, driven(plan.run).breaks), f"findings/{name} is not shown"
+
+
+@pytest.mark.live
+def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> None:
+    pytest.importorskip("vllm")
+    name, plan = next(each for each in KEPT if each[0] == "example_loads_another_file")
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan.run.plan))
+    extra = json.dumps({"shared_storage_path": "{tmp}"})
+    code, out, _ = run("connector", "ExampleConnector", "--extra", extra, "--replay", str(path))
+    assert code == 1
+    assert f"Known: {plan.check} is findings/{name}." in out
