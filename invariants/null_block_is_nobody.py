@@ -18,7 +18,7 @@ from kvproof.model.subjects import Subject
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The null block is never cached, free, transferred or read."""
-    for engine in step.after.engines:
+    for _, engine in step.touched:
         for key, blocks in engine.cached:
             if NULL in blocks:
                 yield because(
@@ -36,9 +36,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 reason("is_free", "it is in the free queue"),
                 engine=engine.name,
             )
-    for transfer in step.after.transfers:
-        for group, (local, remote) in enumerate(transfer.pairs):
-            parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
+    for name in step.changed_transfers:
+        transfer = step.after.transfer(name)
+        for group, (local, remote) in enumerate(transfer.pairs if transfer else ()):
+            parties = taker(cluster, name), giver(cluster, name)
             sides = zip(parties, (local, remote), strict=True)
             null = [p.engine.name for p, ids in sides if NULL in logical(p.engine, group, ids)]
             if null:
@@ -58,7 +59,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                         engines=null,
                     ),
                     engine=sink,
-                    request=transfer.request,
+                    request=name,
                     group=group,
                 )
     for read in step.effects.reads:
