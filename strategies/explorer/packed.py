@@ -53,7 +53,7 @@ class StepFrom(NamedTuple):
 
     event: Event
     taken: LocalStep
-    after: int
+    after: bytes
     turn: int
     breaks: bool
 
@@ -135,12 +135,15 @@ class PackedSearch:
     def steps_from(self, origin: int) -> Iterator[StepFrom]:
         """Every step from a state, in the order in which a search takes them."""
         reached = self.reached
-        parts = reached.parts(origin)
-        for event in model.stimuli(self.cluster, reached.collapse.state(parts)):
+        collapse, parts = reached.collapse, reached.parts(origin)
+        for event in model.stimuli(self.cluster, collapse.state(parts)):
             taken = self.steps.take(parts, event)
-            after, turn = self._named(taken.parts)
-            breaks = taken.breaks or self._new_and_broken(after)
-            yield StepFrom(event, taken, reached.collapse.pack(after), turn, breaks)
+            after, turn = self._named(taken.after(parts))
+            packed = collapse.pack(after)
+            breaks = taken.breaks or (
+                packed not in reached.numbers and self.judge.breaks(after, collapse.state(after))
+            )
+            yield StepFrom(event, taken, packed, turn, breaks)
 
     def _named(self, parts: Parts) -> tuple[Parts, int]:
         """The representative of this state, and the renaming that leads to it."""
@@ -156,12 +159,6 @@ class PackedSearch:
                 continue
             if name not in reached.margins or found < reached.margins[name][0]:
                 reached.margins[name] = (found, number)
-
-    def _new_and_broken(self, parts: Parts) -> bool:
-        collapse = self.reached.collapse
-        if collapse.pack(parts) in self.reached.numbers:
-            return False
-        return self.judge.breaks(parts, collapse.state(parts))
 
     def fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
