@@ -11,7 +11,7 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
+from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
 
@@ -77,21 +77,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             )
 
 
-def margin(cluster: Cluster, state: State) -> int | None:
+def margin(cluster: Cluster, engine: Engine) -> int | None:
     """Smallest number of tokens between the last leading null entry of a block table and the first
     token that the next step reads."""
     found = []
-    for engine in state.engines:
-        for request in engine.requests:
-            if request.status not in (WAITING, RUNNING, PREEMPTED):
-                continue
-            for group, table in zip(
-                cluster.engine(engine.name).groups, request.tables, strict=False
-            ):
-                null = next((i for i, block in enumerate(table) if block != NULL), len(table))
-                if null:
-                    needed = first_token_read(group, request.computed)
-                    found.append(needed - null * group.block_size)
+    for request in engine.requests:
+        if request.status not in (WAITING, RUNNING, PREEMPTED):
+            continue
+        groups = cluster.engine(engine.name).groups
+        for group, table in zip(groups, request.tables, strict=False):
+            null = next((i for i, block in enumerate(table) if block != NULL), len(table))
+            if null:
+                needed = first_token_read(group, request.computed)
+                found.append(needed - null * group.block_size)
     return min(found, default=None)
 
 

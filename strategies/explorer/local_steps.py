@@ -7,14 +7,15 @@ with this part. The same applies to the checks of a step.
 """
 
 from collections.abc import Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
+from kvproof.model.state import State
+from kvproof.model.step import Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
 from kvproof.strategies.explorer.hidden import Unseen, hidden_parts
 
@@ -41,8 +42,8 @@ class LocalStep(NamedTuple):
 
 
 class Branch:
-    """Which step an event is depends on the part at this place: a step or a further branch for each
-    number of the part."""
+    """The step of an event depends on the part at a place: `known` has a step or a further branch
+    for each number of the part."""
 
     __slots__ = ("known", "place")
 
@@ -53,7 +54,8 @@ class Branch:
 
 class LocalSteps:
     """Takes steps from numbered states. `of_step` are the invariants that every step is checked
-    against, and `goals` are the coverage goals that are not yet reached."""
+    against, and `goals` are the coverage goals that are not yet reached. `kept` is the number of
+    cached steps."""
 
     def __init__(
         self, cluster: Cluster, of_step: Sequence[Invariant], collapse: Collapse, goals: OpenGoals
@@ -64,52 +66,79 @@ class LocalSteps:
         self.kept = 0
         self._known: dict[Event, Branch] = {}
         self._hidden = hidden_parts(collapse)
+        self._all_hidden = collapse.join(self._hidden)
 
     def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
-        branch = self._known.get(event)
-        if branch is None:
-            branch = self._known[event] = Branch(self._first(event))
+        known = self._known.get(event)
+        if known is None:
+            known = self._known[event] = Branch(self._first(event))
         looked_at = []
-        while True:
-            place = branch.place
-            looked_at.append(place)
-            found = branch.known.get(parts[place])
+        while isinstance(known, Branch):
+            looked_at.append(known.place)
+            number = parts[known.place]
+            found = known.known.get(number)
             if found is None:
-                try:
-                    found = self._compute(parts, event, looked_at)
-                    self.kept += 1
-                except Unseen as unseen:
-                    found = Branch(unseen.place)
-                    self.retries += 1
-                branch.known[parts[place]] = found
-            if type(found) is LocalStep:
-                return found
-            branch = found
-
-    retries = 0
+                found = known.known[number] = self._found(parts, event, looked_at)
+            known = found
+        return known
 
     def _first(self, event: Event) -> int:
-        """The part that an event looks at in any case: its engine, or its transfer."""
+        """A part that an event looks at in any case: its engine, or its transfer."""
         engine = getattr(event, "engine", None)
-        if engine is None:
-            return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
-        return self.collapse.engines.index(engine)
+        if engine is not None:
+            return self.collapse.engines.index(engine)
+        return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
 
-    def _compute(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> LocalStep:
-        """The step and its checks. Raises Unseen if they look at another part too."""
-        shown = list(self._hidden)
-        for place in looked_at:
+    def _found(self, parts: Parts, event: Event, looked_at: list[int]) -> "Branch | LocalStep":
+        """The step, or a branch by the next part that it looks at."""
+        if self.kept >= KEPT_MAX:
+            self._known.clear()
+            self.kept = 0
+        try:
+            step = self._taken(parts, event, looked_at)
+        except Unseen as unseen:
+            return Branch(unseen.place)
+        found, more = self._checked(parts, step, looked_at)
+        self.kept += 1
+        for place in reversed(more):
+            branch = Branch(place)
+            branch.known[parts[place]] = found
+            found = branch
+        return found
+
+    def _shown(self, state: State, parts: Parts, places: Sequence[int]) -> State:
+        """A state with these parts in place of their placeholders."""
+        shown = self.collapse.split(state)
+        for place in places:
             shown[place] = self.collapse.components[parts[place]]
-        step = model.apply(self.cluster, self.collapse.join(shown), event)
-        breaks = next(broken(self.cluster, step, self.of_step), None) is not None
-        goals = tuple(self.goals.met(step))
-        changes = []
+        return self.collapse.join(shown)
+
+    def _taken(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Step:
+        """The step, with a placeholder for all that it does not look at. Raises Unseen if it looks
+        at, or replaces, another part."""
+        before = self._shown(self._all_hidden, parts, looked_at)
+        step = model.apply(self.cluster, before, event)
         for place, part in enumerate(self.collapse.split(step.after)):
-            if place in looked_at:
-                number = self.collapse.number(part)
-                if number != parts[place]:
-                    changes.append((place, number))
-            elif part is not shown[place] and part != shown[place]:
+            hidden = self._hidden[place]
+            if place not in looked_at and part is not hidden and part != hidden:
                 raise Unseen(place)
-        return LocalStep(bare(step.event), tuple(changes), breaks, goals)
+        return step
+
+    def _checked(
+        self, parts: Parts, step: Step, looked_at: Sequence[int]
+    ) -> tuple[LocalStep, list[int]]:
+        """The step with the results of its checks, and the further parts that these look at."""
+        after = self.collapse.split(step.after)
+        numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
+        changes = tuple((place, number) for place, number in numbers if number != parts[place])
+        more: list[int] = []
+        while True:
+            try:
+                breaks = next(broken(self.cluster, step, self.of_step), None) is not None
+                goals = tuple(self.goals.met(step))
+                return LocalStep(bare(step.event), changes, breaks, goals), more
+            except Unseen as unseen:
+                more.append(unseen.place)
+                before = self._shown(step.before, parts, more)
+                step = step._replace(before=before, after=self._shown(step.after, parts, more))

@@ -77,6 +77,7 @@ class PackedSearch:
         self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals)
         self.judge = PackedJudge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
+        self.measured: set[int] = set()
         if reached is None:
             self._measure(0)
 
@@ -152,13 +153,16 @@ class PackedSearch:
     def _measure(self, number: int) -> None:
         """Record a new smallest margin of an invariant."""
         reached = self.reached
-        state = reached.collapse.state(reached.parts(number))
-        for name, margin in self.margins:
-            found = margin(self.cluster, state)
-            if found is None:
+        for part in reached.parts(number)[: len(self.cluster.engines)]:
+            if part in self.measured:
                 continue
-            if name not in reached.margins or found < reached.margins[name][0]:
-                reached.margins[name] = (found, number)
+            self.measured.add(part)
+            engine = reached.collapse.components[part]
+            for name, margin in self.margins:
+                found = margin(self.cluster, engine)
+                least = reached.margins.get(name)
+                if found is not None and (least is None or found < least[0]):
+                    reached.margins[name] = (found, number)
 
     def fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
