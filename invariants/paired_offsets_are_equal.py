@@ -25,7 +25,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Both blocks of each attention pair have the same token offset."""
     for name in step.changed_transfers:
         earlier, transfer = step.before.transfer(name), step.after.transfer(name)
-        if transfer is None or (earlier is not None and earlier.pairs == transfer.pairs):
+        pairs = () if transfer is None else transfer.pairs
+        if not pairs or (earlier is not None and earlier.pairs == pairs):
             continue  # judged when the blocks were paired, whatever becomes of the transfer
         source, sent = giver(cluster, name)
         sink, taken = taker(cluster, name)
@@ -33,7 +34,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         theirs = step.after.engine(source.name).find(sent)
         if ours is None or theirs is None:
             continue
-        for group, (local, remote) in enumerate(transfer.pairs):
+        for group, (local, remote) in enumerate(pairs):
             if not sink.groups[group].attention:
                 continue
             width = sink.kernel_tokens(group)

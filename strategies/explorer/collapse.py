@@ -34,6 +34,7 @@ class Collapse:
         self.numbers: dict[Any, int] = {}
         self._known: dict[int, int] = {}
         self._shared: dict[Any, Any] = {}
+        self._kept: set[int] = set()
 
     def number(self, component: Any) -> int:
         """The number of a component; a new component is stored."""
@@ -52,14 +53,16 @@ class Collapse:
 
     def _share(self, value: Any) -> Any:
         """An equal value whose equal tuples of one type are the same object."""
-        if not isinstance(value, tuple) or not value:
+        if not isinstance(value, tuple) or not value or id(value) in self._kept:
             return value
         parts = tuple(map(self._share, value))
         kind = type(value)
         made = kind(*parts) if hasattr(kind, "_fields") else parts
         # Tuples of two types may be equal, such as a Served and a pair of a name and a number.
         key = (kind, *(id(p) if isinstance(p, tuple) and p else (type(p), p) for p in parts))
-        return self._shared.setdefault(key, made)
+        kept = self._shared.setdefault(key, made)
+        self._kept.add(id(kept))
+        return kept
 
     def split(self, state: State) -> list[Any]:
         """The parts of a state: its engines; the transfers by name, None where there is none; the

@@ -1,7 +1,7 @@
 """Placeholders for the parts of a state that a step must not depend on.
 
-A placeholder gives a name and raises `Unseen` for any other access. So a step that was computed with
-placeholders is the step of every state with the same other parts.
+A placeholder gives a name and raises `Unseen` for any other access. So a step that was computed
+with placeholders is the step of every state with the same other parts.
 """
 
 from typing import Any, NoReturn
@@ -43,8 +43,8 @@ class HiddenEngine(Hidden):
 
 
 class HiddenName(str):
-    """The first field of hidden entries. It differs from other names; whether it equals its own name
-    is hidden."""
+    """The first field of hidden entries. It differs from other names; whether it equals its own
+    name is hidden."""
 
     __slots__ = ("place",)
     place: int

@@ -1,9 +1,9 @@
-"""Steps computed once for all states that are equal in what the step depends on.
+"""Steps computed once for all states that are equal in what the step looks at.
 
-Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. Such a
-step is computed with a placeholder for each other part, and cached. This is sound without an
-assumption: a placeholder raises an exception when it is accessed, and then the step is computed again
-with this part. The same applies to the checks of a step.
+Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. A step
+is computed with a placeholder for each other part, and cached by the parts that it looked at. This
+is sound without an assumption: a placeholder raises an exception when it is accessed, and then the
+step is computed again with this part. The same applies to the checks of a step.
 """
 
 from collections.abc import Sequence
