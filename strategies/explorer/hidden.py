@@ -4,7 +4,7 @@ A placeholder gives a name and raises `Unseen` for any other access. So a step t
 with placeholders is the step of every state with the same other parts.
 """
 
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from kvproof.strategies.explorer.collapse import Collapse
 
@@ -17,6 +17,10 @@ class Unseen(Exception):
         self.place = place
 
 
+def _raise_unseen(hidden: "Hidden", *_anything: Any) -> NoReturn:
+    raise Unseen(hidden.place)
+
+
 class Hidden:
     """The placeholder of a part. Any access raises Unseen."""
 
@@ -25,9 +29,7 @@ class Hidden:
     def __init__(self, place: int) -> None:
         self.place = place
 
-    def _refuse(self, *_anything: Any) -> NoReturn:
-        raise Unseen(self.place)
-
+    _refuse: ClassVar[Any] = _raise_unseen
     __getattr__ = __getitem__ = __iter__ = __len__ = __hash__ = __bool__ = _refuse
     __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __add__ = __radd__ = __index__ = _refuse
 

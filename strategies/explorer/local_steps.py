@@ -12,7 +12,14 @@ from typing import NamedTuple
 from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event, bare
+from kvproof.model.events import (
+    Event,
+    LeaseExpire,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+    bare,
+)
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.model.step import Step
@@ -70,10 +77,10 @@ class LocalSteps:
 
     def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
-        known = self._known.get(event)
+        known: Branch | LocalStep | None = self._known.get(event)
         if known is None:
             known = self._known[event] = Branch(self._first(event))
-        looked_at = []
+        looked_at: list[int] = []
         while isinstance(known, Branch):
             looked_at.append(known.place)
             number = parts[known.place]
@@ -85,12 +92,11 @@ class LocalSteps:
 
     def _first(self, event: Event) -> int:
         """A part that an event looks at in any case: its engine, or its transfer."""
-        engine = getattr(event, "engine", None)
-        if engine is not None:
-            return self.collapse.engines.index(engine)
-        return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
+        if isinstance(event, TransferDone | TransferFail | TransferLost | LeaseExpire):
+            return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
+        return self.collapse.engines.index(event.engine)
 
-    def _found(self, parts: Parts, event: Event, looked_at: list[int]) -> "Branch | LocalStep":
+    def _found(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Branch | LocalStep:
         """The step, or a branch by the next part that it looks at."""
         if self.kept >= KEPT_MAX:
             self._known.clear()
@@ -99,6 +105,7 @@ class LocalSteps:
             step = self._taken(parts, event, looked_at)
         except Unseen as unseen:
             return Branch(unseen.place)
+        found: Branch | LocalStep
         found, more = self._checked(parts, step, looked_at)
         self.kept += 1
         for place in reversed(more):

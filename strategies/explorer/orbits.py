@@ -5,6 +5,8 @@ Each component is renamed once, and the result is cached by its number. So a who
 by looking up its components.
 """
 
+from typing import Any
+
 from kvproof.model.config import Cluster
 from kvproof.model.state import State
 from kvproof.strategies.explorer import symmetry
@@ -54,7 +56,7 @@ class Orbits:
 
     def _renamed_between(self, key: tuple[int, ...]) -> Parts:
         turn, *numbers, p, d = key
-        nothing = [None] * len(self.collapse.engines)
+        nothing: list[Any] = [None] * len(self.collapse.engines)
         state = self.collapse.join([*nothing, *map(self.collapse.components.__getitem__, numbers)])
         transfers, *rest = symmetry.renamed_between(state[1:], self.renamings[turn])
         ids = self._ids_list[p], self._ids_list[d]
