@@ -67,7 +67,7 @@ class Collapse:
     def split(self, state: State) -> list[Any]:
         """The parts of a state: its engines; the transfers by name, None where there is none; the
         ended jobs of each engine; and the failures."""
-        # A name is made plain, because that of a hidden part cannot be compared (see `hidden`).
+        # `str` makes a name plain: that of a hidden part cannot be compared (see `hidden_parts`).
         transfers = dict.fromkeys(self.transfers)
         for transfer in state.transfers:
             transfers[str(transfer.request)] = transfer

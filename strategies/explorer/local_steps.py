@@ -24,7 +24,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden import Unseen, hidden_parts
+from kvproof.strategies.explorer.hidden_parts import Unseen, hidden_parts
 
 KEPT_MAX = 200_000
 """The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is

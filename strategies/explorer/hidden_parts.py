@@ -17,11 +17,11 @@ class Unseen(Exception):
         self.place = place
 
 
-def _raise_unseen(hidden: "Hidden", *_anything: Any) -> NoReturn:
+def _raise_unseen(hidden: "HiddenPart", *_anything: Any) -> NoReturn:
     raise Unseen(hidden.place)
 
 
-class Hidden:
+class HiddenPart:
     """The placeholder of a part. Any access raises Unseen."""
 
     __slots__ = ("place",)
@@ -34,7 +34,7 @@ class Hidden:
     __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __add__ = __radd__ = __index__ = _refuse
 
 
-class HiddenEngine(Hidden):
+class HiddenEngine(HiddenPart):
     """The placeholder of an engine. It gives its name."""
 
     __slots__ = ("name",)
@@ -67,7 +67,7 @@ class HiddenName(str):
     __hash__ = str.__hash__
 
 
-class HiddenEntries(Hidden):
+class HiddenEntries(HiddenPart):
     """The placeholder of the entries of a tuple that begin with a name: the transfer of a request,
     or what has ended on an engine. It differs from all other entries and is sorted among them,
     because neither depends on what it hides."""
@@ -100,5 +100,5 @@ def hidden_parts(collapse: Collapse) -> list[Any]:
         *(HiddenEngine(place, name) for place, name in enumerate(collapse.engines)),
         *(HiddenEntries(place, name) for place, name in enumerate(collapse.transfers, count)),
         *((HiddenEntries(place, n),) for place, n in enumerate(collapse.engines, end - count)),
-        Hidden(end),
+        HiddenPart(end),
     ]
