@@ -25,8 +25,9 @@ class Collapse:
 
     def __init__(self, cluster: Cluster) -> None:
         self.engines = [engine.name for engine in cluster.engines]
-        back = [job.follows + REVERSE for job in cluster.jobs if job.follows]
-        self.transfers = sorted({*(job.name for job in cluster.jobs), *back})
+        names = [job.name for job in cluster.jobs]
+        back = [name + REVERSE for name in names] if cluster.follow_up_turns else []
+        self.transfers = sorted(names + back)
         self.width = 2 * len(self.engines) + len(self.transfers) + 1
         self._sorted = sorted(range(len(self.engines)), key=self.engines.__getitem__)
         self._packing = struct.Struct(f">{self.width}{NUMBER}")
