@@ -34,7 +34,8 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
     for first, second in pairwise(each_step):
         yield from (f"{PAIR} {where}: {a}, then {b}" for a, b in product(first, second))
     for name, margin in MARGINS.items():
-        found = [m for s in steps if (m := margin(cluster, s.after)) is not None]
+        engines = (engine for step in steps for engine in step.after.engines)
+        found = [m for engine in engines if (m := margin(cluster, engine)) is not None]
         if found:
             yield f"{MARGIN} {where}: {name} {min(found)}"
     yield from (f"{KNOWN} {where}: {name}" for name in met)

@@ -42,7 +42,7 @@ def _goes_on(engine: Engine, prompt: str) -> bool:
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Nothing is missing of a prompt that an ended request has computed just now."""
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
+    for before, after in step.touched:
         cfg = cluster.engine(after.name)
         if after.ghost.served == before.ghost.served or not cfg.prefix_caching:
             continue

@@ -11,7 +11,7 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request, State
+from kvproof.model.state import FAILED, LOADED, LOADING, Engine, Request
 from kvproof.model.subjects import Subject
 
 
@@ -50,16 +50,10 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             )
 
 
-def margin(cluster: Cluster, state: State) -> int | None:
+def margin(cluster: Cluster, engine: Engine) -> int | None:
     """Smallest number of full blocks that a request has and does not count as cached yet."""
-    return min(
-        (
-            most - cached
-            for engine in state.engines
-            for _, _, cached, most, _ in _counters(cluster, engine)
-        ),
-        default=None,
-    )
+    left = (most - cached for _, _, cached, most, _ in _counters(cluster, engine))
+    return min(left, default=None)
 
 
 INVARIANT = Invariant(

@@ -31,7 +31,7 @@ def died(dead: Death) -> Reason:
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """No event ends an engine with an error."""
-    for engine in step.after.engines:
+    for _, engine in step.touched:
         if engine.dead is not None:
             yield because(
                 reason(

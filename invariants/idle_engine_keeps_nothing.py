@@ -31,7 +31,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
             reason("had_fewer", "it had fewer at the idle time before, and no step takes them"),
             engine=kept.engine,
         )
-    for engine in step.after.engines:
+    for _, engine in step.touched:
         if engine.dead or engine.requests or engine.step or engine.steps:
             continue
         for _, blocks in engine.deferred:

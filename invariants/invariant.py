@@ -47,9 +47,9 @@ class EachState:
         return self.judge(cluster, step.after)
 
 
-Margin: TypeAlias = Callable[[Cluster, State], int | None]
-"""The distance of a state from a violation, as a count; None if no part of the state can violate
-the invariant."""
+Margin: TypeAlias = Callable[[Cluster, Engine], int | None]
+"""The distance of an engine from a violation, as a count; None if nothing of the engine can violate
+the invariant. A search asks it once for each distinct engine."""
 
 
 @dataclass(frozen=True)

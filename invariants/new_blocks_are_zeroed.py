@@ -24,18 +24,17 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     after, groups = step.after.engine(event.engine), cluster.engine(event.engine).groups
     if after.dead or all(group.attention for group in groups):
         return
-    given = given_to_connector(cluster, step.after, event.engine)
     for choice in event.chose or ():
         request = after.find(choice.request)
         if not isinstance(choice, Admit | Compute) or request is None:
             continue
-        if isinstance(choice, Admit) and request.id not in given.values():
-            continue
         for group, table, blocks in zip(groups, request.tables, choice.taken, strict=False):
-            if not group.attention:
+            kept = [b for b in blocks if group.attention and b in table and b not in zeroed]
+            given = given_to_connector(cluster, step.after, event.engine) if kept else {}
+            if isinstance(choice, Admit) and request.id not in given.values():
                 continue
-            for block in blocks:
-                if block in table and block not in given and block not in zeroed:
+            for block in kept:
+                if block not in given:
                     yield because(
                         reason(
                             "takes_block",

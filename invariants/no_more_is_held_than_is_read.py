@@ -17,7 +17,7 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine, State
+from kvproof.model.state import NULL, Engine
 from kvproof.model.subjects import Subject
 
 
@@ -61,11 +61,9 @@ def check(cluster: Cluster, engine: Engine) -> Iterator[Because]:
             )
 
 
-def margin(cluster: Cluster, state: State) -> int | None:
+def margin(cluster: Cluster, engine: Engine) -> int | None:
     """Smallest number of blocks that a request could still take without a violation."""
-    return min(
-        (may - held for e in state.engines for _, _, held, may in _held(cluster, e)), default=None
-    )
+    return min((may - held for _, _, held, may in _held(cluster, engine)), default=None)
 
 
 INVARIANT = Invariant(

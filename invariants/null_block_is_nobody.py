@@ -11,14 +11,14 @@ from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, State
+from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """The null block is never cached, free, transferred or read."""
-    for engine in step.after.engines:
+    for _, engine in step.touched:
         for key, blocks in engine.cached:
             if NULL in blocks:
                 yield because(
@@ -36,9 +36,10 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                 reason("is_free", "it is in the free queue"),
                 engine=engine.name,
             )
-    for transfer in step.after.transfers:
-        for group, (local, remote) in enumerate(transfer.pairs):
-            parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
+    for name in step.changed_transfers:
+        transfer = step.after.transfer(name)
+        for group, (local, remote) in enumerate(transfer.pairs if transfer else ()):
+            parties = taker(cluster, name), giver(cluster, name)
             sides = zip(parties, (local, remote), strict=True)
             null = [p.engine.name for p, ids in sides if NULL in logical(p.engine, group, ids)]
             if null:
@@ -58,7 +59,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
                         engines=null,
                     ),
                     engine=sink,
-                    request=transfer.request,
+                    request=name,
                     group=group,
                 )
     for read in step.effects.reads:
@@ -76,21 +77,19 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             )
 
 
-def margin(cluster: Cluster, state: State) -> int | None:
+def margin(cluster: Cluster, engine: Engine) -> int | None:
     """Smallest number of tokens between the last leading null entry of a block table and the first
     token that the next step reads."""
     found = []
-    for engine in state.engines:
-        for request in engine.requests:
-            if request.status not in (WAITING, RUNNING, PREEMPTED):
-                continue
-            for group, table in zip(
-                cluster.engine(engine.name).groups, request.tables, strict=False
-            ):
-                null = next((i for i, block in enumerate(table) if block != NULL), len(table))
-                if null:
-                    needed = first_token_read(group, request.computed)
-                    found.append(needed - null * group.block_size)
+    for request in engine.requests:
+        if request.status not in (WAITING, RUNNING, PREEMPTED):
+            continue
+        groups = cluster.engine(engine.name).groups
+        for group, table in zip(groups, request.tables, strict=False):
+            null = next((i for i, block in enumerate(table) if block != NULL), len(table))
+            if null:
+                needed = first_token_read(group, request.computed)
+                found.append(needed - null * group.block_size)
     return min(found, default=None)
 
 

@@ -23,17 +23,18 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Both blocks of each attention pair have the same token offset."""
-    for transfer in step.after.transfers:
-        earlier = step.before.transfer(transfer.request)
-        if earlier is not None and earlier.pairs == transfer.pairs:
+    for name in step.changed_transfers:
+        earlier, transfer = step.before.transfer(name), step.after.transfer(name)
+        pairs = () if transfer is None else transfer.pairs
+        if not pairs or (earlier is not None and earlier.pairs == pairs):
             continue  # judged when the blocks were paired, whatever becomes of the transfer
-        source, sent = giver(cluster, transfer.request)
-        sink, taken = taker(cluster, transfer.request)
+        source, sent = giver(cluster, name)
+        sink, taken = taker(cluster, name)
         ours = step.after.engine(sink.name).find(taken)
         theirs = step.after.engine(source.name).find(sent)
         if ours is None or theirs is None:
             continue
-        for group, (local, remote) in enumerate(transfer.pairs):
+        for group, (local, remote) in enumerate(pairs):
             if not sink.groups[group].attention:
                 continue
             width = sink.kernel_tokens(group)

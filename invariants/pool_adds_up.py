@@ -10,7 +10,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine, State
+from kvproof.model.state import NULL, Engine
 from kvproof.model.subjects import Subject
 
 
@@ -45,9 +45,9 @@ def check(_cluster: Cluster, engine: Engine) -> Iterator[Because]:
         )
 
 
-def margin(_cluster: Cluster, state: State) -> int:
-    """Number of free blocks of the fullest pool."""
-    return min(len(e.free) for e in state.engines)
+def margin(_cluster: Cluster, engine: Engine) -> int:
+    """Number of free blocks."""
+    return len(engine.free)
 
 
 INVARIANT = Invariant(

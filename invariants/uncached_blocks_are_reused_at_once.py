@@ -22,9 +22,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     """A block that is freed without a key stands before those that were free before."""
     if isinstance(step.event, ResetPrefixCache | ResetRunning):
         return
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
-        if after is before:
-            continue
+    for before, after in step.touched:
         was_free, older = set(before.free), 0
         for block in after.free:
             if block in was_free:

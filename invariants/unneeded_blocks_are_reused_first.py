@@ -128,8 +128,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Free blocks are taken in an order that keeps what can be hit."""
     if cluster.evictions:
         return
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
-        if after is not before and cluster.engine(after.name).prefix_caching:
+    for before, after in step.touched:
+        if cluster.engine(after.name).prefix_caching:
             yield from _taken_early(before, after)
             yield from _queued_early(before, after, _hits(step))
             yield from _prefix_goes_first(cluster.engine(after.name), before, after)

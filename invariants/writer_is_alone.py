@@ -54,8 +54,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     scheduled = isinstance(step.event, Schedule)
     taken = _taken(step)
     copied = {(copy.engine, copy.target) for copy in step.effects.copies}
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
-        if before is after or before.memory is after.memory:
+    for before, after in step.touched:
+        if before.memory is after.memory:
             continue
         # A step writes to blocks that it has allocated. Another event may end the request that it
         # writes for.

@@ -1,11 +1,12 @@
 """One step of a machine: the event, the states before and after it, and its effects."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.model.events import Event
 from kvproof.model.ghost_state import Served
 from kvproof.model.kv_events import Report
-from kvproof.model.state import Cached, State
+from kvproof.model.state import Cached, Engine, State
 
 
 class Read(NamedTuple):
@@ -105,3 +106,20 @@ class Step(NamedTuple):
     event: Event
     effects: Effects
     after: State
+
+    @property
+    def touched(self) -> Iterator[tuple[Engine, Engine]]:
+        """The engine of the event, and each engine that it may have changed, before and after the
+        step. Any other engine is the same object before and after it, and is not looked at."""
+        own = getattr(self.event, "engine", None)
+        for before, after in zip(self.before.engines, self.after.engines, strict=True):
+            if before is not after or before.name == own:
+                yield before, after
+
+    @property
+    def changed_transfers(self) -> Iterator[str]:
+        """The names of the transfers that the step began, changed or ended, each once."""
+        old, new = self.before.transfers, self.after.transfers
+        gone = [transfer for transfer in old if transfer not in new]
+        come = [transfer for transfer in new if transfer not in old]
+        return iter(dict.fromkeys(transfer.request for transfer in (*gone, *come)))

@@ -91,8 +91,14 @@ class Mischief:
         (pickle.dumps({"kind": "kvproof-checkpoint"}), "was made by an older kvproof"),
         (b"\x93ABCDEF", "is not a checkpoint"),
         (b"[1,2,3]", "is not a checkpoint"),
-        (checkpoint.HEAD.pack(checkpoint.MAGIC, 2, 0), "was made by another kvproof"),
-        (checkpoint.HEAD.pack(checkpoint.MAGIC, 1, 2**63), "another length than it says"),
+        (
+            checkpoint.HEAD.pack(checkpoint.MAGIC, checkpoint.VERSION + 1, 0),
+            "was made by another kvproof",
+        ),
+        (
+            checkpoint.HEAD.pack(checkpoint.MAGIC, checkpoint.VERSION, 2**63),
+            "another length than it says",
+        ),
     ],
 )
 def test_another_file_is_refused(

@@ -1,17 +1,23 @@
 """The packed search is the plain one, and its gate says so when it is not."""
 
+from collections.abc import Iterator
+
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.config import Job
+from kvproof.model.events import Event, Evict
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY, Served
+from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.state import Engine
-from kvproof.strategies.explorer.collapse import Collapse
+from kvproof.model.state import Engine, State, Transfer
+from kvproof.strategies.count_conformance import conformance_checks
+from kvproof.strategies.explorer.collapse import Collapse, Parts
 from kvproof.strategies.explorer.exhaustive import search
-from kvproof.strategies.explorer.local_steps import Absent, LocalSteps, Unseen
+from kvproof.strategies.explorer.hidden_parts import HiddenEngine, HiddenEntries, Unseen
+from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.cover import BROKEN, PRESETS, others_slow
 from tests.planted import under
@@ -90,16 +96,17 @@ def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
 
 
 def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    remembered: dict[object, object] = {}
+    take = LocalSteps.take
+    remembered: dict[object, LocalStep] = {}
 
-    def careless(self: LocalSteps, parts, event, place: int):
-        # What is between the engines is left out of what the step depends on.
-        key = (event, parts[place])
+    def careless(self: LocalSteps, parts: Parts, event: Event) -> LocalStep:
+        # All but the first engine is left out of what the step depends on.
+        key = (event, parts[0])
         if key not in remembered:
-            remembered[key] = self._compute(parts, event, place)
+            remembered[key] = take(self, parts, event)
         return remembered[key]
 
-    monkeypatch.setattr(LocalSteps, "_local", careless)
+    monkeypatch.setattr(LocalSteps, "take", careless)
     assert packed_differs(CLUSTERS["pd-failing"], []) is not None
 
 
@@ -108,22 +115,73 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
     [
         lambda a: a.blocks,
         lambda a: a == a,
+        lambda a: a != a,
         lambda a: list(a),
         lambda a: a[0],
         lambda a: {a},
         lambda a: bool(a),
         lambda a: len(a),
+        lambda a: a + 1,
+        lambda a: a < 1,
         lambda a: getattr(a, "dead", None),
     ],
 )
-def test_an_absent_engine_answers_nothing_but_its_name(question) -> None:
-    absent = Absent("P")
-    assert absent.name == "P"
+def test_a_hidden_engine_answers_nothing_but_its_name(question) -> None:
+    hidden = HiddenEngine(0, "P")
+    assert hidden.name == "P"
     with pytest.raises(Unseen):
-        question(absent)
+        question(hidden)
 
 
-def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
+def test_a_hidden_transfer_is_sorted_among_others_and_says_nothing_of_itself() -> None:
+    before, hidden, after = (
+        Transfer("r0", Phase.OFFERED, 1, ()),
+        HiddenEntries(3, "r1"),
+        Transfer("r2", Phase.OFFERED, 1, ()),
+    )
+    state = State((), (before, hidden, after))  # type: ignore[arg-type]
+    assert state.transfer("r2") is after
+    assert sorted((after, hidden, before)) == [before, hidden, after]
+    for question in (
+        lambda: state.transfer("r1"),
+        lambda: state.with_transfer("r1", None),
+        lambda: state.phase("r1"),
+        lambda: hidden.phase,
+        lambda: hidden[1],
+        lambda: hidden == Transfer("r1", Phase.OFFERED, 1, ()),
+        lambda: sorted((hidden, Transfer("r1", Phase.OFFERED, 1, ()))),
+    ):
+        with pytest.raises(Unseen):
+            question()
+
+
+def test_what_has_ended_on_another_engine_stays_hidden() -> None:
+    hidden = HiddenEntries(4, "D")
+    state = State((), (), (hidden, ("P", "r0")))  # type: ignore[arg-type]
+    assert state.ending("P", "r1").ended == (hidden, ("P", "r0"), ("P", "r1"))
+    assert ("P", "r0") in state.ended
+    with pytest.raises(Unseen):
+        assert ("D", "r0") in state.ended
+    with pytest.raises(Unseen):
+        state.ending("D", "r0")
+
+
+def looked_at(steps: LocalSteps) -> Iterator[tuple[Event, frozenset[int]]]:
+    """The events of cached steps, and the places of the parts that each step looked at."""
+
+    def below(known: Branch | LocalStep, places: frozenset[int]) -> Iterator[frozenset[int]]:
+        if isinstance(known, LocalStep):
+            yield places
+            return
+        for each in known.known.values():
+            yield from below(each, places | {known.place})
+
+    for event, known in steps._known.items():
+        for places in below(known, frozenset()):
+            yield event, places
+
+
+def test_a_step_that_asks_for_the_other_engine_is_kept_for_both(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     apply = model.apply
@@ -136,8 +194,29 @@ def test_a_step_that_asks_for_the_other_engine_is_taken_in_full(
     packed = PackedSearch(PD, ALL)
     while not packed.over:
         packed.expand()
-    assert set(packed.steps._known.values()) == {None}
+    assert all(places >= {0, 1} for _, places in looked_at(packed.steps))
     assert packed_differs(PD, ALL) is None
+
+
+def test_a_step_that_replaces_what_it_has_not_looked_at_is_kept_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    apply = model.apply
+
+    def forgetful(cluster, state, event):
+        step = apply(cluster, state, event)
+        return step._replace(after=step.after._replace(transfers=(), failures=0))
+
+    monkeypatch.setattr(model, "apply", forgetful)
+    assert packed_differs(CLUSTERS["pd-failing"], []) is None
+
+
+def test_checks_look_at_no_more_than_the_step() -> None:
+    packed = PackedSearch(CLUSTERS["pd-evicting"], (*CHECKS.values(), *conformance_checks()))
+    while packed.expanded < 200:
+        packed.expand()
+    evictions = [places for event, places in looked_at(packed.steps) if isinstance(event, Evict)]
+    assert set(map(len, evictions)) == {1}
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,5 +224,5 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = PackedSearch(PD, ALL)
     while not packed.over:
         packed.expand()
-        assert len(packed.steps._known) <= 10
+        assert len(list(looked_at(packed.steps))) <= 10
     assert len(packed.reached.packed) == 267

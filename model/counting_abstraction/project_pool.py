@@ -18,10 +18,8 @@ def pool_counts(engine: Engine) -> Pool:
 def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     """How a step changed each pool. A block that leaves the queue and returns to it within the step
     is not visible."""
-    for cfg, before, after in zip(
-        cluster.engines, step.before.engines, step.after.engines, strict=True
-    ):
-        if after.dead or before is after or before.blocks == after.blocks:
+    for before, after in step.touched:
+        if after.dead or before.blocks == after.blocks:
             continue
         counts = pool_counts(before), pool_counts(after)
         pairs = list(zip(before.blocks, after.blocks, strict=True))[1:]
@@ -38,9 +36,9 @@ def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
             dropped=(dropped,),
         )
         yield Observed(
-            f"the pool of {cfg.name}",
+            f"the pool of {after.name}",
             "pool",
-            PoolSizes(cfg.num_blocks),
+            PoolSizes(cluster.engine(after.name).num_blocks),
             counts[0],
             (done,),
             counts[1],

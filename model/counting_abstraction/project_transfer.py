@@ -103,14 +103,11 @@ def _move(cluster: Cluster, step: Step, name: str, after: Transfer | None, index
 
 def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     """How a step changed each transfer whose record it changed, or whose blocks P freed."""
-    if not cluster.disaggregated or any(e.dead for e in step.after.engines):
+    if not cluster.disaggregated or any(engine.dead for _, engine in step.touched):
         return
-    expiring = step.event.request if isinstance(step.event, LeaseExpire) else ""
-    names = dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers))
-    for name in names:
+    expiring = [step.event.request] if isinstance(step.event, LeaseExpire) else []
+    for name in dict.fromkeys((*step.changed_transfers, *expiring)):
         old, new = step.before.transfer(name), step.after.transfer(name)
-        if old == new and name != expiring:
-            continue
         for index, group in enumerate(cluster.decode.groups):
             yield Observed(
                 f"the transfer of {name}, group {index}",

@@ -24,8 +24,9 @@ class Requests(NamedTuple):
 
 
 def alive(step: Step) -> Iterator[Engines]:
-    """The engines that are alive before and after the step. `engine_survives` judges the others."""
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
+    """The engine of the event and those that the step changed, if they are alive before and after
+    it. `engine_survives` judges the others."""
+    for before, after in step.touched:
         if not before.dead and not after.dead:
             yield Engines(before, after)
 

@@ -14,9 +14,9 @@ from kvproof.model.step import Step
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Each change of phase is one that the event permits."""
-    if any(engine.dead for engine in step.after.engines):
+    if any(engine.dead for _, engine in step.touched):
         return
-    for name in dict.fromkeys(t.request for t in (*step.before.transfers, *step.after.transfers)):
+    for name in step.changed_transfers:
         was, now = step.before.phase(name), step.after.phase(name)
         if not allowed(way_of(cluster, name), was, step.event, now):
             yield because(

@@ -29,7 +29,7 @@ from kvproof.strategies.explorer.saved_graph import Broken
 
 MAGIC = b"kvproof-checkpoint\n\0"
 
-VERSION = 1
+VERSION = 2
 """The version of the format. Another version is refused."""
 
 HEAD = struct.Struct(f">{len(MAGIC)}sIQ")

@@ -1,35 +1,41 @@
-"""States as single numbers, by sharing their components (SPIN calls it COLLAPSE).
+"""States as short byte strings, by sharing their parts (SPIN calls it COLLAPSE).
 
-The components of a state are its engines and its other fields. Each distinct component is stored
-once, with a number. A state is stored as the numbers of its components, packed in one int. Two
-states are equal if and only if their ints are equal. This module does not interpret components: the
-codec is derived from the type `State`.
+The parts of a state are its engines, the transfer of each request, what has ended on each engine,
+and the number of failures. Each distinct part is stored once, with a number. A state is stored as
+the numbers of its parts. Two states are equal if and only if their bytes are equal.
 """
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
-from kvproof.model.config import Cluster
+from kvproof.model.config import REVERSE, Cluster
 from kvproof.model.state import State
 
-BITS = 32
-"""Bits for the number of a component. More than four billion components would not fit in memory."""
-
-MASK = (1 << BITS) - 1
+NUMBER = "I"
+"""The type of a number in a packed state, for `struct`: more than four billion parts would not fit
+in memory."""
 
 Parts = tuple[int, ...]
-"""The numbers of a state's components: its engines, then its other fields in order."""
+"""The numbers of a state's parts, in the order of `Collapse.split`."""
 
 
 class Collapse:
-    """The components seen so far, and the codec that they define."""
+    """The parts seen so far, and the codec that they define."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.engines = len(cluster.engines)
-        self.width = self.engines + len(State._fields) - 1
+        self.engines = [engine.name for engine in cluster.engines]
+        names = [job.name for job in cluster.jobs]
+        back = [name + REVERSE for name in names] if cluster.follow_up_turns else []
+        self.transfers = sorted(names + back)
+        self.width = 2 * len(self.engines) + len(self.transfers) + 1
+        self._sorted = sorted(range(len(self.engines)), key=self.engines.__getitem__)
+        self._packing = struct.Struct(f">{self.width}{NUMBER}")
         self.components: list[Any] = []
         self.numbers: dict[Any, int] = {}
         self._known: dict[int, int] = {}
         self._shared: dict[Any, Any] = {}
+        self._kept: set[int] = set()
 
     def number(self, component: Any) -> int:
         """The number of a component; a new component is stored."""
@@ -48,31 +54,47 @@ class Collapse:
 
     def _share(self, value: Any) -> Any:
         """An equal value whose equal tuples of one type are the same object."""
-        if not isinstance(value, tuple) or not value:
+        if not isinstance(value, tuple) or not value or id(value) in self._kept:
             return value
         parts = tuple(map(self._share, value))
         kind = type(value)
         made = kind(*parts) if hasattr(kind, "_fields") else parts
         # Tuples of two types may be equal, such as a Served and a pair of a name and a number.
         key = (kind, *(id(p) if isinstance(p, tuple) and p else (type(p), p) for p in parts))
-        return self._shared.setdefault(key, made)
+        kept = self._shared.setdefault(key, made)
+        self._kept.add(id(kept))
+        return kept
+
+    def split(self, state: State) -> list[Any]:
+        """The parts of a state: its engines; the transfers by name, None where there is none; the
+        ended jobs of each engine; and the failures."""
+        # `str` makes a name plain: that of a hidden part cannot be compared (see `hidden_parts`).
+        transfers = dict.fromkeys(self.transfers)
+        for transfer in state.transfers:
+            transfers[str(transfer.request)] = transfer
+        ended = [tuple(e for e in state.ended if str(e[0]) == name) for name in self.engines]
+        return [*state.engines, *transfers.values(), *ended, state.failures]
+
+    def join(self, parts: Sequence[Any]) -> State:
+        """The state with these parts."""
+        count, end = len(self.engines), self.width - 1
+        middle = end - count
+        transfers = tuple(t for t in parts[count:middle] if t is not None)
+        ended = tuple(job for place in self._sorted for job in parts[middle + place])
+        return State(tuple(parts[:count]), transfers, ended, parts[end])
 
     def parts(self, state: State) -> Parts:
-        """The numbers of the components of a state."""
-        return tuple(map(self.number, (*state.engines, *state[1:])))
+        """The numbers of the parts of a state."""
+        return tuple(map(self.number, self.split(state)))
 
     def state(self, parts: Parts) -> State:
-        """The state with these components; equal components are the same objects."""
-        found = [self.components[number] for number in parts]
-        return State(tuple(found[: self.engines]), *found[self.engines :])
+        """The state with these parts; equal parts are the same objects."""
+        return self.join([self.components[number] for number in parts])
 
-    def pack(self, parts: Parts) -> int:
-        """One int for the whole state."""
-        packed = 0
-        for number in parts:
-            packed = packed << BITS | number
-        return packed
+    def pack(self, parts: Parts) -> bytes:
+        """The numbers as bytes."""
+        return self._packing.pack(*parts)
 
-    def unpack(self, packed: int) -> Parts:
-        """The numbers of the components in a packed state."""
-        return tuple(packed >> BITS * place & MASK for place in reversed(range(self.width)))
+    def unpack(self, packed: bytes) -> Parts:
+        """The numbers of the parts in a packed state."""
+        return self._packing.unpack(packed)

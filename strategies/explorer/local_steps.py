@@ -1,74 +1,68 @@
-"""Steps of one engine, computed once for all states in which this engine is equal.
+"""Steps computed once for all states that are equal in what the step looks at.
 
-Most events concern one engine and the fields outside the engines. Such a step is computed with a
-placeholder for each other engine, and cached. This is sound without an assumption: the placeholder
-gives only its name and raises an exception for any other access, and then the step is computed with
-all engines. The same applies to the checks of a step.
+Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. A step
+is computed with a placeholder for each other part, and cached by the parts that it looked at. This
+is sound without an assumption: a placeholder raises an exception when it is accessed, and then the
+step is computed again with this part. The same applies to the checks of a step.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from kvproof.invariants.goals.registry import OpenGoals
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event, bare
+from kvproof.model.events import (
+    Event,
+    LeaseExpire,
+    TransferDone,
+    TransferFail,
+    TransferLost,
+    bare,
+)
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
-from kvproof.model.step import Effects, Step
+from kvproof.model.step import Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
+from kvproof.strategies.explorer.hidden_parts import Unseen, hidden_parts
 
 KEPT_MAX = 200_000
 """The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is
 cleared."""
 
 
-class Unseen(Exception):
-    """A placeholder of an engine was accessed."""
-
-
-class Absent:
-    """The placeholder of an engine. It has a name; any other access raises Unseen."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def _refuse(self, *_anything: Any) -> NoReturn:
-        raise Unseen
-
-    __getattr__ = __getitem__ = __iter__ = __len__ = __eq__ = __hash__ = __bool__ = _refuse
-
-
-class Local(NamedTuple):
-    """A step of one engine: the number of the engine after it, the numbers of the fields outside
-    the engines, and the checks that need the whole step. `breaks`: some check fails. `goals`: the
-    coverage goals that it reaches, None if they too need the whole step."""
-
-    event: Event
-    bare: Event
-    effects: Effects
-    engine: int
-    between: Parts
-    breaks: bool
-    whole: tuple[Invariant, ...]
-    goals: tuple[str, ...] | None
-
-
 class LocalStep(NamedTuple):
-    """A step from one state: the resolved event without block ids, the state after it, whether a
-    check of the step fails, and the coverage goals that it reaches."""
+    """A step: the resolved event without block ids, the parts that it changes (place and new
+    number), whether a check of the step fails, and the coverage goals that it reaches."""
 
     event: Event
-    parts: Parts
+    changes: tuple[tuple[int, int], ...]
     breaks: bool
     goals: tuple[str, ...]
+
+    def after(self, parts: Parts) -> Parts:
+        """The parts of a state after this step."""
+        new = list(parts)
+        for place, number in self.changes:
+            new[place] = number
+        return tuple(new)
+
+
+class Branch:
+    """The step of an event depends on the part at a place: `known` has a step or a further branch
+    for each number of the part."""
+
+    __slots__ = ("known", "place")
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+        self.known: dict[int, Branch | LocalStep] = {}
 
 
 class LocalSteps:
     """Takes steps from numbered states. `of_step` are the invariants that every step is checked
-    against, and `goals` are the coverage goals that are not yet reached."""
+    against, and `goals` are the coverage goals that are not yet reached. `kept` is the number of
+    cached steps."""
 
     def __init__(
         self, cluster: Cluster, of_step: Sequence[Invariant], collapse: Collapse, goals: OpenGoals
@@ -76,65 +70,82 @@ class LocalSteps:
         self.cluster, self.of_step = cluster, of_step
         self.collapse = collapse
         self.goals = goals
-        self.places = {engine.name: place for place, engine in enumerate(cluster.engines)}
-        self.absent = tuple(Absent(engine.name) for engine in cluster.engines)
-        self._known: dict[Any, Local | None] = {}
+        self.kept = 0
+        self._known: dict[Event, Branch] = {}
+        self._hidden = hidden_parts(collapse)
+        self._all_hidden = collapse.join(self._hidden)
 
     def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
-        place = self.places.get(getattr(event, "engine", ""))
-        local = None if place is None else self._local(parts, event, place)
-        if local is None or place is None:
-            step = model.apply(self.cluster, self.collapse.state(parts), event)
-            breaks = next(broken(self.cluster, step, self.of_step), None) is not None
-            goals = tuple(self.goals.met(step))
-            return LocalStep(bare(step.event), self.collapse.parts(step.after), breaks, goals)
-        count = self.collapse.engines
-        after = (*parts[:place], local.engine, *parts[place + 1 : count], *local.between)
-        breaks = local.breaks
-        goals = local.goals or ()
-        if local.goals is None or (local.whole and not breaks):
-            states = self.collapse.state(parts), self.collapse.state(after)
-            step = Step(states[0], local.event, local.effects, states[1])
-            breaks = breaks or next(broken(self.cluster, step, local.whole), None) is not None
-            goals = tuple(self.goals.met(step))
-        return LocalStep(local.bare, after, breaks, goals)
+        known: Branch | LocalStep | None = self._known.get(event)
+        if known is None:
+            known = self._known[event] = Branch(self._first(event))
+        looked_at: list[int] = []
+        while isinstance(known, Branch):
+            looked_at.append(known.place)
+            number = parts[known.place]
+            found = known.known.get(number)
+            if found is None:
+                found = known.known[number] = self._found(parts, event, looked_at)
+            known = found
+        return known
 
-    def _local(self, parts: Parts, event: Event, place: int) -> Local | None:
-        """The step of one engine; None if it depends on the other engines."""
-        key = (event, parts[place], parts[self.collapse.engines :])
-        if key not in self._known:
-            if len(self._known) >= KEPT_MAX:
-                self._known.clear()
-            try:
-                self._known[key] = self._compute(parts, event, place)
-            except Unseen:
-                self._known[key] = None
-        return self._known[key]
+    def _first(self, event: Event) -> int:
+        """A part that an event looks at in any case: its engine, or its transfer."""
+        if isinstance(event, TransferDone | TransferFail | TransferLost | LeaseExpire):
+            return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
+        return self.collapse.engines.index(event.engine)
 
-    def _compute(self, parts: Parts, event: Event, place: int) -> Local:
-        whole = self.collapse.state(parts)
-        engines: list[Any] = list(self.absent)
-        engines[place] = whole.engines[place]
-        alone = State(tuple(engines), *whole[1:])
-        step = model.apply(self.cluster, alone, event)
-        breaks, unsure = False, []
-        for invariant in self.of_step:
-            try:
-                breaks = breaks or any(True for _ in invariant.check(self.cluster, step))
-            except Unseen:
-                unsure.append(invariant)
+    def _found(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Branch | LocalStep:
+        """The step, or a branch by the next part that it looks at."""
+        if self.kept >= KEPT_MAX:
+            self._known.clear()
+            self.kept = 0
         try:
-            goals = tuple(self.goals.met(step))
-        except Unseen:
-            goals = None
-        return Local(
-            step.event,
-            bare(step.event),
-            step.effects,
-            self.collapse.number(step.after.engines[place]),
-            tuple(map(self.collapse.number, step.after[1:])),
-            breaks,
-            tuple(unsure),
-            goals,
-        )
+            step = self._taken(parts, event, looked_at)
+        except Unseen as unseen:
+            return Branch(unseen.place)
+        found: Branch | LocalStep
+        found, more = self._checked(parts, step, looked_at)
+        self.kept += 1
+        for place in reversed(more):
+            branch = Branch(place)
+            branch.known[parts[place]] = found
+            found = branch
+        return found
+
+    def _shown(self, state: State, parts: Parts, places: Sequence[int]) -> State:
+        """A state with these parts in place of their placeholders."""
+        shown = self.collapse.split(state)
+        for place in places:
+            shown[place] = self.collapse.components[parts[place]]
+        return self.collapse.join(shown)
+
+    def _taken(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Step:
+        """The step, with a placeholder for all that it does not look at. Raises Unseen if it looks
+        at, or replaces, another part."""
+        before = self._shown(self._all_hidden, parts, looked_at)
+        step = model.apply(self.cluster, before, event)
+        for place, part in enumerate(self.collapse.split(step.after)):
+            hidden = self._hidden[place]
+            if place not in looked_at and part is not hidden and part != hidden:
+                raise Unseen(place)
+        return step
+
+    def _checked(
+        self, parts: Parts, step: Step, looked_at: Sequence[int]
+    ) -> tuple[LocalStep, list[int]]:
+        """The step with the results of its checks, and the further parts that these look at."""
+        after = self.collapse.split(step.after)
+        numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
+        changes = tuple((place, number) for place, number in numbers if number != parts[place])
+        more: list[int] = []
+        while True:
+            try:
+                breaks = next(broken(self.cluster, step, self.of_step), None) is not None
+                goals = tuple(self.goals.met(step))
+                return LocalStep(bare(step.event), changes, breaks, goals), more
+            except Unseen as unseen:
+                more.append(unseen.place)
+                before = self._shown(step.before, parts, more)
+                step = step._replace(before=before, after=self._shown(step.after, parts, more))

@@ -5,7 +5,10 @@ Each component is renamed once, and the result is cached by its number. So a who
 by looking up its components.
 """
 
+from typing import Any
+
 from kvproof.model.config import Cluster
+from kvproof.model.state import State
 from kvproof.strategies.explorer import symmetry
 from kvproof.strategies.explorer.collapse import Collapse, Parts
 
@@ -29,7 +32,7 @@ class Orbits:
 
     def image(self, parts: Parts, turn: int) -> Parts:
         """The renamed state, with block ids in the order of first occurrence."""
-        count = self.collapse.engines
+        count = len(self.collapse.engines)
         engines = [self._engine(turn, number) for number in parts[:count]]
         key = (turn, *parts[count:], *(engines[place][1] for place in self.places))
         between = self._between.get(key)
@@ -53,8 +56,10 @@ class Orbits:
 
     def _renamed_between(self, key: tuple[int, ...]) -> Parts:
         turn, *numbers, p, d = key
-        between = [self.collapse.components[number] for number in numbers]
-        transfers, *rest = symmetry.renamed_between(between, self.renamings[turn])
+        nothing: list[Any] = [None] * len(self.collapse.engines)
+        state = self.collapse.join([*nothing, *map(self.collapse.components.__getitem__, numbers)])
+        transfers, *rest = symmetry.renamed_between(state[1:], self.renamings[turn])
         ids = self._ids_list[p], self._ids_list[d]
         transfers = symmetry.transfers_with_ids(self.cluster, transfers, *ids)
-        return tuple(map(self.collapse.number, (transfers, *rest)))
+        parts = self.collapse.split(State(tuple(nothing), transfers, *rest))
+        return tuple(map(self.collapse.number, parts[len(nothing) :]))

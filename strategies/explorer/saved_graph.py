@@ -15,13 +15,9 @@ import msgspec
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.state import Engine, State, Transfer
-from kvproof.strategies.explorer.collapse import BITS
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 Number = Annotated[int, msgspec.Meta(ge=0)]
-
-NUMBER_BYTES = BITS // 8
-"""Bytes of a number in an array of a file. The first byte is the highest."""
 
 
 class Broken(Exception):
@@ -29,12 +25,12 @@ class Broken(Exception):
 
 
 class Components(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The components of states by kind, one list for each field of `State`. `kinds` has the index
-    of the list of each component, in the order of their numbers."""
+    """The parts of states by kind, one list for each field of `State`. `kinds` has the index of the
+    list of each part, in the order of their numbers."""
 
     kinds: memoryview
     engines: list[Engine]
-    transfers: list[tuple[Transfer, ...]]
+    transfers: list[Transfer | None]
     ended: list[tuple[tuple[str, str], ...]]
     failures: list[Number]
 
@@ -45,9 +41,9 @@ class Components(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SavedGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A search graph. `states` has the numbers of the components of each state; `edges` has, as
-    columns, from, to, event number and renaming; `loops` has state and event number. `violated`: a
-    step from the last expanded state breaks an invariant."""
+    """A search graph. `states` has the numbers of the parts of each state; `edges` has, as columns,
+    from, to, event number and renaming; `loops` has state and event number. The first byte of each
+    number is the highest. `violated`: a step from the last expanded state breaks an invariant."""
 
     components: Components
     states: memoryview
@@ -63,11 +59,9 @@ class SavedGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def saved(reached: SearchGraph) -> SavedGraph:
     """The whole search graph as declared types."""
     (origins, targets, taken, turns), (looped, by) = (map(_bytes, each) for each in reached.arrays)
-    length = reached.collapse.width * NUMBER_BYTES
-    states = b"".join(packed.to_bytes(length, "big") for packed in reached.packed)
     return SavedGraph(
         components=_components(reached.collapse.components),
-        states=memoryview(states),
+        states=memoryview(b"".join(reached.packed)),
         expanded=reached.expanded,
         edges=(origins, targets, taken, turns),
         loops=(looped, by),
@@ -82,13 +76,12 @@ def _components(components: list[Any]) -> Components:
     lists: dict[str, list[Any]] = {name: [] for name in State._fields}
     kinds = bytearray()
     for component in components:
-        # An empty tuple of transfers equals an empty tuple of ended jobs: they are one component.
         if isinstance(component, Engine):
             kind = 0
         elif isinstance(component, int):
             kind = 3
         else:
-            kind = 1 if not component or isinstance(component[0], Transfer) else 2
+            kind = 1 if component is None or isinstance(component, Transfer) else 2
         kinds.append(kind)
         lists[State._fields[kind]].append(component)
     return Components(memoryview(bytes(kinds)), **lists)
@@ -117,9 +110,9 @@ def restored(cluster: Cluster, data: SavedGraph) -> SearchGraph:
     for number, kind in enumerate(data.components.kinds):
         if reached.collapse.number(next(lists[kind])) != number:
             raise Broken("two components are equal, or the initial state is not the cluster's own")
-    length = reached.collapse.width * NUMBER_BYTES
+    length = len(reached.packed[0])
     starts = range(0, len(data.states), length)
-    packed = [int.from_bytes(data.states[start : start + length], "big") for start in starts]
+    packed = [bytes(data.states[start : start + length]) for start in starts]
     reached.expanded = data.expanded
     for event in data.events:
         reached.event_number(event)

@@ -45,8 +45,8 @@ class SearchGraph:
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
-        self.packed: list[int] = []
-        self.numbers: dict[int, int] = {}
+        self.packed: list[bytes] = []
+        self.numbers: dict[bytes, int] = {}
         self.expanded = 0
         self.generated = 0
         self.fired: Counter[str] = Counter()
@@ -66,7 +66,7 @@ class SearchGraph:
         self._permutation = array("B")
         self.add(self.collapse.pack(self.collapse.parts(initial(cluster))), 0, 0, 0)
 
-    def add(self, packed: int, parent: int, by: int, depth: int, turn: int = 0) -> int:
+    def add(self, packed: bytes, parent: int, by: int, depth: int, turn: int = 0) -> int:
         """Number a new packed state."""
         number = len(self.packed)
         self.numbers[packed] = number

@@ -68,11 +68,10 @@ def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
             if transfer.phase == Phase.READING
             else state.with_transfer(name, turns.expired(transfer))
         )
-    held = state.engine(cluster.decode.name).find(name)
-    if transfer.phase == Phase.OFFERED and held is not None:
-        raise NotAllowed(f"{name} waits on D, which renews its lease")
     if transfer.phase in (Phase.LOST, Phase.READING):
         return state
     over = transfer.phase == Phase.OFFERED  # otherwise D's read failed
+    if over and state.engine(cluster.decode.name).find(name) is not None:
+        raise NotAllowed(f"{name} waits on D, which renews its lease")
     state = state.with_transfer(name, None)
     return state.ending(cluster.decode.name, name) if over else state

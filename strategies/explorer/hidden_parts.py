@@ -1,0 +1,104 @@
+"""Placeholders for the parts of a state that a step must not depend on.
+
+A placeholder gives a name and raises `Unseen` for any other access. So a step that was computed
+with placeholders is the step of every state with the same other parts.
+"""
+
+from typing import Any, ClassVar, NoReturn
+
+from kvproof.strategies.explorer.collapse import Collapse
+
+
+class Unseen(Exception):
+    """A hidden part of a state was accessed. `place` is the place of the part in `Parts`."""
+
+    def __init__(self, place: int) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+def _raise_unseen(hidden: "HiddenPart", *_anything: Any) -> NoReturn:
+    raise Unseen(hidden.place)
+
+
+class HiddenPart:
+    """The placeholder of a part. Any access raises Unseen."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    _refuse: ClassVar[Any] = _raise_unseen
+    __getattr__ = __getitem__ = __iter__ = __len__ = __hash__ = __bool__ = _refuse
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __add__ = __radd__ = __index__ = _refuse
+
+
+class HiddenEngine(HiddenPart):
+    """The placeholder of an engine. It gives its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, place: int, name: str) -> None:
+        super().__init__(place)
+        self.name = name
+
+
+class HiddenName(str):
+    """The first field of hidden entries. It differs from other names; whether it equals its own
+    name is hidden."""
+
+    __slots__ = ("place",)
+    place: int
+
+    def __new__(cls, place: int, name: str) -> "HiddenName":
+        made = super().__new__(cls, name)
+        made.place = place
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        if str.__eq__(self, other):
+            raise Unseen(self.place)
+        return False
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+class HiddenEntries(HiddenPart):
+    """The placeholder of the entries of a tuple that begin with a name: the transfer of a request,
+    or what has ended on an engine. It differs from all other entries and is sorted among them,
+    because neither depends on what it hides."""
+
+    __slots__ = ("request",)
+
+    def __init__(self, place: int, name: str) -> None:
+        super().__init__(place)
+        self.request = HiddenName(place, name)
+
+    def __getitem__(self, index: int) -> str:
+        return self.request if index == 0 else self._refuse()
+
+    def __eq__(self, other: Any) -> bool:
+        return self is other or self.request == other[0]
+
+    def __lt__(self, other: Any) -> bool:
+        return self.request != other[0] and str(self.request) < str(other[0])
+
+    def __gt__(self, other: Any) -> bool:
+        return self.request != other[0] and str(self.request) > str(other[0])
+
+    __hash__ = object.__hash__
+
+
+def hidden_parts(collapse: Collapse) -> list[Any]:
+    """A placeholder for each part of a state, in the order of `Collapse.split`."""
+    count, end = len(collapse.engines), collapse.width - 1
+    return [
+        *(HiddenEngine(place, name) for place, name in enumerate(collapse.engines)),
+        *(HiddenEntries(place, name) for place, name in enumerate(collapse.transfers, count)),
+        *((HiddenEntries(place, n),) for place, n in enumerate(collapse.engines, end - count)),
+        HiddenPart(end),
+    ]
