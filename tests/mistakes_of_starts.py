@@ -46,6 +46,13 @@ def _first_group(right: Any, config: Any, groups: Any) -> Any:
     return right(config, groups[:1])
 
 
+def _full_attention_first(right: Any, config: Any, specs: Any) -> Any:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    full = [name for name, each in specs.items() if isinstance(each, FullAttentionSpec)]
+    return right(config, {full[0]: specs[full[0]], **specs})
+
+
 def _half_the_stride(right: Any, config: Any, groups: Any, memory: int) -> Any:
     made = right(config, groups, memory)
     for tensor in made.kv_cache_tensors:
@@ -125,6 +132,10 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "the steps in flight are not counted (vllm#40946)": (
         _no_step_in_flight,
         "admitted_length_is_served",
+    ),
+    "a model of windows alone is not expected (vllm#48256)": (
+        _around(f"{UTILS}.get_kv_cache_groups", _full_attention_first),
+        "start_up_survives",
     ),
     "the richest worker decides": (
         _line("min_num_blocks = min(", "min_num_blocks = max("),

@@ -242,8 +242,13 @@ LATENT: tuple[tuple[tuple[int, Literal[1, 2, 4]], ...], ...] = (
 
 def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
     """Layers of latent attention, some of two widths or precisions, and some with windows, whose
-    tokens are not larger."""
+    tokens are not larger. A few models have windows alone."""
     block, stages = plan.layers[0].block, plan.stages
+    if r.random() < 0.2:
+        alike = Layer("window mla", block, width=r.choice((4, 6)))
+        windows = [r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 2)))]
+        layers = [replace(alike, window=each) for each in windows] * (stages * r.choice((1, 2)))
+        return tuple(replace(layer, stage=at % stages) for at, layer in enumerate(layers))
     sizes = r.choice(LATENT)
     kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]
     largest = max(layer.content_bytes for layer in kinds)

@@ -18,7 +18,12 @@ def judge(played: Played) -> Iterator[Because]:
             if knew is None:
                 yield because(
                     received(before),
-                    reason("had_no_mask", "this one was sampled without a mask of its grammar"),
+                    reason(
+                        "had_no_mask",
+                        "this one was sampled without a mask of its grammar",
+                        # Where reasoning ends, and behind it, masks are made by different code.
+                        feature="a later token" if before else "the first token",
+                    ),
                     request=one.name,
                 )
 
