@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.connectors.subject import TestedConnector
+from kvproof.connectors.subject import LEASE_S, TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 
@@ -96,7 +96,7 @@ OBJECTS = TestedConnector(
 )
 """With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
-NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
+NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": LEASE_S}, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""

@@ -1,11 +1,14 @@
 """P and D with NIXL between them: its own workers and its own accounting, over memory."""
 
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("vllm")
 
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
 from kvproof.connectors.device.clock import Clock
@@ -32,8 +35,8 @@ PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 LATE = Copies(late=True, steps=2)
 
 
-def played(*actions: Any, copies: Copies = LATE) -> EpisodeResult:
-    plan = ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies)
+def played(*actions: Any, copies: Copies = LATE, **more: Any) -> EpisodeResult:
+    plan = replace(ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies), **more)
     return play(SHIPPED["nixl-pull"].subject, plan)
 
 
@@ -71,3 +74,46 @@ def test_a_read_whose_message_is_lost_keeps_the_blocks_until_the_lease_ends(
     assert "kept_blocks_are_given_back" in {
         finding.invariant for finding in played(copies=Copies()).findings
     }
+
+
+RANKS = (1, 2), (2, 1), (2, 4), (1, 4)
+"""Of P and of D. The model has two KV heads."""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_d_reads_from_p_on_another_number_of_ranks(ranks: tuple[int, int]) -> None:
+    spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
+    result = played(Drain(), ResetCache(), *PROMPTS, **spread)
+    assert result.findings == ()
+    slots = 2 * 2 * (14 + 10 - 8 + 8)
+    assert result.judged["promised tokens"] == slots * ranks[1]
+
+
+def test_the_heads_of_another_rank_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread = {"prefill_ranks": 1, "ranks": 2, "tensor": True}
+    mapping: Any = base_worker.compute_tp_mapping
+
+    def first_of_all(*arguments: Any, **named: Any) -> Any:
+        return dataclasses.replace(mapping(*arguments, **named), rank_offset_factor=0)
+
+    monkeypatch.setattr(base_worker, "compute_tp_mapping", first_of_all)
+    found = played(copies=Copies(), **spread).findings
+    assert found[0].invariant == "promised_tokens_are_loaded"
+
+
+TIGHT = replace(ENGINE, num_blocks=6)
+
+
+def test_clocks_of_processes_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes the scheduler's time for its own ends a lease before it has begun."""
+    tight = {"engine": TIGHT, "clock_ahead": 100}
+    assert played(*PROMPTS, **tight).findings == ()
+    begun: Any = NixlPullConnectorWorker.start_load_kv
+
+    def one_clock(worker: Any, metadata: Any) -> None:
+        metadata.scheduler_clock = 0.0
+        begun(worker, metadata)
+
+    monkeypatch.setattr(NixlPullConnectorWorker, "start_load_kv", one_clock)
+    found = played(*PROMPTS, **tight).findings
+    assert found[0].invariant == "promised_tokens_are_loaded"
