@@ -166,12 +166,13 @@ Mamba block has the tokens of an attention block on one rank (`cache_config.bloc
 vLLM ends steps), and narrower ones than those of all ranks are not modelled. The model has two KV
 heads: two of four tensor ranks have one of them each, and each rank has states of its own."""
 
-UNEQUAL: tuple[LayerGroups, ...] = tuple(
-    LayerGroups((Group("full", 4),), ranks=here, tensor=True, prefill_ranks=first)
-    for first, here in ((1, 2), (2, 1), (2, 4), (1, 4))
-)
-"""Cache groups of a pair of engines on unequal numbers of ranks: of two KV heads, a rank has both,
-one, or one that another rank has too."""
+
+def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
+    """Cache groups of a pair of engines on these numbers of ranks: of two KV heads, a rank has
+    both, one, or one that another rank has too."""
+    group = Group("full", 4)
+    return [LayerGroups((group,), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks]
+
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""

@@ -21,8 +21,8 @@ PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 """What a router sends to P beside a request (`kv_transfer_params`)."""
 
-OF_P = "@P"
-"""The end of the name of a request on P."""
+OF_P = "-0000000f"
+"""The end of the name of a request on P. An engine puts such an end on the name that it gets."""
 
 
 class EnginePair:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, UNEQUAL, LayerGroups, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans, unequal
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
@@ -89,7 +89,7 @@ def accepted(
     exception that was raised goes on."""
     layers: list[LayerGroups] = []
     why: BaseException | None = None
-    spread = (*SPREAD * subject.ranks, *UNEQUAL * subject.pair)
+    spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):
         if each.drafts and not _marks_drafters():
             continue

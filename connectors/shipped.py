@@ -96,6 +96,7 @@ OBJECTS = TestedConnector(
 )
 """With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
+PUSH = TestedConnector("NixlPushConnector", {"kv_lease_duration": LEASE_S}, pair=True)
 NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": LEASE_S}, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
@@ -140,6 +141,7 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
     "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
+    "nixl-push": Shipped(PUSH, (V1 + "nixl",)),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),

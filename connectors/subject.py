@@ -50,6 +50,7 @@ class TestedConnector:
     images: bool = False
     ranks: bool = False
     pair: bool = False
+    unequal: tuple[tuple[int, int], ...] = ()
     equal_blocks: bool = False
     asks: tuple[TransferParams, ...] = ()
 

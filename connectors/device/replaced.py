@@ -14,7 +14,7 @@ from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.threads import QueueModule, Threads
+from kvproof.connectors.device.threads import EventThreads, QueueModule, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
@@ -228,6 +228,8 @@ REPLACED: tuple[Replacement, ...] = (
             (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
         )
     ),
+    Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
+    Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(
         Replacement(f"{NIXL}.{module}:time", by, "a step takes a second", older)
         for module, by, older in (
@@ -235,6 +237,8 @@ REPLACED: tuple[Replacement, ...] = (
             ("base_scheduler", StepTime, False),
             ("pull_worker", WorkerTime, False),
             ("pull_scheduler", StepTime, False),
+            ("push_worker", WorkerTime, False),
+            ("push_scheduler", StepTime, False),
             ("worker", WorkerTime, True),
             ("scheduler", StepTime, True),
         )

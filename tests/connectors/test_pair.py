@@ -10,6 +10,7 @@ pytest.importorskip("vllm")
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.nixl import CopyingAgent
@@ -35,13 +36,20 @@ PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 LATE = Copies(late=True, steps=2)
 
 
-def played(*actions: Any, copies: Copies = LATE, **more: Any) -> EpisodeResult:
+def played(
+    *actions: Any, copies: Copies = LATE, name: str = "nixl-pull", **more: Any
+) -> EpisodeResult:
     plan = replace(ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies), **more)
-    return play(SHIPPED["nixl-pull"].subject, plan)
+    return play(SHIPPED[name].subject, plan)
 
 
-def test_d_reads_what_p_computed_and_p_gives_its_blocks_back() -> None:
-    result = played(Drain(), ResetCache(), *PROMPTS)
+BOTH = pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+"""D reads from P, or P writes to D."""
+
+
+@BOTH
+def test_d_gets_what_p_computed_and_p_gives_its_blocks_back(name: str) -> None:
+    result = played(Drain(), ResetCache(), *PROMPTS, name=name)
     assert result.findings == ()
     assert result.judged["loads"] == result.judged["kept requests"] == 4
     assert result.judged["promised tokens"] == 2 * 2 * (14 + 10 - 8 + 8)
@@ -80,10 +88,11 @@ RANKS = (1, 2), (2, 1), (2, 4), (1, 4)
 """Of P and of D. The model has two KV heads."""
 
 
+@BOTH
 @pytest.mark.parametrize("ranks", RANKS)
-def test_d_reads_from_p_on_another_number_of_ranks(ranks: tuple[int, int]) -> None:
+def test_d_loads_from_p_on_another_number_of_ranks(name: str, ranks: tuple[int, int]) -> None:
     spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
-    result = played(Drain(), ResetCache(), *PROMPTS, **spread)
+    result = played(Drain(), ResetCache(), *PROMPTS, name=name, **spread)
     assert result.findings == ()
     slots = 2 * 2 * (14 + 10 - 8 + 8)
     assert result.judged["promised tokens"] == slots * ranks[1]
@@ -116,4 +125,22 @@ def test_clocks_of_processes_may_differ(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(NixlPullConnectorWorker, "start_load_kv", one_clock)
     found = played(*PROMPTS, **tight).findings
+    assert found[0].invariant == "promised_tokens_are_loaded"
+
+
+def test_a_registration_that_p_loses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P writes nothing, so D waits for ever."""
+    monkeypatch.setattr(NixlPushConnectorWorker, "_handle_push_reg_notif", lambda *_: None)
+    found = played(copies=Copies(), name="nixl-push").findings
+    assert found[0].invariant == "every_request_ends"
+
+
+def test_blocks_that_p_writes_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: Any = NixlPushConnectorWorker._do_start_push_kv
+
+    def backwards(worker: Any, name: str, blocks: Any, registered: Any) -> None:
+        started(worker, name, tuple(list(reversed(each)) for each in blocks), registered)
+
+    monkeypatch.setattr(NixlPushConnectorWorker, "_do_start_push_kv", backwards)
+    found = played(copies=Copies(), name="nixl-push").findings
     assert found[0].invariant == "promised_tokens_are_loaded"
