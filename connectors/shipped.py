@@ -96,8 +96,14 @@ OBJECTS = TestedConnector(
 )
 """With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
-PUSH = TestedConnector("NixlPushConnector", {"kv_lease_duration": LEASE_S}, pair=True)
-NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": LEASE_S}, pair=True)
+LEASE = {"kv_lease_duration": LEASE_S}
+FEWER = (1, 2), (2, 1)
+MORE = (2, 4), (1, 4)
+"""Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: whoever
+moves the blocks may have so many ranks, but not move blocks of so many to fewer."""
+
+PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=FEWER)
+NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=FEWER + MORE)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""

@@ -39,9 +39,10 @@ class TestedConnector:
     With `images`, requests have images too; so they have if `extra` has the settings of an
     encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`,
     it is driven with several ranks of context and of tensor parallelism too, each with a worker.
-    With `pair`, it is driven between two engines: one computes the prompt, the other loads it, on
-    as many ranks or on others. With `equal_blocks`, its settings hold where the blocks of all cache
-    groups have one size alone. `asks` is what a request may ask of it."""
+    With `pair`, it is driven between two engines: one computes the prompt, the other loads it;
+    `unequal` are numbers of tensor-parallel ranks of the first and of the second on which it runs
+    where they differ. With `equal_blocks`, its settings hold where the blocks of all cache groups
+    have one size alone. `asks` is what a request may ask of it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)

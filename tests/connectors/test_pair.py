@@ -84,12 +84,12 @@ def test_a_read_whose_message_is_lost_keeps_the_blocks_until_the_lease_ends(
     }
 
 
-RANKS = (1, 2), (2, 1), (2, 4), (1, 4)
-"""Of P and of D. The model has two KV heads."""
+RANKS = [
+    (name, ranks) for name in ("nixl-pull", "nixl-push") for ranks in SHIPPED[name].subject.unequal
+]
 
 
-@BOTH
-@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("name", "ranks"), RANKS)
 def test_d_loads_from_p_on_another_number_of_ranks(name: str, ranks: tuple[int, int]) -> None:
     spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
     result = played(Drain(), ResetCache(), *PROMPTS, name=name, **spread)
