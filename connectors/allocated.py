@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kvproof.live import adapt
+from kvproof.live import adapt, build
 from kvproof.model.errors import AdapterDrift
 
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
@@ -47,15 +47,20 @@ def _shape(of: Any) -> tuple[int, ...]:
 
 
 def layout(vllm_config: Any) -> Any:
-    """The order of the dimensions of a KV cache; None where a release knows only one."""
+    """The order of the dimensions of a KV cache. Older releases have the one that the connector
+    needs (HND: heads come before tokens), or None."""
     resolved = getattr(vllm_config.cache_config, "get_resolved_kv_cache_layout", None)
-    return resolved() if resolved is not None else None
+    return resolved() if resolved is not None else build.required_layout(vllm_config)
 
 
-def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
-    """The KV cache of each layer by name, on the CPU."""
+def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any]:
+    """The KV cache of each layer by name, on the CPU. The kernels of older releases have blocks of
+    their own, so many (`parts`) to an attention block, and a connector gets theirs. Raises
+    AdapterDrift where it gets whole blocks."""
     home = importlib.import_module("vllm.v1.worker.utils")
     if hasattr(home, "allocate_kv_cache"):
+        if parts > 1:
+            raise AdapterDrift("In this vLLM a connector gets whole blocks, not those of a kernel")
         made: dict[str, Any] = home.allocate_kv_cache(kv_cache_config, torch.device("cpu"), order)
         return made
     raw: dict[str, torch.Tensor] = {}
@@ -66,7 +71,7 @@ def allocated(kv_cache_config: Any, order: Any) -> dict[str, Any]:
         raw.update(dict.fromkeys(tensor.shared_by, memory))
     states = any(not attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
     return {
-        name: _view(raw[name], group.kv_cache_spec, states)
+        name: _view(raw[name], group.kv_cache_spec, states, parts, order)
         for group in kv_cache_config.kv_cache_groups
         for name in group.layer_names
     }
@@ -77,15 +82,19 @@ def attends(spec: Any) -> bool:
     return hasattr(spec, "num_kv_heads")
 
 
-def _view(memory: torch.Tensor, spec: Any, by_page: bool) -> Any:
-    """A layer's memory. Keys of all blocks come before values, but `by_page`, where layers with
-    states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
+def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str | None) -> Any:
+    """A layer's memory, in this order. Keys of all blocks come before values, but `by_page`, where
+    layers with states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
     blocks = memory.numel() // spec.page_size_bytes
     if attends(spec):
         shape = backend().get_kv_cache_shape(
-            blocks, spec.block_size, spec.num_kv_heads, spec.head_size
+            blocks * parts, spec.block_size // parts, spec.num_kv_heads, spec.head_size
         )
-        view = memory.view(spec.dtype).view(shape)
+        held = memory.view(spec.dtype)
+        if order == "HND" and _shape(backend())[:2] == (BLOCKS, 2):
+            view = held.view(*shape[:2], shape[3], shape[2], *shape[4:]).transpose(2, 3)
+        else:
+            view = held.view(shape)
         if by_page and _shape(backend())[:1] == (2,):
             half = view[0, 0].numel()
             view = view.as_strided(shape, (half, 2 * half, *view.stride()[2:]))

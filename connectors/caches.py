@@ -14,13 +14,29 @@ NO_NUMBER = float("nan")
 
 
 class LayerCache(NamedTuple):
-    """A layer, its group, and its cache as `[blocks, slots of a block, ...]` of float32: as it is
-    now, and as it was when the caches were last looked at."""
+    """A layer, its group, and its cache as `[parts of blocks, slots of a part, ...]` of float32: as
+    it is now, and as it was when the caches were last looked at. A block has `parts` parts, one
+    after the other: the blocks of a kernel."""
 
     name: str
     group: int
     now: torch.Tensor
     seen: torch.Tensor
+    parts: int = 1
+
+    def place(self, block: int, offset: int) -> tuple[int, int]:
+        """The part with a slot of a block, and the slot there."""
+        part, at = divmod(offset, self.now.size(1))
+        return block * self.parts + part, at
+
+    def slot(self, part: int, at: int) -> tuple[int, int]:
+        """The block of a part, and the slot of the block that is slot `at` of the part."""
+        block, behind = divmod(part, self.parts)
+        return block, behind * self.now.size(1) + at
+
+    def whole(self, block: int) -> slice:
+        """The parts of a block."""
+        return slice(block * self.parts, (block + 1) * self.parts)
 
 
 class SharedBytes(NamedTuple):
@@ -38,18 +54,21 @@ class SharedBytes(NamedTuple):
 
 class Shards(NamedTuple):
     """What the worker of a rank has of a layer, if the layer lies on `ranks` ranks of tensor
-    parallelism: some of the KV `heads` of the model, or a part of each state."""
+    parallelism: some of the KV `heads` of the model, or a part of each state. Where heads are
+    alike, there is one."""
 
     rank: int = 0
     ranks: int = 1
     heads: int = 1
 
-    def of(self, layer: str, spec: Any) -> str:
-        """The layer, and which part of it the worker has. Ranks with the same heads have one."""
-        if self.ranks == 1:
-            return layer
-        parts = min(self.heads, self.ranks) if attends(spec) else self.ranks
-        return f"{layer}, part {self.rank * parts // self.ranks}"
+    def of(self, layer: str, spec: Any) -> tuple[str, ...]:
+        """The layer, or which parts of it the worker has: heads, which ranks beyond the number of
+        heads have together, or its part of a state."""
+        parts = self.heads if attends(spec) else self.ranks
+        if parts == 1:
+            return (layer,)
+        first, here = self.rank * parts // self.ranks, max(parts // self.ranks, 1)
+        return tuple(f"{layer}, part {part}" for part in range(first, first + here))
 
 
 ALONE = Shards()
@@ -59,14 +78,20 @@ ALONE = Shards()
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
-    `rank` is the worker's; `parts` says by layer name what it has of the layer."""
+    `rank` is the worker's; `parts` says by layer name what it has of the layer. An attention block
+    is `kernel_blocks` blocks of a kernel."""
 
     def __init__(
-        self, kv_cache_config: Any, layout: Any, numbers: Numbers, shards: Shards = ALONE
+        self,
+        kv_cache_config: Any,
+        layout: Any,
+        numbers: Numbers,
+        shards: Shards = ALONE,
+        kernel_blocks: int = 1,
     ) -> None:
         self.numbers, self.rank = numbers, shards.rank
-        self.parts: dict[str, str] = {}
-        self.named: dict[str, Any] = allocated(kv_cache_config, layout)
+        self.parts: dict[str, tuple[str, ...]] = {}
+        self.named: dict[str, Any] = allocated(kv_cache_config, layout, kernel_blocks)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
@@ -78,30 +103,44 @@ class Caches:
                 seen = torch.tensor([], dtype=torch.float32).set_(
                     memory.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
                 )
-                self.layers.append(LayerCache(name, index, now, seen))
+                parts = kernel_blocks if attends(group.kv_cache_spec) else 1
+                self.layers.append(LayerCache(name, index, now, seen, parts))
 
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
-        """Fill a slot with the number of a prefix."""
-        layer.now[block, offset] = float(self.numbers.of(self.parts[layer.name], prefix))
+        """Fill a slot with the numbers of a prefix, one for each part of the layer."""
+        for own, values in self._split(layer.name, layer.now[layer.place(block, offset)]):
+            values.fill_(float(self.numbers.of(own, prefix)))
 
     def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
         """The addresses of the first and after the last byte of a block, or of its keys, where
         values lie apart."""
-        held = layer.now[block]
-        size = sum((n - 1) * s for n, s in zip(held.size(), held.stride(), strict=True)) + 1
+        held = layer.now[layer.whole(block)]
+        part = held[0]
+        size = sum((n - 1) * s for n, s in zip(part.size(), part.stride(), strict=True)) + 1
         begin = held.data_ptr()
-        if layer.now.stride(0) < size:  # keys of all blocks come before values
-            size = layer.now.stride(0)
+        if held.stride(0) < size:  # keys of all blocks come before values
+            size = held.stride(0)
+        size += (layer.parts - 1) * held.stride(0)
         return begin, begin + size * held.element_size()
 
     def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
         """The prefix in a slot."""
-        return self._prefix(layer.name, layer.now[block, offset])
+        return self._prefix(layer.name, layer.now[layer.place(block, offset)])
+
+    def _split(self, layer: str, values: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parts of a layer that the worker has, and the values of each in a slot (with several
+        parts `[..., heads, values]`)."""
+        own = self.parts[layer]
+        return zip(own, values.chunk(len(own), dim=-2) if own[1:] else (values,), strict=True)
 
     def _prefix(self, layer: str, values: torch.Tensor) -> str | None:
+        found = {self._part(layer, own, held) for own, held in self._split(layer, values)}
+        return found.pop() if len(found) == 1 else None
+
+    def _part(self, layer: str, own: str, values: torch.Tensor) -> str | None:
         flat = values.flatten()
         whole = bool((flat == flat[0]).all())
-        number, own = float(flat[0]) if whole else NO_NUMBER, self.parts[layer]
+        number = float(flat[0]) if whole else NO_NUMBER
         found = self.numbers.prefix(own, number)
         if found is None and own != layer:
             of_layer, prefix = self.numbers.home(number)
@@ -113,12 +152,12 @@ class Caches:
         """Zero these blocks in all layers."""
         for block in blocks:
             for layer in self.layers:
-                layer.now[block] = 0.0
+                layer.now[layer.whole(block)] = 0.0
 
     def copy(self, source: int, target: int) -> None:
         """Copy a block in all layers."""
         for layer in self.layers:
-            layer.now[target] = layer.now[source]
+            layer.now[layer.whole(target)] = layer.now[layer.whole(source)]
 
     def look(self) -> None:
         """Take the memory as it is for known: `changes` gives what differs from it."""
@@ -133,6 +172,6 @@ class Caches:
             # Bits are compared: a NaN is unlike itself.
             differs = layer.now.view(torch.int32) != layer.seen.view(torch.int32)
             places = differs.flatten(2).any(dim=2).nonzero().tolist()
-            for block, offset in places:
-                held = self._prefix(layer.name, layer.seen[block, offset])
-                yield layer, Slot(layer.name, layer.group, block, offset), held
+            for part, at in places:
+                held = self._prefix(layer.name, layer.seen[part, at])
+                yield layer, Slot(layer.name, layer.group, *layer.slot(part, at)), held

@@ -32,10 +32,12 @@ from kvproof.model.config import EngineConfig, Group
 
 class LayerGroups(NamedTuple):
     """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism; with `tensor`, of tensor parallelism. With
-    `every_state`, a Mamba layer caches the state after each block. `match_unit` and `retention` are
-    those of the engine: hits may end inside a block, and few blocks of windows and states stay in
-    its cache. With `shared_layer`, one more layer reads the cache of the first."""
+    the size of decode context parallelism; with `tensor`, of tensor parallelism, in which the first
+    of a pair of engines may have `prefill_ranks` ranks. With `every_state`, a Mamba layer caches
+    the state after each block. `match_unit` and `retention` are those of the engine: hits may end
+    inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
+    more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
+    to an attention block."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -45,6 +47,8 @@ class LayerGroups(NamedTuple):
     retention: int | None = None
     shared_layer: bool = False
     tensor: bool = False
+    kernel_blocks: int = 1
+    prefill_ranks: int = 0
 
     @property
     def drafts(self) -> int:
@@ -56,12 +60,13 @@ class LayerGroups(NamedTuple):
         """The cache groups of a plan."""
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
-        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *further)
+        own = *further, plan.kernel_blocks, plan.prefill_ranks
+        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own)
 
     @property
-    def needs_new(self) -> bool:
+    def of_some(self) -> bool:
         """Whether there are vLLMs of this year that cannot have such groups."""
-        return bool(self.match_unit) or self.retention is not None
+        return bool(self.match_unit) or self.retention is not None or self.kernel_blocks > 1
 
     @property
     def traits(self) -> frozenset[str]:
@@ -76,6 +81,8 @@ class LayerGroups(NamedTuple):
             "hits in blocks": self.match_unit,
             "retention": self.retention is not None,
             "shared layer": self.shared_layer,
+            "kernel blocks": self.kernel_blocks > 1,
+            "unequal ranks": self.prefill_ranks > 0,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -93,17 +100,20 @@ class LayerGroups(NamedTuple):
             + ")" * (not g.eagle)
             for g in self.groups
         ) + (
-            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1)
+            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1 or self.tensor)
+            + f" (P: {self.prefill_ranks})" * (self.prefill_ranks > 0)
             + ", each state" * self.every_state
             + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
             + (f", retention {self.retention}" if self.retention is not None else "")
             + ", a layer shares a cache" * self.shared_layer
+            + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
         )
 
 
 ALONE: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4),)),
     LayerGroups((Group("full", 2),)),
+    LayerGroups((Group("full", 4),), kernel_blocks=2),
 )
 """Cache groups for a connector that supports one group."""
 
@@ -142,6 +152,8 @@ HYBRID: tuple[LayerGroups, ...] = (
     ),
     LayerGroups((Group("full", 4),), shared_layer=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), kernel_blocks=2),
+    LayerGroups((Group("full", 4), Group("mamba", 4)), kernel_blocks=2),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -153,6 +165,14 @@ SPREAD: tuple[LayerGroups, ...] = (
 Mamba block has the tokens of an attention block on one rank (`cache_config.block_size`, at which
 vLLM ends steps), and narrower ones than those of all ranks are not modelled. The model has two KV
 heads: two of four tensor ranks have one of them each, and each rank has states of its own."""
+
+
+def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
+    """Cache groups of a pair of engines on these numbers of ranks: of two KV heads, a rank has
+    both, one, or one that another rank has too."""
+    group = Group("full", 4)
+    return [LayerGroups((group,), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks]
+
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
 """The families of prompts in one episode."""
@@ -181,10 +201,12 @@ def plans(
     forgets: bool = False,
     images: bool = False,
     asks: Sequence[TransferParams] = (),
+    paired: bool = False,
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
-    request may ask one of `asks` of the connector."""
+    request may ask one of `asks` of the connector. Of engines that are `paired`, workers may have
+    other clocks than schedulers."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -247,6 +269,9 @@ def plans(
         tensor=layers.tensor,
         every_state=layers.every_state,
         shared_layer=layers.shared_layer,
+        kernel_blocks=layers.kernel_blocks,
+        prefill_ranks=layers.prefill_ranks,
+        clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),
     )
 

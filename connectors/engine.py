@@ -93,19 +93,18 @@ class DrivenEngine:
             ranks=plan.ranks,
             stripes=plan.stripes,
             every_state=plan.every_state,
+            heads=max(build.kv_heads() // plan.ranks, 1) if plan.tensor else 1,
         )
         self.owners = Owners(cfg, self.scheduler, plan.local, plan.stripes)
         self.prompts = Prompts(self.owners.prompts)
         self._listen(self.scheduler.connector)
         self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
-        if self.paired:  # what P keeps for D ends with a lease
-            self.facts.append(MayFail())
         parts = plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
         self.workers = [ConnectorWorker(*parts, rank) for rank in range(plan.ranks)]
         self.worker = self.workers[0]
         self.reports = self._aggregator() if plan.ranks > 1 else None
         self.returned: dict[str, dict[str, Any]] = {}
-        introduce(self.worker.connector, self.scheduler.connector)
+        introduce([worker.connector for worker in self.workers], self.scheduler.connector)
 
     # What the environment may do.
 
@@ -568,16 +567,17 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
         each.note_owed()
 
 
-def introduce(worker: Any, scheduler: Any) -> None:
-    """Give the scheduler's side of a connector what other engines need to know of its worker, as
+def introduce(workers: Sequence[Any], scheduler: Any) -> None:
+    """Give the scheduler's side of a connector what other engines need to know of its workers, as
     the core of an engine does at its start."""
-    known = worker.get_handshake_metadata()
-    if known is None:
+    known = {rank: worker.get_handshake_metadata() for rank, worker in enumerate(workers)}
+    if None in known.values():
         return
     if hasattr(scheduler, "set_xfer_handshake_metadata_pp_aware"):
-        scheduler.set_xfer_handshake_metadata_pp_aware({(0, 0): known})
+        stages = {(0, rank): of_rank for rank, of_rank in known.items()}
+        scheduler.set_xfer_handshake_metadata_pp_aware(stages)
     else:
-        scheduler.set_xfer_handshake_metadata({0: known})
+        scheduler.set_xfer_handshake_metadata(known)
 
 
 def is_ours(error: Exception) -> bool:

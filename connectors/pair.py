@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine, drained
-from kvproof.connectors.facts import Fact
+from kvproof.connectors.facts import Fact, MayFail
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.subject import LEASE_S
 
 PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 """The variable that makes the engines of one machine different. Nothing listens there."""
@@ -18,13 +21,13 @@ PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 """What a router sends to P beside a request (`kv_transfer_params`)."""
 
-OF_P = "@P"
-"""The end of the name of a request on P."""
+OF_P = "-0000000f"
+"""The end of the name of a request on P. An engine puts such an end on the name that it gets."""
 
 
 class EnginePair:
-    """P and D. Both have the plan's engine. What happens to the pair happens to both; a client that
-    goes away is one of either."""
+    """P and D. Both have the plan's engine, P on its own number of ranks. What happens to the pair
+    happens to both; a client that goes away is one of either."""
 
     def __init__(
         self,
@@ -38,7 +41,8 @@ class EnginePair:
         def made(name: str, port: int) -> DrivenEngine:
             os.environ[PORT] = str(port)
             settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
-            return DrivenEngine(plan, settings, clock, numbers=numbers)
+            own = replace(plan, ranks=plan.prefill_ranks or plan.ranks) if name == "P" else plan
+            return DrivenEngine(own, settings, clock, numbers=numbers)
 
         before = os.environ.get(PORT)
         try:
@@ -48,7 +52,7 @@ class EnginePair:
             if before is not None:
                 os.environ[PORT] = before
         self.engines = self.prefill, self.decode
-        self.cfg, self.arrived = plan.engine, 0
+        self.cfg, self.clock, self.arrived = plan.engine, clock, 0
         self.sent: dict[str, SubmitRequest] = {}
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
@@ -70,7 +74,10 @@ class EnginePair:
             self._forward()
 
     def step(self) -> None:
-        """Both loops go round once."""
+        """Both loops go round once. From the end of the first lease on, P may have given up what it
+        keeps for D."""
+        if self.clock.now >= LEASE_S:
+            self.prefill.facts.append(MayFail())
         self._each(DrivenEngine.step)
 
     def deliver(self) -> None:

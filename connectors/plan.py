@@ -164,16 +164,19 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
 class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
     actions in order. After the last one the engine is drained, and shut down; if it `stops`, it is
-    shut down at once, with what is under way. With `local`, the windows of the
-    engine are chunked local attention: a token reads from the last multiple of the window on. Of
-    the drafts of a step, the first `accepted` are accepted. `encoder_tokens` is the room of the
-    encoder cache, and what the encoder may compute in a step; without images it is 0. The tokens of
-    an attention block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of
-    the engine are those of all ranks, and each rank has a worker. With `tensor`, each of the ranks
-    has all tokens, of its own heads and states (tensor parallelism). With `every_state`,
-    Mamba layers cache the state after each block (Mamba cache mode "all"), not after the last one
-    of a step alone. With `shared_layer`, the model has one layer more, which reads the KV cache of
-    the first (`kv_sharing_target_layer_name`) and is in no cache group."""
+    shut down at once, with what is under way. With `local`, the windows of the engine are chunked
+    local attention: a token reads from the last multiple of the window on. Of the drafts of a step,
+    the first `accepted` are accepted. `encoder_tokens` is the room of the encoder cache, and what
+    the encoder may compute in a step; without images it is 0. The tokens of an attention block lie
+    on `ranks` ranks in turn (decode context parallelism): the block sizes of the engine are those
+    of all ranks, and each rank has a worker. With `tensor`, each of the ranks has all tokens, of
+    its own heads and states (tensor parallelism). With `every_state`, Mamba layers cache the state
+    after each block (Mamba cache mode "all"), not after the last one of a step alone. With
+    `shared_layer`, the model has one layer more, which reads the KV cache of the first
+    (`kv_sharing_target_layer_name`) and is in no cache group. The kernels of older vLLMs have
+    blocks of their own, `kernel_blocks` to an attention block of the engine. Of a pair of engines,
+    the one that computes prompts has `prefill_ranks` ranks; 0 says as many as the other. The clock
+    of a worker is `clock_ahead` seconds ahead of the scheduler's."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -185,13 +188,22 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     ranks: Annotated[int, Meta(ge=1, le=8)] = 1
     every_state: bool = False
     shared_layer: bool = False
+    kernel_blocks: Annotated[int, Meta(ge=1, le=8)] = 1
     stops: bool = False
     tensor: bool = False
+    prefill_ranks: Annotated[int, Meta(ge=0, le=8)] = 0
+    clock_ahead: Annotated[int, Meta(ge=-1000, le=1000)] = 0
 
     @property
     def stripes(self) -> int:
         """The number of ranks on which the tokens of an attention block lie."""
         return 1 if self.tensor else self.ranks
+
+    @property
+    def kernel_tokens(self) -> int:
+        """The tokens of a block of the kernels; 0 if they take the blocks of the engine."""
+        attention = [g.block_size for g in self.engine.groups if g.attention]
+        return min(attention, default=0) // self.kernel_blocks if self.kernel_blocks > 1 else 0
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
@@ -208,10 +220,13 @@ def lines(plan: ConnectorPlan) -> list[str]:
     drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
     overlap = ", steps overlap" if engine.overlaps else ""
     parallelism = "tensor" if plan.tensor else "context"
-    overlap += f", {plan.ranks} ranks of {parallelism} parallelism" * (plan.ranks > 1)
+    ranks = f"{plan.ranks}" + f" (P: {plan.prefill_ranks})" * (plan.prefill_ranks > 0)
+    overlap += f", {ranks} ranks of {parallelism} parallelism" * (plan.ranks > 1 or plan.tensor)
+    overlap += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
+    groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans
+from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans, unequal
 from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan
@@ -89,7 +89,8 @@ def accepted(
     exception that was raised goes on."""
     layers: list[LayerGroups] = []
     why: BaseException | None = None
-    for each in (*(kinds if subject.supports_groups else ALONE), *SPREAD * subject.ranks):
+    spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
+    for each in (*(kinds if subject.supports_groups else ALONE), *spread):
         if each.drafts and not _marks_drafters():
             continue
         if each.every_state and not adapt.keeps_every_state():
@@ -101,7 +102,7 @@ def accepted(
         except AdapterDrift as drift:
             if drift.entry == adapt.CONFIG:
                 why = drift
-            elif not each.needs_new:
+            elif not each.of_some:
                 raise
             found.lacking[each] = drift.why
         except Exception as error:
@@ -146,6 +147,8 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         tensor=layers.tensor,
         every_state=layers.every_state,
         shared_layer=layers.shared_layer,
+        kernel_blocks=layers.kernel_blocks,
+        prefill_ranks=layers.prefill_ranks,
     )
 
 
@@ -176,7 +179,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, subject.forgets, subject.has_images, subject.asks))
+    @given(plans(kinds, overlaps, *subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

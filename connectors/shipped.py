@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.connectors.subject import TestedConnector
+from kvproof.connectors.subject import LEASE_S, TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 
@@ -101,7 +101,14 @@ OBJECTS = TestedConnector(
 )
 """With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
-NIXL = TestedConnector("NixlConnector", {"kv_lease_duration": 30}, pair=True)
+LEASE = {"kv_lease_duration": LEASE_S}
+FEWER = (1, 2), (2, 1)
+MORE = (2, 4), (1, 4)
+"""Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: whoever
+moves the blocks may have so many ranks, but not move blocks of so many to fewer."""
+
+PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=FEWER)
+NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=FEWER + MORE)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
@@ -145,6 +152,7 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
     "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
+    "nixl-push": Shipped(PUSH, (V1 + "nixl",)),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),

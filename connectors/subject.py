@@ -18,6 +18,9 @@ from kvproof.model.config import Group
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
+LEASE_S = 30
+"""How long the first of a pair keeps blocks for the other, in seconds of the kit's clock."""
+
 
 class NoConnector(UsageError):
     """There is no connector of this name: `why`, and what to use `instead`, a sentence each."""
@@ -32,13 +35,14 @@ class TestedConnector:
     """The connector under test: a name that vLLM has registered, or `module:Class`, and its
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
-    behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake
-    store. With `images`, requests have images too; so they have if `extra` has the settings of an
-    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With
-    `ranks`, it is driven with several ranks of context and of tensor parallelism too, each with a
-    worker. With `pair`, it is driven between two engines: one computes the prompt, the other loads
-    it. With `equal_blocks`, its settings hold where the blocks of all cache groups have one size
-    alone. `asks` is what a request may ask of it."""
+    behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake store.
+    With `images`, requests have images too; so they have if `extra` has the settings of an
+    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`,
+    it is driven with several ranks of context and of tensor parallelism too, each with a worker.
+    With `pair`, it is driven between two engines: one computes the prompt, the other loads it;
+    `unequal` are numbers of tensor-parallel ranks of the first and of the second on which it runs
+    where they differ. With `equal_blocks`, its settings hold where the blocks of all cache groups
+    have one size alone. `asks` is what a request may ask of it."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -47,6 +51,7 @@ class TestedConnector:
     images: bool = False
     ranks: bool = False
     pair: bool = False
+    unequal: tuple[tuple[int, int], ...] = ()
     equal_blocks: bool = False
     asks: tuple[TransferParams, ...] = ()
 
@@ -70,6 +75,12 @@ class TestedConnector:
         """Its class, and those of the connectors inside it."""
         inside = self.extra.get("connectors", ())
         return (self.name, *(each["kv_connector"] for each in inside))
+
+    @property
+    def traffic(self) -> tuple[bool, bool, tuple[TransferParams, ...], bool]:
+        """What its plans have beside requests: a memory that forgets, images, what requests ask,
+        and two engines."""
+        return self.forgets, self.has_images, self.asks, self.pair
 
     @property
     def has_images(self) -> bool:

@@ -17,7 +17,7 @@ from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
 from kvproof.connectors.plan import ConnectorPlan
-from kvproof.live import adapt, step_output
+from kvproof.live import adapt, build, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Group
@@ -70,12 +70,14 @@ class ConnectorWorker:
         self.vllm_config = scheduler.vllm_config
         if plan.ranks > 1:
             self.vllm_config = of_rank(self.vllm_config, rank)
-        self.rank = clock.rank = rank
-        clock.ranks, clock.stripes = plan.ranks, plan.stripes
+        self.rank = rank
+        self._enter()
+        clock.kernel_tokens, clock.ahead = plan.kernel_tokens, plan.clock_ahead
         order = layout(self.vllm_config)
-        heads = self.vllm_config.model_config.get_total_num_kv_heads()
+        heads = build.kv_heads() if plan.tensor else 1
         shards = Shards(rank, plan.ranks // plan.stripes, heads)
-        self.caches = Caches(scheduler.kv_cache_config, order, numbers, shards)
+        kernel = plan.kernel_blocks
+        self.caches = Caches(scheduler.kv_cache_config, order, numbers, shards, kernel)
         self.sharing = {}
         if plan.shared_layer:
             first, count = self.caches.layers[0].name, len(self.caches.layers)
@@ -101,7 +103,7 @@ class ConnectorWorker:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
         if not self.rank:
             self.clock.tick()
-        self.clock.rank = self.rank
+        self._enter()
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
         parts, shares = self._parts(output)
@@ -127,6 +129,11 @@ class ConnectorWorker:
         if moved is not None:
             more["kv_connector_output"] = moved
         return step_output.sampled(shares, self._accepted(output), **more)
+
+    def _enter(self) -> None:
+        """This worker works."""
+        clock, plan = self.clock, self.plan
+        clock.rank, clock.ranks, clock.stripes = self.rank, plan.ranks, plan.stripes
 
     def _accepted(self, output: Any) -> dict[str, int]:
         """The number of accepted drafts of each request."""

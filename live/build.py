@@ -86,14 +86,15 @@ def spec_of(
     page_bytes: int | None = None,
     local: bool = False,
     every_state: bool = False,
+    heads: int = 1,
 ) -> Any:
-    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts; with `page_bytes`,
-    attention has as many heads as fill such a page, and the pages of a Mamba layer are padded to
-    it. A Mamba layer keeps a state after each of `drafts` draft tokens. With `local`, a window is
-    chunked local attention: a token reads from the last multiple of the window on. With
-    `every_state`, a Mamba layer caches the state after each block that it computes, not after the
-    last one of a step alone."""
-    head: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with `heads` KV
+    heads; with `page_bytes`, attention has as many as fill such a page, and the pages of a Mamba
+    layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
+    `local`, a window is chunked local attention: a token reads from the last multiple of the window
+    on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
+    after the last one of a step alone."""
+    head: dict[str, Any] = {"num_kv_heads": heads, "head_size": 4, "dtype": torch.float32}
     if group.attention and page_bytes is not None:
         head["num_kv_heads"] = page_bytes // spec_of(group, drafts).page_size_bytes
     if group.kind == "full":
@@ -126,14 +127,16 @@ def kv_cache_config(
     local: bool = False,
     ranks: int = 1,
     every_state: bool = False,
+    heads: int = 1,
 ) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank. `every_state`: see `spec_of`."""
+    `ranks`, an attention block of a spec is the part of one rank. `every_state` and `heads`: see
+    `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
-    pages = [spec_of(group).page_size_bytes for group in here]
+    pages = [spec_of(group, heads=heads).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(here):
@@ -215,6 +218,11 @@ def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeCon
     )
 
 
+def kv_heads() -> int:
+    """The KV heads of the model."""
+    return int(model_config().get_total_num_kv_heads())
+
+
 def smallest_block(cfg: config.EngineConfig) -> int:
     """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
@@ -268,6 +276,7 @@ def scheduler(
     ranks: int = 1,
     stripes: int | None = None,
     every_state: bool = False,
+    heads: int = 1,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
@@ -275,7 +284,7 @@ def scheduler(
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
     attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
-    decode context parallelism. `every_state`: see `spec_of`."""
+    decode context parallelism. `every_state` and `heads`: see `spec_of`."""
     stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
@@ -324,7 +333,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state)
+    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):

@@ -19,12 +19,14 @@ class Clock:
     parts of an episode share; `order` is that of copies and the model; `current` is the thread that
     works. When the episode is `over`, no copy is made any more: a connector may give its memory
     back before they end. The worker that works has the rank `rank` of `ranks`; the
-    tokens of a block lie on `stripes` of them."""
+    tokens of a block lie on `stripes` of them. Kernels take blocks of `kernel_tokens` tokens; of
+    any number if it is 0. The clocks of workers are `ahead` seconds ahead of others."""
 
     def __init__(self, copies: Copies) -> None:
         self.late, self.window = copies.late, copies.steps
         self.now = 0
         self.rank, self.ranks, self.stripes = 0, 1, 1
+        self.kernel_tokens = self.ahead = 0
         self.shared: dict[str, Any] = {}
         self.order = ModelOrder()
         self._threads: list[Callable[[], None]] = []

@@ -14,7 +14,7 @@ from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.threads import QueueModule, Threads
+from kvproof.connectors.device.threads import EventThreads, QueueModule, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
@@ -76,14 +76,17 @@ class BarePlatform(Platform):
     is_rocm = is_cuda_alike
 
 
-def _any_size(_clock: Clock) -> Any:
+def _kernel_sizes(clock: Clock) -> Any:
     from vllm.v1.attention.backend import MultipleOf
 
-    return classmethod(lambda *_: [MultipleOf(1)])
+    return classmethod(lambda *_: [clock.kernel_tokens or MultipleOf(1)])
 
 
 class StepTime:
     """In place of the module `time` in a module of vLLM: a step takes a second."""
+
+    ahead = False
+    """Whether this clock is ahead of others by `clock.ahead`."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -93,11 +96,17 @@ class StepTime:
 
     def perf_counter(self) -> float:
         """The time in seconds."""
-        return float(self.clock.now)
+        return float(self.clock.now + self.clock.ahead * self.ahead)
 
     def sleep(self, _seconds: float) -> None:
         """Who sleeps waits for what is under way."""
         self.clock.tick()
+
+
+class WorkerTime(StepTime):
+    """The same in a module of a worker: its process may be on another machine."""
+
+    ahead = True
 
 
 def _bare_platform(_clock: Clock) -> Platform:
@@ -199,7 +208,7 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{OBJECTS}:nixl_agent_config", _always(lambda **_: None), NO_SERVER),
     Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy"),
     *(
-        Replacement(f"{place}.get_supported_kernel_block_sizes", _any_size, NO_KERNEL)
+        Replacement(f"{place}.get_supported_kernel_block_sizes", _kernel_sizes, NO_KERNEL)
         for place in (BACKEND, OTHER_BACKEND)
     ),
     *(
@@ -219,15 +228,19 @@ REPLACED: tuple[Replacement, ...] = (
             (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
         )
     ),
+    Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
+    Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(
-        Replacement(f"{NIXL}.{module}:time", StepTime, "a step takes a second", older)
-        for module, older in (
-            ("base_worker", False),
-            ("base_scheduler", False),
-            ("pull_worker", False),
-            ("pull_scheduler", False),
-            ("worker", True),
-            ("scheduler", True),
+        Replacement(f"{NIXL}.{module}:time", by, "a step takes a second", older)
+        for module, by, older in (
+            ("base_worker", WorkerTime, False),
+            ("base_scheduler", StepTime, False),
+            ("pull_worker", WorkerTime, False),
+            ("pull_scheduler", StepTime, False),
+            ("push_worker", WorkerTime, False),
+            ("push_scheduler", StepTime, False),
+            ("worker", WorkerTime, True),
+            ("scheduler", StepTime, True),
         )
     ),
 )

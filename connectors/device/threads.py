@@ -74,19 +74,58 @@ class Condition:
         return self.clock.wait(predicate)
 
 
+class EventThreads(Threads):
+    """The same where a thread waits for an event, and looks for work each time."""
+
+    def Event(self) -> "Event":
+        """An event."""
+        return Event(self.clock)
+
+
+class Event:
+    """An event that a thread waits for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.happened = clock, False
+
+    def is_set(self) -> bool:
+        """Whether it has happened."""
+        return self.happened
+
+    def set(self) -> None:
+        """It happens."""
+        self.happened = True
+        self.clock.notify()
+
+    def clear(self) -> None:
+        """It has not happened."""
+        self.happened = False
+
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
+        """Wait until it happens."""
+        return bool(self.clock.wait(self.is_set))
+
+
 class QueueModule:
     """In place of the module `queue` in a module of vLLM."""
 
     Empty, Full = queue.Empty, queue.Full
 
     def __init__(self, clock: Clock) -> None:
+        self.Queue = self.SimpleQueue = QueueKind(clock)
+
+
+class QueueKind:
+    """In place of the class of queues, with or without the type of what is in one."""
+
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    def Queue(self, *_: object) -> "Queue":
-        """A queue."""
-        return Queue(self.clock)
+    def __getitem__(self, _kind: object) -> "QueueKind":
+        return self
 
-    SimpleQueue = Queue
+    def __call__(self, *_: object) -> "Queue":
+        return Queue(self.clock)
 
 
 class Queue:

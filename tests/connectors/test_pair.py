@@ -1,12 +1,16 @@
 """P and D with NIXL between them: its own workers and its own accounting, over memory."""
 
+import dataclasses
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("vllm")
 
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.nixl import CopyingAgent
@@ -32,13 +36,20 @@ PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 LATE = Copies(late=True, steps=2)
 
 
-def played(*actions: Any, copies: Copies = LATE) -> EpisodeResult:
-    plan = ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies)
-    return play(SHIPPED["nixl-pull"].subject, plan)
+def played(
+    *actions: Any, copies: Copies = LATE, name: str = "nixl-pull", **more: Any
+) -> EpisodeResult:
+    plan = replace(ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies), **more)
+    return play(SHIPPED[name].subject, plan)
 
 
-def test_d_reads_what_p_computed_and_p_gives_its_blocks_back() -> None:
-    result = played(Drain(), ResetCache(), *PROMPTS)
+BOTH = pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+"""D reads from P, or P writes to D."""
+
+
+@BOTH
+def test_d_gets_what_p_computed_and_p_gives_its_blocks_back(name: str) -> None:
+    result = played(Drain(), ResetCache(), *PROMPTS, name=name)
     assert result.findings == ()
     assert result.judged["loads"] == result.judged["kept requests"] == 4
     assert result.judged["promised tokens"] == 2 * 2 * (14 + 10 - 8 + 8)
@@ -71,3 +82,65 @@ def test_a_read_whose_message_is_lost_keeps_the_blocks_until_the_lease_ends(
     assert "kept_blocks_are_given_back" in {
         finding.invariant for finding in played(copies=Copies()).findings
     }
+
+
+RANKS = [
+    (name, ranks) for name in ("nixl-pull", "nixl-push") for ranks in SHIPPED[name].subject.unequal
+]
+
+
+@pytest.mark.parametrize(("name", "ranks"), RANKS)
+def test_d_loads_from_p_on_another_number_of_ranks(name: str, ranks: tuple[int, int]) -> None:
+    spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
+    result = played(Drain(), ResetCache(), *PROMPTS, name=name, **spread)
+    assert result.findings == ()
+    slots = 2 * 2 * (14 + 10 - 8 + 8)
+    assert result.judged["promised tokens"] == slots * ranks[1]
+
+
+def test_the_heads_of_another_rank_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    spread = {"prefill_ranks": 1, "ranks": 2, "tensor": True}
+    mapping: Any = base_worker.compute_tp_mapping
+
+    def first_of_all(*arguments: Any, **named: Any) -> Any:
+        return dataclasses.replace(mapping(*arguments, **named), rank_offset_factor=0)
+
+    monkeypatch.setattr(base_worker, "compute_tp_mapping", first_of_all)
+    found = played(copies=Copies(), **spread).findings
+    assert found[0].invariant == "promised_tokens_are_loaded"
+
+
+TIGHT = replace(ENGINE, num_blocks=6)
+
+
+def test_clocks_of_processes_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that takes the scheduler's time for its own ends a lease before it has begun."""
+    tight = {"engine": TIGHT, "clock_ahead": 100}
+    assert played(*PROMPTS, **tight).findings == ()
+    begun: Any = NixlPullConnectorWorker.start_load_kv
+
+    def one_clock(worker: Any, metadata: Any) -> None:
+        metadata.scheduler_clock = 0.0
+        begun(worker, metadata)
+
+    monkeypatch.setattr(NixlPullConnectorWorker, "start_load_kv", one_clock)
+    found = played(*PROMPTS, **tight).findings
+    assert found[0].invariant == "promised_tokens_are_loaded"
+
+
+def test_a_registration_that_p_loses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P writes nothing, so D waits for ever."""
+    monkeypatch.setattr(NixlPushConnectorWorker, "_handle_push_reg_notif", lambda *_: None)
+    found = played(copies=Copies(), name="nixl-push").findings
+    assert found[0].invariant == "every_request_ends"
+
+
+def test_blocks_that_p_writes_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: Any = NixlPushConnectorWorker._do_start_push_kv
+
+    def backwards(worker: Any, name: str, blocks: Any, registered: Any) -> None:
+        started(worker, name, tuple(list(reversed(each)) for each in blocks), registered)
+
+    monkeypatch.setattr(NixlPushConnectorWorker, "_do_start_push_kv", backwards)
+    found = played(copies=Copies(), name="nixl-push").findings
+    assert found[0].invariant == "promised_tokens_are_loaded"

@@ -166,7 +166,10 @@ def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() ->
     assert len({each.of("a", heads) for each in on}) == 2
     assert on[0].of("a", heads) == on[1].of("a", heads)
     assert len({each.of("a", states) for each in on}) == 4
-    assert Shards(rank=1).of("a", states) == "a"
+    assert Shards(rank=1).of("a", states) == ("a",)
+    assert Shards(heads=2).of("a", heads) == Shards(0, 2, 2).of("a", heads) + Shards(1, 2, 2).of(
+        "a", heads
+    )
 
 
 @pytest.mark.parametrize(
