@@ -1,4 +1,4 @@
-"""Distinct states per second of processor time: the plain search and the packed one.
+"""Distinct states per second of processor time: the explorer's plain search and the packed one.
 
     python benchmarks/explorer_speed.py --config pd-evicting
 

@@ -1,10 +1,10 @@
 """The explorer's search on packed states: what `kvproof explore` runs.
 
 It visits the states of `exhaustive.search` in the same order, with the same model and the same
-invariants; a test compares them state by state. It is faster because a state is a short byte string
-(`collapse`), a step is computed once for all that it looks at (`local_steps`), and the invariants
-of an engine or a state are checked once. Cost: about 0.35 KiB for each state and its edges, plus
-the distinct parts.
+invariants; a test compares them state by state. It is faster because a state is a short byte
+string (`collapse`), a step is computed once for all that it looks at (`local_steps`), and the
+invariants of an engine or a state are checked once. Cost: about 0.35 KiB for each state and its
+edges, plus the distinct parts.
 
 With symmetry, states that are equal up to renaming are merged (`orbits`); `expanded_orbits`
 restores the runs and the graph of all states.
