@@ -96,8 +96,8 @@ LOOKED_AT = {
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
     "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit: "
     "`findings/tail_beyond_offload_limit`.",
-    "NixlConnector beside sliding windows, `request_reads_its_own_tokens`": "The finding "
-    "`window_of_loaded_tokens`.",
+    "NixlConnector and NixlPushConnector beside sliding windows, "
+    "`request_reads_its_own_tokens`": "The finding `window_of_loaded_tokens`.",
     "Connectors beside Mamba layers with hits inside a block, `every_request_ends`": "In 0.33.0, "
     "and in none of these plans. Two loads that end inside a block of states take the whole pool, "
     "and each then needs one block more, for a copy of its state: the finding "

@@ -102,13 +102,12 @@ OBJECTS = TestedConnector(
 """With an object store behind the CPU tier."""
 MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
 LEASE = {"kv_lease_duration": LEASE_S}
-FEWER = (1, 2), (2, 1)
-MORE = (2, 4), (1, 4)
-"""Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: whoever
-moves the blocks may have so many ranks, but not move blocks of so many to fewer."""
+UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
+"""Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: D may have
+so many, but vLLM refuses to read from so many with fewer."""
 
-PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=FEWER)
-NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=FEWER + MORE)
+NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=UNEQUAL)
+PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True)
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""

@@ -77,12 +77,12 @@ class Condition:
 class EventThreads(Threads):
     """The same where a thread waits for an event, and looks for work each time."""
 
-    def Event(self) -> "Event":
+    def Event(self) -> "ThreadEvent":
         """An event."""
-        return Event(self.clock)
+        return ThreadEvent(self.clock)
 
 
-class Event:
+class ThreadEvent:
     """An event that a thread waits for."""
 
     def __init__(self, clock: Clock) -> None:
