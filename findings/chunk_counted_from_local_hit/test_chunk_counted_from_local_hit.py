@@ -55,7 +55,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is looked up behind a local hit that ends inside a chunk."""
     matched: Any = SimpleCPUOffloadScheduler.get_num_new_matched_tokens
 
-    def aligned(self: Any, request: Request, num_computed_tokens: int) -> tuple[int | None, bool]:
+    def aligned(self: Any, request: Request, num_computed_tokens: int) -> Any:
         specs = (group.kv_cache_spec for group in self.cpu_kv_cache_config.kv_cache_groups)
         chunks = (getattr(spec, "attention_chunk_size", None) or 1 for spec in specs)
         if any(num_computed_tokens % chunk for chunk in chunks):
