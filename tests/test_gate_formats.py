@@ -100,7 +100,15 @@ def test_only_what_is_introduced_is_new_in_sarif() -> None:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_the_level_follows_from_the_severity(severity: Severity) -> None:
-    wanted = {1: "error", 2: "error", 3: "error", 4: "warning", 5: "warning", 6: "note"}
+    wanted = {
+        1: "error",
+        2: "error",
+        3: "error",
+        4: "warning",
+        5: "warning",
+        6: "warning",
+        7: "note",
+    }
     assert level(finding(severity=severity.words)) == wanted[severity]
     assert set(LEVELS) == set(MEANINGS) == set(Severity)
 

@@ -41,12 +41,13 @@ CORE = "the scheduler and the block pool"
 TABLES = "the block tables of the worker"
 LOOP = "the loop of the engine"
 FRONT = "the front of the engine"
+READER = "the reader of the engine's outputs"
 
 CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
 """The parts that plans of the connector kit reach, and clusters do not."""
 
-STARTED = frozenset({SIZING, LOOP})
-"""The parts that a start-up reaches, and the events of a cluster do not."""
+STARTED = frozenset({SIZING, LOOP, READER})
+"""The parts that a start-up or a loop reaches, and the events of a cluster do not."""
 
 ONLY_IN = {ENCODER: "images", EC_CONNECTORS: "images-stored"}
 """Parts that any run calls, and that have nothing to do without images. So a call counts only in
@@ -74,7 +75,7 @@ PARTS = (
     AccountingPart(LOOP, ("v1/engine/core.py",)),
     AccountingPart(FRONT, ("v1/engine/core_*.py", "v1/engine/coordinator.py")),
     AccountingPart(
-        FRONT,
+        READER,
         ("v1/engine/llm_engine.py", "v1/engine/async_llm.py"),
         ("step", "_run_output_handler"),
     ),
