@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LEFT_OUT = shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__", "kvproof-traces")
+LEFT_OUT = shutil.ignore_patterns(
+    *(".git", ".venv", ".*cache", "build", "*.egg-info", "__pycache__", "kvproof-traces")
+)
 
 
 def copied(tree: Path) -> Path:

@@ -33,6 +33,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces.trace_reader import read
 from tests import signals
+from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
 UNITS = ("--units", "14")
@@ -107,21 +108,22 @@ def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path:
     same(alone, folder)
 
 
-def test_an_interruption_while_a_result_is_merged_saves_no_half_of_it(
-    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kvproof.cli import campaign as command
-
-    write = command._trace
-
-    def interrupted(*args: Any) -> str:
-        os.kill(os.getpid(), signal.SIGINT)
-        return write(*args)
-
-    monkeypatch.setattr(command, "_trace", interrupted)
+def test_an_interruption_while_a_result_is_merged_saves_no_half_of_it(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from kvproof.cli import campaign\n"
+        "from kvproof.cli.main import main\n"
+        "write = campaign._trace\n"
+        "def interrupted(*args):\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return write(*args)\n"
+        "campaign._trace = interrupted\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
     folder = tmp_path / "campaign"
-    code, _, _ = run("campaign", "--out", str(folder), *FAULT, *UNITS, "--workers", "1")
-    assert code == 130
+    arguments = ("campaign", "--out", str(folder), *FAULT, *UNITS, "--workers", "1")
+    ended = python("-c", code, *arguments)
+    assert ended.returncode == 130, ended.stderr
     progress = CampaignFolder(folder).state().progress
     assert len(progress.found) == len(progress.traces) > 0
 

@@ -28,6 +28,7 @@ ENTRIES = entries(
     (f"{CORE}:EngineCoreProc._process_input_queue", "P answers a request"),
     (f"{CORE}:EngineCoreProc._process_engine_step", "P answers a request"),
     (f"{ENGINE}:EngineCoreRequest", "a request comes"),
+    (f"{ENGINE}:EngineCoreOutputs", "what a front gets"),
     (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
     (
@@ -53,6 +54,8 @@ ENTRIES = entries(
         "vllm.v1.metrics.stats:SchedulerStats(kv_connector_stats)",
         "what a user receives of the numbers of connectors",
     ),
+    (f"{ENGINE}.llm_engine:LLMEngine", "the front that passes statistics on"),
+    (f"{ENGINE}.async_llm:AsyncLLM", "the front that passes statistics on"),
     ("EngineCoreOutputs.utility_output", "the answer to a call"),
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
     ("EngineCoreOutput.finish_reason", "the end of an answer"),
