@@ -29,6 +29,7 @@ ENTRIES = entries(
     (f"{CORE}:EngineCoreProc._process_engine_step", "P answers a request"),
     (f"{ENGINE}:EngineCoreRequest", "a request comes"),
     (f"{ENGINE}:EngineCoreOutputs", "what a front gets"),
+    (f"{ENGINE}.output_processor:OutputProcessor", "a front without requests"),
     (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
     (
