@@ -6,7 +6,7 @@ not passed on, or not taken before the engine waits, is missing."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Counts, Played
+from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -20,19 +20,22 @@ def judge(played: Played) -> Iterator[Because]:
                 ends = received.transfers != wait.noted.transfers
                 yield because(
                     idle(wait),
-                    reason("counted", "the engine has counted {noted}", noted=_words(wait.noted)),
+                    reason(
+                        "counted",
+                        "the engine has counted {transfers} ends of transfers and {lookups} looked "
+                        "up requests",
+                        transfers=wait.noted.transfers,
+                        lookups=wait.noted.lookups,
+                    ),
                     reason(
                         "received",
-                        "the statistics that {front} passed on had {received}",
+                        "the statistics that {front} passed on had {transfers} and {lookups}",
                         front=front,
-                        received=_words(received),
+                        transfers=received.transfers,
+                        lookups=received.lookups,
                         feature=f"{'transfers' if ends else 'look-ups'} by {front}",
                     ),
                 )
-
-
-def _words(counts: Counts) -> str:
-    return f"{counts.transfers} ends of transfers and {counts.lookups} looked up requests"
 
 
 RULE = EngineRule(
