@@ -111,7 +111,7 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str
 
 
 def slots(view: Any, spec: Any) -> torch.Tensor:
-    """A view of the same memory as `[blocks, slots of a block, ...]` of float32. It is given as
+    """A view of the same bytes as `[blocks, slots of a block, ...]` of float32. It is given as
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
     `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of states. A
     page may be wider than its state: what follows is nobody's, and a connector need not copy it."""
@@ -119,6 +119,8 @@ def slots(view: Any, spec: Any) -> torch.Tensor:
         pages = view[0] if isinstance(view, list) else view
         values = pages.view(torch.float32).flatten(1).unsqueeze(1)
         return values[..., : torch.Size(spec.shapes[0]).numel()]
+    if view.dtype != torch.float32:
+        view = view.view(torch.float32)
     if view.dim() == 4:
         return view.transpose(1, 2)
     keys_first = _shape(backend())[:1] == (2,)

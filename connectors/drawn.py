@@ -12,6 +12,7 @@ from kvproof.connectors.plan import (
     PROMPT_TOKENS_MAX,
     AbortRequest,
     Action,
+    Another,
     Beside,
     ConnectorPlan,
     Copies,
@@ -22,6 +23,7 @@ from kvproof.connectors.plan import (
     PauseEngine,
     ReceiveOutput,
     ResetCache,
+    Restart,
     ResumeEngine,
     RunSteps,
     SubmitRequest,
@@ -125,6 +127,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8, eagle=True))),
     LayerGroups((Group("full", 8), Group("window", 2, window=4))),
     LayerGroups((Group("window", 4, window=8), Group("full", 4))),
+    LayerGroups((Group("full", 4), Group("window", 8, window=8))),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), local=True),
     LayerGroups((Group("full", 4), Group("mamba", 4))),
     LayerGroups((Group("mamba", 4), Group("full", 4))),
@@ -159,11 +162,13 @@ HYBRID: tuple[LayerGroups, ...] = (
 
 SPREAD: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2, every_state=True),
     LayerGroups((Group("full", 4), Group("mamba", 4)), ranks=4, tensor=True),
 )
-"""Cache groups on several ranks. Those whose attention blocks lie on several have no states: a
-Mamba block has the tokens of an attention block on one rank (`cache_config.block_size`, at which
-vLLM ends steps), and narrower ones than those of all ranks are not modelled. The model has two KV
+"""Cache groups on several ranks. Beside attention blocks that lie on several, each state is cached:
+where the last one of a step alone is, a Mamba block has the tokens of an attention block on one
+rank (`cache_config.block_size`, at which vLLM ends steps), and narrower ones than those of all
+ranks are not modelled. The model has two KV
 heads: two of four tensor ranks have one of them each, and each rank has states of its own."""
 
 
@@ -202,11 +207,13 @@ def plans(
     images: bool = False,
     asks: Sequence[TransferParams] = (),
     paired: bool = False,
+    restarts: Sequence[Another] = (),
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
     request may ask one of `asks` of the connector. Of engines that are `paired`, workers may have
-    other clocks than schedulers."""
+    other clocks than schedulers. An engine may be
+    started again, with one of `restarts`."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -254,7 +261,7 @@ def plans(
     )
     # Where nothing is lost, what was stored must be offered again.
     loses = forgets and draw(st.booleans())
-    actions = draw(rounds(submit, engine.overlaps, loses))
+    actions = draw(rounds(submit, engine.overlaps, loses, restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     return ConnectorPlan(
@@ -312,10 +319,14 @@ def encoder_room(draw: st.DrawFn, sizes: Sequence[int]) -> int:
 
 @st.composite
 def rounds(
-    draw: st.DrawFn, submit: st.SearchStrategy[Action], overlaps: bool, forgets: bool
+    draw: st.DrawFn,
+    submit: st.SearchStrategy[Action],
+    overlaps: bool,
+    forgets: bool,
+    restarts: Sequence[Another],
 ) -> list[Action]:
-    """Actions in rounds: some arrive, the engine may end its work and lose its own cache, and then
-    what arrived may come again, so that it is loaded."""
+    """Actions in rounds: some arrive, the engine may end its work and lose its own cache or be
+    started again, and then what arrived may come again, so that it is loaded."""
     step = st.builds(RunSteps, st.integers(1, 3))
     rare: list[st.SearchStrategy[Sequence[Action]]] = [
         st.tuples(st.builds(AbortRequest, st.integers(0, 3))),
@@ -346,5 +357,8 @@ def rounds(
         again = before if draw(st.booleans()) else []
         turns = [draw(submits), *draw(st.lists(turn, max_size=TURNS_MAX))]
         before = [action for each in turns for action in each]
-        actions += [*again, *before, *draw(st.sampled_from(ends))]
+        ended = draw(st.sampled_from(ends))
+        if restarts and draw(st.integers(0, 3)) == 0:
+            ended = [Restart(draw(st.sampled_from(restarts)))]
+        actions += [*again, *before, *ended]
     return actions

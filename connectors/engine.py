@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
     Announced,
@@ -31,9 +32,10 @@ from kvproof.connectors.facts import (
     StoreReset,
     Waits,
 )
+from kvproof.connectors.left_open import Opened
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.prompts import Prompts
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
@@ -72,8 +74,9 @@ class DrivenEngine:
         numbers: Numbers | None = None,
     ) -> None:
         self.paired = numbers is not None
-        self.cfg, self.keeps_prompts = (cfg := plan.engine), keeps_prompts
-        self.clock = clock
+        self.cfg, self.keeps_prompts = plan.engine, keeps_prompts
+        self.clock, self.plan, self.connector = clock, plan, connector
+        self.numbers = numbers or Numbers()
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = self.failed_loads = 0
@@ -84,29 +87,65 @@ class DrivenEngine:
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any, int]] = deque()
-        self.scheduler = build.scheduler(
-            cfg,
+        self.returned: dict[str, dict[str, Any]] = {}
+        self.served = self.first = build.ServedModel(dtype=plan.dtypes[0])
+        self.opened = Opened()
+        self.scheduler = self._scheduler()
+        self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
+        self.prompts = Prompts(self.owners.prompts)
+        self._begin()
+
+    def _scheduler(self) -> Any:
+        plan = self.plan
+        return build.scheduler(
+            plan.engine,
             plan.load_failure,
-            connector=connector,
+            connector=self.connector,
             layers=LAYERS,
             local=plan.local,
             ranks=plan.ranks,
             stripes=plan.stripes,
             every_state=plan.every_state,
             heads=max(build.kv_heads() // plan.ranks, 1) if plan.tensor else 1,
+            served=self.served,
         )
-        self.owners = Owners(cfg, self.scheduler, plan.local, plan.stripes)
-        self.prompts = Prompts(self.owners.prompts)
-        self._listen(self.scheduler.connector)
-        self.tiers = listen(self.scheduler.connector, self.facts, self.owners.judged)
-        parts = plan, self.scheduler, numbers or Numbers(), self.owners, self.facts, clock
-        self.workers = [ConnectorWorker(*parts, rank) for rank in range(plan.ranks)]
+
+    def _begin(self) -> None:
+        """Make the workers of a new scheduler, and both sides of the connector known."""
+        connector = self.scheduler.connector
+        self._listen(connector)
+        self.tiers = listen(connector, self.facts, self.owners.judged)
+        parts = self.plan, self.scheduler, self.numbers, self.owners, self.facts, self.clock
+        self.workers = [ConnectorWorker(*parts, rank) for rank in range(self.plan.ranks)]
         self.worker = self.workers[0]
-        self.reports = self._aggregator() if plan.ranks > 1 else None
-        self.returned: dict[str, dict[str, Any]] = {}
-        introduce([worker.connector for worker in self.workers], self.scheduler.connector)
+        self.reports = self._aggregator() if self.plan.ranks > 1 else None
+        introduce([worker.connector for worker in self.workers], connector)
+        self.opened.note()
+        opened = len(self.opened.files) + len(self.opened.clients)
+        self.owners.judged["files and clients that were opened"] += opened
 
     # What the environment may do.
+
+    def restart(self, another: Another = "") -> None:
+        """The engine is shut down, and another process starts one, if nothing runs. What was stored
+        may be offered to it, unless the model is `another` one, or the type of its values."""
+        if self.dead or self.running or self.queue:
+            return
+        self.end()
+        self._call(self._start, another)
+
+    def _start(self, another: Another) -> None:
+        self.clock.begin_again()
+        streams.begin()
+        for known in (self.ended, self.spoiled, self.given_up, self.computed):
+            known.clear()
+        self.forgot = False
+        self.served = self.served.changed(another, self.plan.dtypes)
+        self.owners.model = self.served.unlike(self.first)
+        self.opened = Opened()
+        self.scheduler = self.owners.scheduler = self._scheduler()
+        self._begin()
+        self.owners.judged["engines that were started again"] += 1
 
     def submit(
         self, name: str, arrives: SubmitRequest, transfer: dict[str, Any] | None = None
@@ -260,6 +299,8 @@ class DrivenEngine:
         """The engine is shut down: both sides of the connector, and the scheduler."""
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
             self._call(part.shutdown)
+        if not self.dead:
+            self.facts.extend(self.opened.left())
 
     def close(self) -> None:
         """Give back what an engine that died still has."""

@@ -35,6 +35,7 @@ from kvproof.connectors.plan import (
     PauseEngine,
     ReceiveOutput,
     ResetCache,
+    Restart,
     ResumeEngine,
     RunSteps,
     SubmitRequest,
@@ -138,6 +139,9 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         engine.resume()
     elif isinstance(action, Drain):
         engine.drain()
+    elif isinstance(action, Restart):
+        engine.drain()
+        engine.restart(action.another)
     elif isinstance(action, Forget):
         memory.forget()
         engine.loses()

@@ -123,6 +123,14 @@ class NeverNotified(NamedTuple):
     tier: str
 
 
+class LeftOpen(NamedTuple):
+    """Both sides of a connector were shut down, and `count` times a thing of this kind (`what`)
+    that it has opened is still open."""
+
+    what: str
+    count: int
+
+
 class CopiedTooEarly(NamedTuple):
     """A copy out of a block was submitted that does not wait for the model's step that computes
     it: it may read what was there before."""
@@ -306,6 +314,7 @@ Fact: TypeAlias = (
     | StoreReset
     | NotifiedTooEarly
     | NeverNotified
+    | LeftOpen
     | CopiedTooEarly
     | CopiedAgain
     | Died

@@ -16,6 +16,7 @@ from kvproof.model.state import NULL, SAMPLED
 
 class Owners:
     """The requests of one engine. `loads` are the promised loads that have not ended, by request.
+    `model` is what another model than the first one is known by: its KV is another.
     `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
     local attention; the tokens of an attention block lie on `ranks` ranks in turn."""
 
@@ -23,6 +24,7 @@ class Owners:
         self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
     ) -> None:
         self.cfg, self.scheduler, self.local, self.ranks = cfg, scheduler, local, ranks
+        self.model = ""
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
@@ -31,7 +33,11 @@ class Owners:
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled tokens. What the KV depends on
         beside them comes first."""
-        return self.beside[request] + self.prompts[request][:tokens].ljust(tokens, SAMPLED)
+        return (
+            self.model
+            + self.beside[request]
+            + self.prompts[request][:tokens].ljust(tokens, SAMPLED)
+        )
 
     def tables(self, request: str) -> tuple[list[int], ...]:
         """The block tables of a request, one for each group."""

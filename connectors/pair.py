@@ -12,7 +12,7 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine, drained
 from kvproof.connectors.facts import Fact, MayFail
 from kvproof.connectors.numbers import Numbers
-from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.subject import LEASE_S
 
 PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
@@ -106,6 +106,9 @@ class EnginePair:
         """Nothing more arrives: both run until neither has anything to do, or nothing changes."""
         self.resume()
         drained(self, self.engines)
+
+    def restart(self, another: Another = "") -> None:
+        """Neither is started again: what is between them does not outlive them."""
 
     def loses(self) -> None:
         """The memory behind the connector fails."""

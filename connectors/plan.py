@@ -139,6 +139,19 @@ class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     raises: bool = False
 
 
+Another = Literal["", "model", "dtype"]
+"""What is another one after an engine was started again: nothing, its model, or the type of its
+values."""
+
+
+class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """The engine ends its work and is shut down, and another process starts one over what is behind
+    the connector, of `another` model or type of values. What this changes, the next such action
+    changes back."""
+
+    another: Another = ""
+
+
 Action = (
     SubmitRequest
     | RunSteps
@@ -150,6 +163,7 @@ Action = (
     | ResumeEngine
     | Forget
     | Fail
+    | Restart
 )
 
 
@@ -193,6 +207,13 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     tensor: bool = False
     prefill_ranks: Annotated[int, Meta(ge=0, le=8)] = 0
     clock_ahead: Annotated[int, Meta(ge=-1000, le=1000)] = 0
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The types of the values of the engines that are started, the first one's first. Two of
+        them fill as many bytes."""
+        changes = any(isinstance(a, Restart) and a.another == "dtype" for a in self.actions)
+        return ("float16", "bfloat16") if changes else ("float32",)
 
     @property
     def stripes(self) -> int:
@@ -258,10 +279,14 @@ def _more(action: Action) -> str:
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
         )
+    if isinstance(action, Restart) and action.another:
+        return f", with another {NOUNS[action.another]}"
     if isinstance(action, PauseEngine):
         return ": no new request is scheduled" if action.new else ": nothing is scheduled"
     return ""
 
+
+NOUNS: dict[str, str] = {"model": "model", "dtype": "type of values"}
 
 BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}
 """What a request has beside its tokens, in words."""
@@ -282,6 +307,7 @@ WORDS: dict[type, str] = {
     ResumeEngine: "the pause ends",
     Forget: "the store forgets all that it has",
     Fail: "the store fails",
+    Restart: "the engine ends its work and is started again",
 }
 """The actions in words."""
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from kvproof.connectors.plan import Another
 from kvproof.connectors.subject import LEASE_S, TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
@@ -68,6 +69,7 @@ SELF_DESCRIBING = TestedConnector(
     "OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}
 )
 """Its KV events carry tokens."""
+ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
 FILES = TestedConnector(
     "OffloadingConnector",
     {
@@ -76,6 +78,7 @@ FILES = TestedConnector(
         "secondary_tiers": [{"type": "fs", "root_dir": "{tmp}"}],
     },
     forgets=True,
+    restarts=ANOTHER,
 )
 ROOMY = TestedConnector(
     "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
@@ -86,7 +89,9 @@ LAZY = TestedConnector(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, rank
 SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
-KEPT_FILES = TestedConnector(FILES.name, FILES.extra, keeps_prompts=True, forgets=True)
+KEPT_FILES = TestedConnector(
+    FILES.name, FILES.extra, keeps_prompts=True, forgets=True, restarts=ANOTHER
+)
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
 """What vLLM must know of an object store; until June 2026 the keys too."""
 
@@ -98,9 +103,17 @@ OBJECTS = TestedConnector(
         "secondary_tiers": [{"type": "obj", "store_config": dict.fromkeys(STORE, "")}],
     },
     forgets=True,
+    restarts=ANOTHER,
 )
 """With an object store behind the CPU tier."""
-MOONCAKE = TestedConnector("MooncakeStoreConnector", keeps_prompts=True, forgets=True, ranks=True)
+MOONCAKE = TestedConnector(
+    "MooncakeStoreConnector",
+    keeps_prompts=True,
+    forgets=True,
+    ranks=True,
+    restarts=("", "model"),
+)
+"""What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
 LEASE = {"kv_lease_duration": LEASE_S}
 UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
 """Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: D may have

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import TransferParams
+from kvproof.connectors.plan import Another, TransferParams
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -42,7 +42,9 @@ class TestedConnector:
     With `pair`, it is driven between two engines: one computes the prompt, the other loads it;
     `unequal` are numbers of tensor-parallel ranks of the first and of the second on which it runs
     where they differ. With `equal_blocks`, its settings hold where the blocks of all cache groups
-    have one size alone. `asks` is what a request may ask of it."""
+    have one size alone. `asks` is what a request may ask of it. Where what is behind it outlives
+    an engine, `restarts` says what may be another one in the next engine that is started over it:
+    the connector keeps their KV apart by itself."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class TestedConnector:
     unequal: tuple[tuple[int, int], ...] = ()
     equal_blocks: bool = False
     asks: tuple[TransferParams, ...] = ()
+    restarts: tuple[Another, ...] = ()
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
@@ -77,10 +80,12 @@ class TestedConnector:
         return (self.name, *(each["kv_connector"] for each in inside))
 
     @property
-    def traffic(self) -> tuple[bool, bool, tuple[TransferParams, ...], bool]:
+    def traffic(
+        self,
+    ) -> tuple[bool, bool, tuple[TransferParams, ...], bool, tuple[Another, ...]]:
         """What its plans have beside requests: a memory that forgets, images, what requests ask,
-        and two engines."""
-        return self.forgets, self.has_images, self.asks, self.pair
+        two engines, and engines that are started again."""
+        return self.forgets, self.has_images, self.asks, self.pair, self.restarts
 
     @property
     def has_images(self) -> bool:

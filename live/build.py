@@ -4,12 +4,13 @@ Nothing of vLLM is replaced. The model folder has a `config.json` and nothing el
 the cache groups that a model with these layers would have.
 """
 
+import copy
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvproof.live import environment  # noqa: F401 (before vLLM is imported)
 
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 MODEL = Path(__file__).with_name("model")
 """The folder of a model that has a config and no weights."""
 _CONFIG = json.loads((MODEL / "config.json").read_text("utf-8"))
+OTHER_MODEL = f"{MODEL}-other"
+HEAD_BYTES = 16
+"""The bytes of the values of a head, of any type."""
 MODEL_TOKENS_MAX = int(_CONFIG["max_position_embeddings"])
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """The NIXL setting for transfers in both directions, for any number of tokens."""
@@ -63,6 +67,43 @@ SAME_NAME = "one-name"
 
 HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""
+
+
+class ServedModel(NamedTuple):
+    """What may be another one in an engine that is started over the same store: the `name` of the
+    model, and the type of its values."""
+
+    name: str = str(MODEL)
+    dtype: str = "float32"
+
+    def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
+        """The same with another "model" or "dtype", the one after this of `dtypes`; what this
+        changes once, it changes back."""
+        if what == "model":
+            return self._replace(name=OTHER_MODEL if self.name == str(MODEL) else str(MODEL))
+        if what == "dtype":
+            return self._replace(dtype=dtypes[1 - dtypes.index(self.dtype)])
+        return self
+
+    def unlike(self, other: "ServedModel") -> str:
+        """In what this is unlike another, with a colon; empty if it is the same."""
+        what = [self.dtype] * (self.dtype != other.dtype) + ["model"] * (self.name != other.name)
+        return f"{' '.join(what)}:" if what else ""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its config: that of all engines for the first model."""
+        if self == ServedModel():
+            return model_config()
+        made = copy.copy(model_config())
+        made.model, made.dtype = self.name, self.values
+        return made
+
+    @property
+    def values(self) -> torch.dtype:
+        """The type of its values."""
+        made: torch.dtype = getattr(torch, self.dtype)
+        return made
 
 
 @functools.cache
@@ -87,14 +128,16 @@ def spec_of(
     local: bool = False,
     every_state: bool = False,
     heads: int = 1,
+    dtype: torch.dtype = torch.float32,
 ) -> Any:
     """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with `heads` KV
     heads; with `page_bytes`, attention has as many as fill such a page, and the pages of a Mamba
     layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
     `local`, a window is chunked local attention: a token reads from the last multiple of the window
     on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
-    after the last one of a step alone."""
-    head: dict[str, Any] = {"num_kv_heads": heads, "head_size": 4, "dtype": torch.float32}
+    after the last one of a step alone. `dtype` is the type of the values of attention."""
+    size = HEAD_BYTES // dtype.itemsize
+    head: dict[str, Any] = {"num_kv_heads": heads, "head_size": size, "dtype": dtype}
     if group.attention and page_bytes is not None:
         head["num_kv_heads"] = page_bytes // spec_of(group, drafts).page_size_bytes
     if group.kind == "full":
@@ -128,12 +171,13 @@ def kv_cache_config(
     ranks: int = 1,
     every_state: bool = False,
     heads: int = 1,
+    dtype: torch.dtype = torch.float32,
 ) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank. `every_state` and `heads`: see
-    `spec_of`."""
+    `ranks`, an attention block of a spec is the part of one rank. `every_state`, `heads` and
+    `dtype`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
     pages = [spec_of(group, heads=heads).page_size_bytes for group in here]
@@ -142,7 +186,7 @@ def kv_cache_config(
     for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        spec = spec_of(group, cfg.drafts, padded, local, every_state)
+        spec = spec_of(group, cfg.drafts, padded, local, every_state, dtype=dtype)
         groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
@@ -277,6 +321,7 @@ def scheduler(
     stripes: int | None = None,
     every_state: bool = False,
     heads: int = 1,
+    served: ServedModel | None = None,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
@@ -284,8 +329,8 @@ def scheduler(
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
     attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
-    decode context parallelism. `every_state` and `heads`: see `spec_of`."""
-    stripes = stripes or ranks
+    decode context parallelism. `every_state` and `heads`: see `spec_of`. `served` is the model."""
+    stripes, served = stripes or ranks, served or ServedModel()
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -314,6 +359,7 @@ def scheduler(
     )
     # An engine computes these values from its model's layers and its memory; here they are set. The
     # CPU platform would switch overlapping steps off.
+    vllm_config.model_config = served.config
     vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (
         supports_groups(vllm_config.kv_transfer_config)
@@ -333,7 +379,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads)
+    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads, served.values)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):

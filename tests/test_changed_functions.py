@@ -79,6 +79,14 @@ HARMLESS = {
         *("from vllm.logger import init_logger\n", ""),
         *("logger = init_logger(__name__)\n", ""),
     ),
+    "decorator for a type checker": (
+        *("import re\n", "import re\nfrom typing_extensions import override\n"),
+        *("    def grow(", "    @override\n    def grow("),
+    ),
+    "decorator of a module for a type checker": (
+        *("import re\n", "import re\nimport typing\n"),
+        *("    def grow(", "    @typing.final\n    def grow("),
+    ),
     "pass": ("    return x\n", "    pass\n    return x\n"),
 }
 

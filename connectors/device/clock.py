@@ -42,6 +42,14 @@ class Clock:
             self._due = [due for due in self._due if due > self.now]
             self.run()
 
+    def begin_again(self) -> None:
+        """The process ends, and another one begins: no thread and no address is left, and no
+        copy is under way."""
+        self._threads.clear()
+        self._due.clear()
+        self.shared.clear()
+        self.order = ModelOrder()
+
     def begin(self, thread: Callable[[], None]) -> None:
         """A thread begins. It is called again whenever there may be work, and raises ThreadIdle."""
         self._threads.append(thread)

@@ -19,6 +19,7 @@ class Store(StoreClient):
 
     def setup(self, *_: object, **__: object) -> int:
         """Connect. 0 is success."""
+        self.is_open = True
         return 0
 
     def register_buffer(self, _address: int, _size: int) -> int:
@@ -77,6 +78,7 @@ class Store(StoreClient):
 
     def close(self) -> None:
         """Disconnect."""
+        self.is_open = False
 
 
 class ReplicateConfig:

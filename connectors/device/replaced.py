@@ -263,7 +263,7 @@ def found(place: str) -> tuple[Any, str] | None:
 def device(clock: Clock) -> Iterator[None]:
     """Have a device on this clock until the block ends."""
     streams.Stream.clock = clock
-    streams.Stream.current = streams.Stream.model = streams.Stream()
+    streams.begin()
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
         stack.enter_context(_mooncake())

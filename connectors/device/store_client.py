@@ -5,13 +5,14 @@ from typing import ClassVar
 
 class StoreClient:
     """A client of a store. Its next `failures` calls fail, by an exception if it `raises`. `made`
-    are the clients of this episode, which have one store."""
+    are the clients of this episode, which have one store. It `is_open` from its connection on until
+    it is closed, where the store knows this."""
 
     made: ClassVar[list["StoreClient"]] = []
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = self.made[0].kept if self.made else {}
-        self.failures, self.raises = 0, False
+        self.failures, self.raises, self.is_open = 0, False, False
         self.made.append(self)
 
     def fails(self) -> bool:

@@ -116,6 +116,11 @@ class Event:
         return 1.0
 
 
+def begin() -> None:
+    """A process begins: the model has a stream, and all work goes there."""
+    Stream.current = Stream.model = Stream()
+
+
 def current_stream(*_: object) -> Stream:
     """The stream to which work goes if none is named: the model's, at first."""
     return Stream.current

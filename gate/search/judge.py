@@ -20,7 +20,7 @@ from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.search.side import Ended, started
-from kvproof.gate.source.changes import USED, ChangedFunction, Changes
+from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
@@ -253,9 +253,9 @@ class _Judge:
             return too_short(self.args.budget, self.started - self.begin)
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
-        ours = self.changes.accounting
-        left = [each for each in ours if not each.ran(self._reached_in(each))]
-        if len(left) == len(ours) or any(each.part != USED for each in left):
+        ours = [each for each in self.changes.accounting if not each.declares]
+        left = unreached(ours, self._reached_in)
+        if (ours and len(left) == len(ours)) or any(each.part != USED for each in left):
             return self._left(left) + self._drifted()
         if missing := self.search.missing:
             return (

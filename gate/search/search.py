@@ -43,7 +43,7 @@ from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.unseen import UNSEEN_MAX
-from kvproof.gate.source.changes import Changes
+from kvproof.gate.source.changes import Changes, unreached
 from kvproof.model import interruption
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
@@ -317,7 +317,7 @@ class Search:
         if self._known[0] != len(both.names):
             so_far = reached(both)
             known = so_far.issuperset(self.awaited)
-            known = known and all(each.ran(so_far) for each in self.changes.accounting)
+            known = known and not unreached(self.changes.accounting, lambda _: so_far)
             known = known and both.unseen(self.changed) <= UNSEEN_MAX
             self._known = len(both.names), known and not self._awaits_outcomes(so_far)
         return self._known[1]
@@ -376,7 +376,7 @@ class Search:
         reached yet, and then every other part."""
         turn = next(self._parts)
         so_far = reached(self.comparison)
-        return turn % 2 == 0 or not all(each.ran(so_far) for each in self.changes.accounting)
+        return turn % 2 == 0 or bool(unreached(self.changes.accounting, lambda _: so_far))
 
     def _presets(self) -> tuple[list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is

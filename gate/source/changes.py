@@ -3,7 +3,7 @@
 import gc
 import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from kvproof.gate.source.statements import (
     Lines,
     Places,
     changed_lines,
+    declares,
     differing,
     key_of,
     places,
@@ -40,6 +41,8 @@ OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
 
 NOT_NAMED = "it is new, and nothing of head names it"
 
+NO_BODY = "; it has no body, so no run can execute it"
+
 USED_WHY = "code that kvproof drives names it"
 
 Kind = Literal["changed", "new", "removed"]
@@ -59,7 +62,8 @@ class ChangedFunction(NamedTuple):
     `outcomes` are the keys of the outcomes of changed conditions.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
-    why. `called` says that code which kvproof drives may call it, by the names that it uses."""
+    why. `called` says that code which kvproof drives may call it, by the names that it uses. One
+    that `declares` has no body on either side, so no run can execute its change."""
 
     file: str
     name: str
@@ -74,6 +78,7 @@ class ChangedFunction(NamedTuple):
     raises: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
     outcomes: tuple[str, ...] = ()
+    declares: bool = False
 
     @property
     def key(self) -> str:
@@ -85,6 +90,14 @@ class ChangedFunction(NamedTuple):
         if self.statements:
             return any(each in reached for each in self.statements)
         return bool(touched(reached, [self.key]))
+
+
+def unreached(
+    functions: Iterable[ChangedFunction], reached: Callable[[ChangedFunction], Collection[str]]
+) -> list[ChangedFunction]:
+    """The functions that runs can execute and did not: `reached` gives the keys of what was reached
+    where a function has something to do."""
+    return [each for each in functions if not (each.declares or each.ran(reached(each)))]
 
 
 class Changes(NamedTuple):
@@ -144,7 +157,10 @@ def _with_statements(
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
-        both = differing(*of_file, each.name)
+        declared = [
+            declares(m, each.name) for m in of_file if m is not None and each.name in m.units
+        ]
+        both = ((), ()) if all(declared) else differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
             for sign, side in zip((-1, 1), both, strict=True)
@@ -174,6 +190,8 @@ def _with_statements(
         }
         found.append(
             each._replace(
+                declares=bool(declared) and all(declared),
+                why=each.why + NO_BODY * (bool(declared) and all(declared)),
                 statements=tuple(texts),
                 raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
                 outcomes=tuple(key for side in ends for key in side),

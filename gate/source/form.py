@@ -1,7 +1,8 @@
 """The normal form of code: two functions with the same form do the same.
 
-A form has no documentation, no log calls, no annotations that nobody reads, and no names of locals.
-A name that a module imports stands for what was imported.
+A form has no documentation, no log calls, no annotations that nobody reads, no decorators that
+nobody but a type checker reads, and no names of locals. A name that a module imports stands for
+what was imported.
 """
 
 import ast
@@ -116,7 +117,7 @@ class _Reader:
         return self._plain(ast.Assign(targets=[node.target], value=node.value))
 
     def _FunctionDef(self, node: names.Functions) -> Form:
-        outside = tuple(map(self.form, (node.decorator_list, names.defaults(node.args))))
+        outside = tuple(map(self.form, (self._decorators(node), names.defaults(node.args))))
         kept, self.keeps_annotations = self.keeps_annotations, reads_annotations(node)
         arguments = self._arguments(node.args)
         returns = ast.dump(node.returns) if self.keeps_annotations and node.returns else None
@@ -156,7 +157,18 @@ class _Reader:
 
     def head(self, node: ast.ClassDef) -> Form:
         """The form of a class without its body."""
-        return tuple(map(self.form, (node.decorator_list, node.bases, node.keywords)))
+        return tuple(map(self.form, (self._decorators(node), node.bases, node.keywords)))
+
+    def _decorators(self, node: names.Functions | ast.ClassDef) -> list[ast.expr]:
+        """The decorators that do something."""
+        return [each for each in node.decorator_list if not self._is_mark(names.chain(each))]
+
+    def _is_mark(self, called: tuple[str, ...]) -> bool:
+        first, *rest = called or ("",)
+        module, _, attribute = ".".join((self.imports.get(first, ""), *rest)).partition(":")
+        if not attribute:
+            module, _, attribute = module.rpartition(".")
+        return (module, attribute) in names.MARKS
 
     def _Nonlocal(self, node: ast.Nonlocal) -> Form:
         return ("Nonlocal", *(self.names.of(name) or name for name in node.names))

@@ -126,7 +126,7 @@ def _runs(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[tuple[str
 
 def _is_harmless(module: str, name: str) -> bool:
     """Whether an import of the standard library changes nothing, and succeeds."""
-    if (module, name) in LOGGER:
+    if (module, name) in LOGGER | names.MARKS or (module, name) == ("typing_extensions", ""):
         return True
     if name:
         return module in FOR_TYPES and hasattr(FOR_TYPES[module], name)

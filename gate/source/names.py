@@ -9,6 +9,12 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 NO_NODES = frozenset({"ctx", "id", "attr", "op", "ops", "type_comment"})
 """Fields of nodes that have no names in them."""
 
+MARKS = frozenset(
+    (module, mark) for module in ("typing", "typing_extensions") for mark in ("final", "override")
+)
+"""Decorators that only note for a type checker what a function is, each with a module that has it.
+vLLM needs both modules."""
+
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {ast.Constant: ()}
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 
 from kvproof.gate.source import logs
+from kvproof.gate.source.names import FUNCTIONS
 from kvproof.gate.source.units import Module, Unit
 
 Lines = range
@@ -61,6 +62,21 @@ def changed_lines(
         frozenset(line for old, _ in both for line in old),
         frozenset(line for _, new in both for line in new),
     )
+
+
+def declares(module: Module, name: str) -> bool:
+    """Whether a function has no body: nothing but documentation, `...`, `pass`, or the exception
+    that it is not implemented."""
+    nodes = module.units[name].nodes
+    return all(isinstance(node, FUNCTIONS) and all(map(_does_nothing, node.body)) for node in nodes)
+
+
+def _does_nothing(node: ast.stmt) -> bool:
+    if isinstance(node, ast.Raise):
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant or isinstance(node, ast.Pass)
 
 
 def _parts(before: Module | None, after: Module | None, name: str) -> Iterator[tuple[Lines, Lines]]:

@@ -1,0 +1,47 @@
+"""What a connector has open outside of its engine: files in shared memory, and clients of stores."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kvproof.connectors.device.store_client import StoreClient
+from kvproof.connectors.facts import LeftOpen
+
+MAPPED = Path("/proc/self/maps")
+"""The files that this process has mapped, on Linux."""
+
+SHARED = "/dev/shm/"
+GONE = " (deleted)"
+"""The end of the line of a file that has no name any more."""
+
+
+def shared_memory() -> frozenset[str]:
+    """The files in shared memory that this process has mapped and that have a name."""
+    if not MAPPED.exists():
+        return frozenset()
+    lines = MAPPED.read_text("utf-8").splitlines()
+    paths = (SHARED + line.partition(SHARED)[2] for line in lines if SHARED in line)
+    return frozenset(path for path in paths if not path.endswith(GONE))
+
+
+class Opened:
+    """What is opened from now on, until `note`."""
+
+    def __init__(self) -> None:
+        self._mapped, self._clients = shared_memory(), len(StoreClient.made)
+        self.files: frozenset[str] = frozenset()
+        self.clients: list[StoreClient] = []
+
+    def note(self) -> None:
+        """Note what was opened. From now on, others may open something."""
+        self.files = shared_memory() - self._mapped
+        self.clients = StoreClient.made[self._clients :]
+
+    def left(self) -> Iterator[LeftOpen]:
+        """What is still there, or open."""
+        yield from _each("file in shared memory", (Path(each).exists() for each in self.files))
+        yield from _each("client of a store", (each.is_open for each in self.clients))
+
+
+def _each(what: str, still: Iterable[bool]) -> Iterator[LeftOpen]:
+    if count := sum(still):
+        yield LeftOpen(what, count)
