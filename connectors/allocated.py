@@ -82,10 +82,32 @@ def attends(spec: Any) -> bool:
     return hasattr(spec, "num_kv_heads")
 
 
+def is_latent(spec: Any) -> bool:
+    """Whether layers with this spec have latent attention."""
+    return "MLA" in type(spec).__name__
+
+
+@cache
+def latent_backend() -> Any:
+    """An attention backend for latent attention: a block has one vector for each token."""
+    return type("LatentBackend", (Latent, backend()), {})
+
+
+class Latent:
+    """What is different in a backend for latent attention."""
+
+    @staticmethod
+    def get_kv_cache_shape(blocks: int, size: int, _heads: int, values: int, *_: object) -> Any:
+        """The shape of a KV cache."""
+        return blocks, size, values
+
+
 def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str | None) -> Any:
     """A layer's memory, in this order. Keys of all blocks come before values, but `by_page`, where
     layers with states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
     blocks = memory.numel() // spec.page_size_bytes
+    if is_latent(spec):
+        return memory.view(spec.dtype).view(blocks * parts, -1, spec.head_size)
     if attends(spec):
         shape = backend().get_kv_cache_shape(
             blocks * parts, spec.block_size // parts, spec.num_kv_heads, spec.head_size
@@ -113,14 +135,17 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str
 def slots(view: Any, spec: Any) -> torch.Tensor:
     """A view of the same bytes as `[blocks, slots of a block, ...]` of float32. It is given as
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
-    `[blocks, 2, slots, heads, values]`; of Mamba as pages, in older releases as a list of states. A
-    page may be wider than its state: what follows is nobody's, and a connector need not copy it."""
+    `[blocks, 2, slots, heads, values]`, of latent attention as `[blocks, slots, values]`; of Mamba
+    as pages, in older releases as a list of states. A page may be wider than its state: what
+    follows is nobody's, and a connector need not copy it."""
     if not attends(spec):
         pages = view[0] if isinstance(view, list) else view
         values = pages.view(torch.float32).flatten(1).unsqueeze(1)
         return values[..., : torch.Size(spec.shapes[0]).numel()]
     if view.dtype != torch.float32:
         view = view.view(torch.float32)
+    if view.dim() == 3:
+        return view.unsqueeze(2)
     if view.dim() == 4:
         return view.transpose(1, 2)
     keys_first = _shape(backend())[:1] == (2,)

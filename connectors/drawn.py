@@ -39,7 +39,7 @@ class LayerGroups(NamedTuple):
     the state after each block. `match_unit` and `retention` are those of the engine: hits may end
     inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
     more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
-    to an attention block."""
+    to an attention block. With `latent`, attention is latent."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -51,6 +51,7 @@ class LayerGroups(NamedTuple):
     tensor: bool = False
     kernel_blocks: int = 1
     prefill_ranks: int = 0
+    latent: bool = False
 
     @property
     def drafts(self) -> int:
@@ -62,13 +63,14 @@ class LayerGroups(NamedTuple):
         """The cache groups of a plan."""
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
-        own = *further, plan.kernel_blocks, plan.prefill_ranks
+        own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own)
 
     @property
     def of_some(self) -> bool:
         """Whether there are vLLMs of this year that cannot have such groups."""
-        return bool(self.match_unit) or self.retention is not None or self.kernel_blocks > 1
+        rare = self.latent or self.kernel_blocks > 1
+        return rare or bool(self.match_unit) or self.retention is not None
 
     @property
     def traits(self) -> frozenset[str]:
@@ -85,6 +87,7 @@ class LayerGroups(NamedTuple):
             "shared layer": self.shared_layer,
             "kernel blocks": self.kernel_blocks > 1,
             "unequal ranks": self.prefill_ranks > 0,
+            "latent": self.latent,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -109,6 +112,7 @@ class LayerGroups(NamedTuple):
             + (f", retention {self.retention}" if self.retention is not None else "")
             + ", a layer shares a cache" * self.shared_layer
             + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
+            + ", latent" * self.latent
         )
 
 
@@ -116,6 +120,7 @@ ALONE: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4),)),
     LayerGroups((Group("full", 2),)),
     LayerGroups((Group("full", 4),), kernel_blocks=2),
+    LayerGroups((Group("full", 4),), latent=True),
 )
 """Cache groups for a connector that supports one group."""
 
@@ -157,6 +162,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), kernel_blocks=2),
     LayerGroups((Group("full", 4), Group("mamba", 4)), kernel_blocks=2),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -174,9 +180,11 @@ heads: two of four tensor ranks have one of them each, and each rank has states 
 
 def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
     """Cache groups of a pair of engines on these numbers of ranks: of two KV heads, a rank has
-    both, one, or one that another rank has too."""
-    group = Group("full", 4)
-    return [LayerGroups((group,), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks]
+    both, one, or one that another rank has too; latent attention has one head, which all have."""
+    spread = [
+        LayerGroups((Group("full", 4),), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks
+    ]
+    return [*spread, *(each._replace(latent=True) for each in spread)]
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
@@ -208,12 +216,13 @@ def plans(
     asks: Sequence[TransferParams] = (),
     paired: bool = False,
     restarts: Sequence[Another] = (),
+    replicas: bool = False,
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
     request may ask one of `asks` of the connector. Of engines that are `paired`, workers may have
     other clocks than schedulers. An engine may be
-    started again, with one of `restarts`."""
+    started again, with one of `restarts`, or be one of several `replicas`."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -278,7 +287,9 @@ def plans(
         shared_layer=layers.shared_layer,
         kernel_blocks=layers.kernel_blocks,
         prefill_ranks=layers.prefill_ranks,
+        latent=layers.latent,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
+        replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),
     )
 

@@ -72,11 +72,12 @@ class DrivenEngine:
         clock: Clock,
         keeps_prompts: bool = False,
         numbers: Numbers | None = None,
+        replica: int | None = None,
     ) -> None:
         self.paired = numbers is not None
         self.cfg, self.keeps_prompts = plan.engine, keeps_prompts
         self.clock, self.plan, self.connector = clock, plan, connector
-        self.numbers = numbers or Numbers()
+        self.numbers, self.replica = numbers or Numbers(), replica
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = self.failed_loads = 0
@@ -88,7 +89,7 @@ class DrivenEngine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any, int]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
-        self.served = self.first = build.ServedModel(dtype=plan.dtypes[0])
+        self.served = self.first = build.ServedModel(dtype=plan.dtypes[0], latent=plan.latent)
         self.opened = Opened()
         self.scheduler = self._scheduler()
         self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
@@ -106,8 +107,9 @@ class DrivenEngine:
             ranks=plan.ranks,
             stripes=plan.stripes,
             every_state=plan.every_state,
-            heads=max(build.kv_heads() // plan.ranks, 1) if plan.tensor else 1,
+            heads=max(self.served.heads // plan.ranks, 1) if plan.tensor else 1,
             served=self.served,
+            replica=self.replica,
         )
 
     def _begin(self) -> None:

@@ -40,6 +40,7 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
+from kvproof.connectors.several import EngineReplicas, SeveralEngines
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
@@ -56,7 +57,7 @@ COUNTED: dict[type, str] = {
 }
 """What a fact is counted as (`Rule.counts`)."""
 
-Played = DrivenEngine | EnginePair
+Played = DrivenEngine | SeveralEngines
 """What a plan is played on."""
 
 Note = Callable[[Played, int, list[Fact]], bool]
@@ -84,7 +85,8 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder))
         clock, memory = Clock(plan.copies), Memory(Path(folder))
-        made = EnginePair if subject.pair else DrivenEngine
+        alone = EngineReplicas if plan.replicas else DrivenEngine
+        made = EnginePair if subject.pair else alone
         judged: Counter[str] = Counter()
         with (
             device(clock),

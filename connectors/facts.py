@@ -123,6 +123,14 @@ class NeverNotified(NamedTuple):
     tier: str
 
 
+class NeverBegun(NamedTuple):
+    """A tier of the connector is notified of the end of a request, of which it was never
+    notified."""
+
+    request: str
+    tier: str
+
+
 class LeftOpen(NamedTuple):
     """Both sides of a connector were shut down, and `count` times a thing of this kind (`what`)
     that it has opened is still open."""
@@ -314,6 +322,7 @@ Fact: TypeAlias = (
     | StoreReset
     | NotifiedTooEarly
     | NeverNotified
+    | NeverBegun
     | LeftOpen
     | CopiedTooEarly
     | CopiedAgain

@@ -1,4 +1,4 @@
-"""What a connector has open outside of its engine: files in shared memory, and clients of stores."""
+"""What a connector has open beside its engine: files in shared memory, and clients of stores."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -38,8 +38,8 @@ class Opened:
 
     def left(self) -> Iterator[LeftOpen]:
         """What is still there, or open."""
-        yield from _each("file in shared memory", (Path(each).exists() for each in self.files))
-        yield from _each("client of a store", (each.is_open for each in self.clients))
+        yield from _each("files in shared memory", (Path(each).exists() for each in self.files))
+        yield from _each("clients of a store", (each.is_open for each in self.clients))
 
 
 def _each(what: str, still: Iterable[bool]) -> Iterator[LeftOpen]:

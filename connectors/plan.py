@@ -190,7 +190,10 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     (`kv_sharing_target_layer_name`) and is in no cache group. The kernels of older vLLMs have
     blocks of their own, `kernel_blocks` to an attention block of the engine. Of a pair of engines,
     the one that computes prompts has `prefill_ranks` ranks; 0 says as many as the other. The clock
-    of a worker is `clock_ahead` seconds ahead of the scheduler's."""
+    of a worker is `clock_ahead` seconds ahead of the scheduler's. With `latent`, attention is
+    latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
+    there are several such engines side by side (data parallelism), and requests go to each in
+    turn."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -207,6 +210,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     tensor: bool = False
     prefill_ranks: Annotated[int, Meta(ge=0, le=8)] = 0
     clock_ahead: Annotated[int, Meta(ge=-1000, le=1000)] = 0
+    latent: bool = False
+    replicas: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -233,6 +238,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     groups = ", ".join(
         f"{g.kind} attention" * g.attention
         + ("Mamba" + " (each state)" * plan.every_state) * (not g.attention)
+        + ", latent" * (plan.latent and g.attention)
         + f" in blocks of {g.block_size}"
         + (f", {'chunks of' if plan.local else 'window'} {g.window}" if g.window else "")
         + " with drafter layers" * g.eagle
@@ -244,6 +250,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     ranks = f"{plan.ranks}" + f" (P: {plan.prefill_ranks})" * (plan.prefill_ranks > 0)
     overlap += f", {ranks} ranks of {parallelism} parallelism" * (plan.ranks > 1 or plan.tensor)
     overlap += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
+    overlap += ", on each of two replicas" * plan.replicas
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     groups += ", a layer that shares the cache of the first" * plan.shared_layer

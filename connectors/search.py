@@ -149,6 +149,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         shared_layer=layers.shared_layer,
         kernel_blocks=layers.kernel_blocks,
         prefill_ranks=layers.prefill_ranks,
+        latent=layers.latent,
     )
 
 
@@ -179,7 +180,7 @@ def search(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, *subject.traffic))
+    @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
             if plan == found.plan:

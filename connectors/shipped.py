@@ -13,8 +13,8 @@ OFFLOADED = {"cpu_bytes_to_use": 2**16}
 
 class Shipped(NamedTuple):
     """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
-    a change of one is a change of this connector. With `dummy`, it fills blocks with values that
-    are wrong on purpose, to measure decoding."""
+    a change of one is a change of this connector. With `dummy`, what it loads is wrong on purpose:
+    it measures decoding, or is an example."""
 
     subject: TestedConnector
     home: tuple[str, ...]
@@ -49,7 +49,9 @@ LIMITS = (
 )
 """What a request may ask of OffloadingConnector."""
 
-OFFLOADING = TestedConnector("OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS)
+OFFLOADING = TestedConnector(
+    "OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS, replicas=True
+)
 SMALL = TestedConnector("OffloadingConnector", {"cpu_bytes_to_use": 2**14}, asks=LIMITS)
 """Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
 
@@ -79,12 +81,15 @@ FILES = TestedConnector(
     },
     forgets=True,
     restarts=ANOTHER,
+    replicas=True,
 )
 ROOMY = TestedConnector(
     "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
-SIMPLE = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True)
+SIMPLE = TestedConnector(
+    "SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True, replicas=True
+)
 LAZY = TestedConnector(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True)
 SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
@@ -106,12 +111,24 @@ OBJECTS = TestedConnector(
     restarts=ANOTHER,
 )
 """With an object store behind the CPU tier."""
+EXAMPLE_TIER = TestedConnector(
+    "OffloadingConnector",
+    {
+        "cpu_bytes_to_use": 2**14,
+        "eviction_policy": "arc",
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [{"type": "example"}],
+    },
+)
+"""vLLM's example of a tier: it keeps keys, and no bytes."""
+
 MOONCAKE = TestedConnector(
     "MooncakeStoreConnector",
     keeps_prompts=True,
     forgets=True,
     ranks=True,
     restarts=("", "model"),
+    replicas=True,
 )
 """What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
 LEASE = {"kv_lease_duration": LEASE_S}
@@ -159,6 +176,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
+    "offloading-example": Shipped(EXAMPLE_TIER, ("v1/kv_offload/tiering/example",), dummy=True),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

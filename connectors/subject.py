@@ -44,7 +44,8 @@ class TestedConnector:
     where they differ. With `equal_blocks`, its settings hold where the blocks of all cache groups
     have one size alone. `asks` is what a request may ask of it. Where what is behind it outlives
     an engine, `restarts` says what may be another one in the next engine that is started over it:
-    the connector keeps their KV apart by itself."""
+    the connector keeps their KV apart by itself. With `replicas`,
+    it is driven in the engines of data parallelism too, side by side."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -57,6 +58,7 @@ class TestedConnector:
     equal_blocks: bool = False
     asks: tuple[TransferParams, ...] = ()
     restarts: tuple[Another, ...] = ()
+    replicas: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
@@ -80,12 +82,16 @@ class TestedConnector:
         return (self.name, *(each["kv_connector"] for each in inside))
 
     @property
-    def traffic(
-        self,
-    ) -> tuple[bool, bool, tuple[TransferParams, ...], bool, tuple[Another, ...]]:
-        """What its plans have beside requests: a memory that forgets, images, what requests ask,
-        two engines, and engines that are started again."""
-        return self.forgets, self.has_images, self.asks, self.pair, self.restarts
+    def traffic(self) -> dict[str, Any]:
+        """What its plans have beside requests: arguments of `drawn.plans`."""
+        return {
+            "forgets": self.forgets,
+            "images": self.has_images,
+            "asks": self.asks,
+            "paired": self.pair,
+            "restarts": self.restarts,
+            "replicas": self.replicas,
+        }
 
     @property
     def has_images(self) -> bool:

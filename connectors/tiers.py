@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.connectors.device.replaced import found
-from kvproof.connectors.facts import Fact, NeverNotified, NotifiedTooEarly
+from kvproof.connectors.facts import Fact, NeverBegun, NeverNotified, NotifiedTooEarly
 
 OFFLOADING = "vllm.v1.kv_offload."
 
@@ -62,6 +62,8 @@ def _noted(
         name = getattr(last, "req_context", last).req_id
         if call == ENDED:
             judged["notified ends of requests"] += 1
+            if name not in known.begun and name not in known.ended:
+                facts.append(NeverBegun(name, known.kind))
             known.ended.add(name)
             known.begun.pop(name, None)
         elif call == "on_new_request":

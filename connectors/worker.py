@@ -9,7 +9,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kvproof.connectors.allocated import backend, layout
+from kvproof.connectors.allocated import backend, latent_backend, layout
 from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
@@ -74,7 +74,7 @@ class ConnectorWorker:
         self._enter()
         clock.kernel_tokens, clock.ahead = plan.kernel_tokens, plan.clock_ahead
         order = layout(self.vllm_config)
-        heads = build.kv_heads() if plan.tensor else 1
+        heads = build.ServedModel(latent=plan.latent).heads if plan.tensor else 1
         shards = Shards(rank, plan.ranks // plan.stripes, heads)
         kernel = plan.kernel_blocks
         self.caches = Caches(scheduler.kv_cache_config, order, numbers, shards, kernel)
@@ -90,7 +90,7 @@ class ConnectorWorker:
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
-            context[name] = model_layer(cache)
+            context[name] = model_layer(cache, plan.latent)
         self.state = kv_transfer_state
         with set_current_vllm_config(self.vllm_config):
             self.connector = KVConnectorFactory.create_connector(
@@ -297,10 +297,11 @@ def end_forward(calls: Any, output: Any) -> Any:
     return calls.post_forward(output if whole else output.finished_req_ids)
 
 
-def model_layer(kv_cache: Any) -> Any:
+def model_layer(kv_cache: Any, latent: bool = False) -> Any:
     """A layer of the model in vLLM's forward context, with its KV cache."""
     base = adapt.first([LAYER])
-    own = {"get_attn_backend": staticmethod(backend), "get_kv_cache_spec": None}
+    chosen = latent_backend if latent else backend
+    own = {"get_attn_backend": staticmethod(chosen), "get_kv_cache_spec": None}
     layer = type("ModelLayer", (base,), own)()
     layer.kv_cache = kv_cache
     return layer

@@ -30,7 +30,6 @@ from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
 )
@@ -42,6 +41,7 @@ from kvproof.live.contract.aliases import follow
 from kvproof.live.encoder_settings import ENCODER
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
+from kvproof.model.errors import AdapterDrift
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
@@ -50,6 +50,13 @@ MODEL = Path(__file__).with_name("model")
 """The folder of a model that has a config and no weights."""
 _CONFIG = json.loads((MODEL / "config.json").read_text("utf-8"))
 OTHER_MODEL = f"{MODEL}-other"
+LATENT = {
+    "FullAttentionSpec": "MLAAttentionSpec",
+    "SlidingWindowSpec": "SlidingWindowMLASpec",
+}
+"""The specs of attention, as those of latent attention."""
+INSTANCE = "kvproof"
+"""The name that the replicas of data parallelism have in common."""
 HEAD_BYTES = 16
 """The bytes of the values of a head, of any type."""
 MODEL_TOKENS_MAX = int(_CONFIG["max_position_embeddings"])
@@ -70,11 +77,13 @@ HIDDEN = int(_CONFIG["hidden_size"])
 
 
 class ServedModel(NamedTuple):
-    """What may be another one in an engine that is started over the same store: the `name` of the
-    model, and the type of its values."""
+    """The model of an engine. Another engine over the same store may have one of another `name`, or
+    with another type of values. With `latent`, its attention is latent (MLA): each layer has one
+    head, which all ranks of tensor parallelism have."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
+    latent: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
         """The same with another "model" or "dtype", the one after this of `dtypes`; what this
@@ -93,10 +102,12 @@ class ServedModel(NamedTuple):
     @property
     def config(self) -> ModelConfig:
         """Its config: that of all engines for the first model."""
-        if self == ServedModel():
+        if self == FIRST_MODEL:
             return model_config()
         made = copy.copy(model_config())
         made.model, made.dtype = self.name, self.values
+        if self.latent:
+            made.__class__ = type("LatentModelConfig", (ModelConfig,), {"use_mla": True})
         return made
 
     @property
@@ -104,6 +115,28 @@ class ServedModel(NamedTuple):
         """The type of its values."""
         made: torch.dtype = getattr(torch, self.dtype)
         return made
+
+    @property
+    def heads(self) -> int:
+        """Its KV heads."""
+        return 1 if self.latent else int(model_config().get_total_num_kv_heads())
+
+    def head(self, heads: int) -> dict[str, Any]:
+        """Arguments of a spec for so many KV heads of the fewest values that vLLM accepts."""
+        size = HEAD_BYTES // self.values.itemsize
+        return {"num_kv_heads": heads, "head_size": size, "dtype": self.values}
+
+    def kind(self, spec: str) -> Any:
+        """The class of a spec of attention. Raises AdapterDrift."""
+        import vllm.v1.kv_cache_interface as home
+
+        name = LATENT[spec] if self.latent else spec
+        if not hasattr(home, name):
+            raise AdapterDrift(f"This vLLM has no {name}", name)
+        return getattr(home, name)
+
+
+FIRST_MODEL = ServedModel()
 
 
 @functools.cache
@@ -128,20 +161,20 @@ def spec_of(
     local: bool = False,
     every_state: bool = False,
     heads: int = 1,
-    dtype: torch.dtype = torch.float32,
+    served: ServedModel = FIRST_MODEL,
 ) -> Any:
     """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with `heads` KV
     heads; with `page_bytes`, attention has as many as fill such a page, and the pages of a Mamba
     layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
     `local`, a window is chunked local attention: a token reads from the last multiple of the window
     on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
-    after the last one of a step alone. `dtype` is the type of the values of attention."""
-    size = HEAD_BYTES // dtype.itemsize
-    head: dict[str, Any] = {"num_kv_heads": heads, "head_size": size, "dtype": dtype}
+    after the last one of a step alone. `served` is the model."""
+    head = served.head(heads)
     if group.attention and page_bytes is not None:
-        head["num_kv_heads"] = page_bytes // spec_of(group, drafts).page_size_bytes
+        fills = page_bytes // spec_of(group, drafts, served=served).page_size_bytes
+        head["head_size" if served.latent else "num_kv_heads"] *= fills
     if group.kind == "full":
-        return FullAttentionSpec(block_size=group.block_size, **head)
+        return served.kind("FullAttentionSpec")(block_size=group.block_size, **head)
     if group.kind == "window" and local:
         from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec
 
@@ -149,9 +182,8 @@ def spec_of(
             block_size=group.block_size, attention_chunk_size=group.window, **head
         )
     if group.kind == "window":
-        from vllm.v1.kv_cache_interface import SlidingWindowSpec
-
-        return SlidingWindowSpec(block_size=group.block_size, sliding_window=group.window, **head)
+        kind = served.kind("SlidingWindowSpec")
+        return kind(block_size=group.block_size, sliding_window=group.window, **head)
     from vllm.v1.kv_cache_interface import MambaSpec
 
     return MambaSpec(
@@ -171,22 +203,22 @@ def kv_cache_config(
     ranks: int = 1,
     every_state: bool = False,
     heads: int = 1,
-    dtype: torch.dtype = torch.float32,
+    served: ServedModel = FIRST_MODEL,
 ) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
     `ranks`, an attention block of a spec is the part of one rank. `every_state`, `heads` and
-    `dtype`: see `spec_of`."""
+    `served`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
-    pages = [spec_of(group, heads=heads).page_size_bytes for group in here]
+    pages = [spec_of(group, heads=heads, served=served).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        spec = spec_of(group, cfg.drafts, padded, local, every_state, dtype=dtype)
+        spec = spec_of(group, cfg.drafts, padded, local, every_state, served=served)
         groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
@@ -262,11 +294,6 @@ def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeCon
     )
 
 
-def kv_heads() -> int:
-    """The KV heads of the model."""
-    return int(model_config().get_total_num_kv_heads())
-
-
 def smallest_block(cfg: config.EngineConfig) -> int:
     """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
@@ -321,7 +348,8 @@ def scheduler(
     stripes: int | None = None,
     every_state: bool = False,
     heads: int = 1,
-    served: ServedModel | None = None,
+    served: ServedModel = FIRST_MODEL,
+    replica: int | None = None,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
@@ -329,8 +357,9 @@ def scheduler(
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
     attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
-    decode context parallelism. `every_state` and `heads`: see `spec_of`. `served` is the model."""
-    stripes, served = stripes or ranks, served or ServedModel()
+    decode context parallelism. `every_state` and `heads`: see `spec_of`. `served` is the model.
+    `replica` is its number among the engines of data parallelism, without experts."""
+    stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
     vllm_config = adapt.made(
         VllmConfig,
@@ -371,6 +400,8 @@ def scheduler(
     parallel = vllm_config.parallel_config
     parallel.decode_context_parallel_size = stripes
     parallel.tensor_parallel_size = parallel.world_size = ranks
+    if replica is not None:
+        vllm_config.instance_id, parallel.data_parallel_index = INSTANCE, replica
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -379,7 +410,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads, served.values)
+    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads, served)
     if layers:
         caches = with_tensors(vllm_config, caches)
     with adapt.retention_variable(cfg.retention):

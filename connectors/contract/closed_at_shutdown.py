@@ -14,16 +14,14 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     if isinstance(fact, LeftOpen):
         yield because(
             reason("ended", "the workers and the scheduler were shut down"),
-            reason(
-                "open", "{count} times a {what} is still open", count=fact.count, what=fact.what
-            ),
+            reason("open", "{what}: {count} still open", what=fact.what, count=fact.count),
         )
 
 
 RULE = ConnectorRule(
     id="closed_at_shutdown",
-    name="what a connector opened outside of the engine is closed when both its sides are shut down",
-    origin="shutdown; vllm#45206, vllm#50094",
+    name="what a connector opened beside the engine is closed when both its sides are shut down",
+    origin="shutdown; vllm#45206",
     severity=Severity.LEAK,
     counts="files and clients that were opened",
     otherwise="it opened no file in shared memory and no client of a store",

@@ -278,7 +278,7 @@ def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPla
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, True, *chosen.traffic))
+    @given(plans(kinds, True, **chosen.traffic))
     def draw(plan: ConnectorPlan) -> None:
         chosen_plans.append(plan)
 

@@ -30,6 +30,7 @@ from kvproof.connectors.facts import (
     LeftOpen,
     LoadEnded,
     MayFail,
+    NeverBegun,
     NeverNotified,
     NotComputed,
     Promised,
@@ -157,7 +158,8 @@ OF_VLLM = (
     ),
     OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
     OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),
-    OfVllm("closed_at_shutdown", (LeftOpen("client of a store", 2),), MayFail()),
+    OfVllm("tier_is_notified_of_the_request", (NeverBegun("r0", "CPUTier"),), MayFail()),
+    OfVllm("closed_at_shutdown", (LeftOpen("clients of a store", 2),), MayFail()),
     OfVllm("tier_is_notified_of_the_end", (NeverNotified("r0", "CPUTier"),), MayFail()),
     OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3"),), ItemsHeld(5, 5)),
     OfVllm(
