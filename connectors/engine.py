@@ -310,6 +310,7 @@ class DrivenEngine:
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
             with contextlib.suppress(Exception):
                 part.shutdown()
+        self.clock.end()
 
     @property
     def judged(self) -> Counter[str]:

@@ -85,10 +85,10 @@ def accepted(
     subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
 ) -> list[LayerGroups]:
     """The cache groups with which the connector can be made. The others are noted as refused, by
-    the connector or, in older releases, by the config of the engine. If there are none, the
-    exception that was raised goes on."""
+    the connector or, in older releases, by the config of the engine. If there are none, an
+    exception that was raised goes on: one that refuses on purpose, if any does."""
     layers: list[LayerGroups] = []
-    why: BaseException | None = None
+    raised: list[BaseException] = []
     spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):
         if each.drafts and not _marks_drafters():
@@ -101,18 +101,20 @@ def accepted(
             play(subject, bare(each))
         except AdapterDrift as drift:
             if drift.entry == adapt.CONFIG:
-                why = drift
+                raised.append(drift)
             elif not each.of_some:
                 raise
             found.lacking[each] = drift.why
         except Exception as error:
             if is_ours(error):
                 raise
-            found.unmade[each], why = error, error
+            found.unmade[each] = error
+            raised.append(error)
         else:
             layers.append(each)
-    if why is not None and not layers:
-        raise why
+    if raised and not layers:
+        refusals = (e for e in raised if isinstance(e, Exception) and is_refusal(e))
+        raise next(refusals, raised[-1])
     return layers
 
 

@@ -24,12 +24,14 @@ HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
 
 
 class NotifiedTier:
-    """What a tier of this kind was notified of: the requests that have begun, and ended."""
+    """What a tier of this kind was notified of: the requests that have begun, and ended. vLLM's CPU
+    tier below others is `notified` of no beginning at all."""
 
     def __init__(self, tier: Any) -> None:
         self.kind = type(tier).__name__
         self.begun: dict[str, None] = {}
         self.ended: set[str] = set()
+        self.notified = False
 
     def owed(self) -> Iterator[NeverNotified]:
         """The requests of whose end it was not notified."""
@@ -62,13 +64,13 @@ def _noted(
         name = getattr(last, "req_context", last).req_id
         if call == ENDED:
             judged["notified ends of requests"] += 1
-            if name not in known.begun and name not in known.ended:
+            if known.notified and name not in known.begun and name not in known.ended:
                 facts.append(NeverBegun(name, known.kind))
             known.ended.add(name)
             known.begun.pop(name, None)
         elif call == "on_new_request":
             known.ended.discard(name)
-            known.begun[name] = None
+            known.begun[name], known.notified = None, True
         elif name in known.ended:
             facts.append(NotifiedTooEarly(name, known.kind, call))
         return original(*arguments, **more)

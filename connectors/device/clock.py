@@ -42,11 +42,16 @@ class Clock:
             self._due = [due for due in self._due if due > self.now]
             self.run()
 
-    def begin_again(self) -> None:
-        """The process ends, and another one begins: no thread and no address is left, and no
-        copy is under way."""
+    def end(self) -> None:
+        """The process ends, and its threads with it. What of it is thrown away later, in another
+        episode, has nothing that may work there."""
         self._threads.clear()
         self._due.clear()
+
+    def begin_again(self) -> None:
+        """The process ends, and another one begins: no thread and no address is left, and no copy
+        is under way."""
+        self.end()
         self.shared.clear()
         self.order = ModelOrder()
 

@@ -248,8 +248,8 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
         return accepted(chosen, found)
     except NoConnector as error:
         raise AdapterDrift(error.why, chosen.name) from error
-    except ValueError as error:
-        if is_ours(error):
+    except Exception as error:
+        if is_ours(error) or not is_refusal(error):
             raise
         why = f"This vLLM refuses the settings of {chosen.name} ({last_line(error)})"
         raise AdapterDrift(why, chosen.name) from error
