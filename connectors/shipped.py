@@ -137,7 +137,8 @@ UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
 so many, but vLLM refuses to read from so many with fewer."""
 
 NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=UNEQUAL)
-PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True)
+PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=UNEQUAL[:2])
+"""Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake."""
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
