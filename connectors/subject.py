@@ -83,7 +83,7 @@ class TestedConnector:
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """What its plans have beside requests: arguments of `drawn.plans`."""
+        """What its plans have beside requests: the arguments of `plans`."""
         return {
             "forgets": self.forgets,
             "images": self.has_images,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.gate.source.changes import ChangedFunction, Changes
+from kvproof.gate.source.changes import ChangedFunction, Changes, unreached
 from tests.packages import CORE, between, names
 
 HEADER = '''
@@ -233,6 +233,26 @@ def test_a_removed_line_is_shown_at_the_next_one(tmp_path: Path) -> None:
     assert [bare(each) for each in changes.accounting] == [
         ChangedFunction(CORE, "f", 1, 3, "changed", ((3, 3),))
     ]
+
+
+def test_no_run_need_reach_what_has_no_body(tmp_path: Path) -> None:
+    before = (
+        "class Base:\n"
+        "    @abstractmethod\n"
+        '    def put(self, key):\n        """Put it."""\n        raise NotImplementedError\n\n'
+        "    def end(self, key):\n        pass\n\n"
+        "    def get(self, key):\n        return key\n"
+    )
+    wider = before.replace("(self, key)", "(self, key, more)")
+    for after, left in ((wider, {"get"}), (wider.replace("pass", "del key"), {"end", "get"})):
+        changes = between(tmp_path / min(left), {CORE: before}, {CORE: after})
+        assert {each.name for each in changes.accounting} == {
+            "Base.put",
+            "Base.end",
+            "Base.get",
+        }
+        found = unreached(changes.accounting, lambda _: ())
+        assert {each.name for each in found} == {f"Base.{name}" for name in left}
 
 
 def test_equal_trees(tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ def played(
     return play(SHIPPED[name].subject, plan)
 
 
-BOTH = pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+NAMES = ("nixl-pull", "nixl-push")
+BOTH = pytest.mark.parametrize("name", NAMES)
 """D reads from P, or P writes to D."""
 
 
@@ -84,10 +85,13 @@ def test_a_read_whose_message_is_lost_keeps_the_blocks_until_the_lease_ends(
     }
 
 
-@pytest.mark.parametrize("ranks", SHIPPED["nixl-pull"].subject.unequal)
-def test_d_reads_from_p_on_another_number_of_ranks(ranks: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [(name, ranks) for name in NAMES for ranks in SHIPPED[name].subject.unequal],
+)
+def test_p_and_d_may_have_other_numbers_of_ranks(name: str, ranks: tuple[int, int]) -> None:
     spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
-    result = played(Drain(), ResetCache(), *PROMPTS, **spread)
+    result = played(Drain(), ResetCache(), *PROMPTS, name=name, **spread)
     assert result.findings == ()
     slots = 2 * 2 * (14 + 10 - 8 + 8)
     assert result.judged["promised tokens"] == slots * ranks[1]
