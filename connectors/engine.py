@@ -91,10 +91,15 @@ class DrivenEngine:
         self.returned: dict[str, dict[str, Any]] = {}
         self.served = self.first = build.ServedModel(dtype=plan.dtypes[0], latent=plan.latent)
         self.opened = Opened()
-        self.scheduler = self._scheduler()
-        self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
-        self.prompts = Prompts(self.owners.prompts)
-        self._begin()
+        try:
+            self.scheduler = self._scheduler()
+            self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
+            self.prompts = Prompts(self.owners.prompts)
+            self._begin()
+        except BaseException:
+            self.opened.note()
+            self.opened.remove()
+            raise
 
     def _scheduler(self) -> Any:
         plan = self.plan
@@ -311,6 +316,7 @@ class DrivenEngine:
             with contextlib.suppress(Exception):
                 part.shutdown()
         self.clock.end()
+        self.opened.remove()
 
     @property
     def judged(self) -> Counter[str]:

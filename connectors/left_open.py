@@ -36,6 +36,11 @@ class Opened:
         self.files = shared_memory() - self._mapped
         self.clients = StoreClient.made[self._clients :]
 
+    def remove(self) -> None:
+        """Take the names of the files away: their memory is free when nobody has it mapped."""
+        for each in self.files:
+            Path(each).unlink(missing_ok=True)
+
     def left(self) -> Iterator[LeftOpen]:
         """What is still there, or open."""
         yield from _each("files in shared memory", (Path(each).exists() for each in self.files))
