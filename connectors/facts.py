@@ -132,11 +132,11 @@ class NeverBegun(NamedTuple):
 
 
 class LeftOpen(NamedTuple):
-    """Both sides of a connector were shut down, and `count` times a thing of this kind (`what`)
-    that it has opened is still open."""
+    """Both sides of a connector were shut down, and a number of things of this kind (`what`) that
+    it has opened is still open."""
 
     what: str
-    count: int
+    number: int
 
 
 class CopiedTooEarly(NamedTuple):

@@ -48,5 +48,5 @@ class Opened:
 
 
 def _each(what: str, still: Iterable[bool]) -> Iterator[LeftOpen]:
-    if count := sum(still):
-        yield LeftOpen(what, count)
+    if number := sum(still):
+        yield LeftOpen(what, number)

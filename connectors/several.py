@@ -21,6 +21,10 @@ class SeveralEngines:
         self.engines = engines
         self.cfg, self.clock, self.arrived = plan.engine, clock, 0
 
+    def submit(self, name: str, arrives: SubmitRequest) -> None:
+        """A request arrives at one of them."""
+        raise NotImplementedError
+
     def _between(self) -> None:
         """What happens between the turns of two engines."""
 

@@ -14,7 +14,7 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     if isinstance(fact, LeftOpen):
         yield because(
             reason("ended", "the workers and the scheduler were shut down"),
-            reason("open", "{what}: {count} still open", what=fact.what, count=fact.count),
+            reason("open", "{what}: {number} still open", what=fact.what, number=fact.number),
         )
 
 
