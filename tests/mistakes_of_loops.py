@@ -152,7 +152,12 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "pause_computes_nothing",
     ),
     "the front does not take the fitted length (vllm#39102)": (
-        _line(CLIENT, "_apply_ready_response", ", response.max_model_len", ""),
+        _line(
+            CLIENT,
+            "_apply_ready_response",
+            "response.max_model_len",
+            "vllm_config.model_config.max_model_len",
+        ),
         "front_knows_its_engine",
     ),
     "the front does not take the tokens of a block (vllm#42967)": (
@@ -169,9 +174,13 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         _line(
             METRICS,
             "record",
-            "iteration_stats.num_generation_tokens\n        )\n        self.histogram",
-            "0\n        )\n        self.histogram",
+            "iteration_stats.num_generation_tokens\n    )\n    self.histogram",
+            "0\n    )\n    self.histogram",
         ),
+        "metrics_add_up",
+    ),
+    "an idle engine shows what it was asked last": (
+        _line(METRICS, "record", "scheduler_stats.num_running_reqs\n", "1\n"),
         "metrics_add_up",
     ),
     "a pause that comes to its end is not reported": (

@@ -29,7 +29,7 @@ def judge(played: Played) -> Iterator[Because]:
             ),
         )
     last = played.waits[-1] if played.waits else None
-    if last is not None and nothing_left(last) and any(says.now):
+    if last is not None and nothing_left(last) and any(says.now) and not played.busy:
         yield because(
             idle(last),
             reason("left", "no request, step or transfer is left, and every block is free"),
