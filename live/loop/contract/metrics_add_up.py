@@ -37,8 +37,8 @@ def judge(played: Played) -> Iterator[Because]:
                 "shows",
                 "the metrics show {running} running and {waiting} waiting requests, and {part} of "
                 "the blocks in use",
-                running=says.now[0],
-                waiting=says.now[1],
+                running=int(says.now[0]),
+                waiting=int(says.now[1]),
                 part=f"{says.now[2]:.0%}",
                 feature="an idle engine",
             ),
