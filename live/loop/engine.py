@@ -21,7 +21,7 @@ from kvproof.live import adapt, contract_check
 from kvproof.live.loop import ready
 from kvproof.live.loop.grammars import Grammars, structured
 from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
-from kvproof.live.loop.seen import Known
+from kvproof.live.loop.seen import SizeKnown
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
 
@@ -105,7 +105,7 @@ class EngineLoop:
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
             self.core: Any = Core(config, True, "", lambda _: self.worker, True)
-        self.known: tuple[Known, ...] = ()
+        self.known: tuple[SizeKnown, ...] = ()
         if plan.fitted:
             self.known = ready.known(self.core, config_of(start, plan.num_blocks, **further))
         self.statistics = self.worker.statistics

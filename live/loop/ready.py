@@ -13,7 +13,7 @@ from vllm.v1.engine.core import EngineCoreProc
 
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.fake import FakeParams
-from kvproof.live.loop.seen import Known
+from kvproof.live.loop.seen import SizeKnown
 from kvproof.model.errors import AdapterDrift
 
 FIRST = b"\x00\x00"
@@ -23,7 +23,7 @@ OF_USER = 1
 """The tokens of a block that the user asked for. Workers with states have larger ones."""
 
 
-def known(core: Any, config: Any) -> tuple[Known, ...]:
+def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
     """What the client of this engine knows of it: its `config` is that of the engine before the
     start. Nothing in a release whose message is empty. Raises AdapterDrift."""
     from vllm.v1.engine.core_client import MPClient
@@ -41,10 +41,10 @@ def known(core: Any, config: Any) -> tuple[Known, ...]:
     return (*_compared(core.vllm_config, config),) if message else ()
 
 
-def _compared(own: Any, front: Any) -> Iterator[Known]:
+def _compared(own: Any, front: Any) -> Iterator[SizeKnown]:
     lengths = own.model_config.max_model_len, front.model_config.max_model_len
-    yield Known("tokens of the longest request", *lengths)
-    yield Known("tokens of a block", own.cache_config.block_size, front.cache_config.block_size)
+    yield SizeKnown("tokens of the longest request", *lengths)
+    yield SizeKnown("tokens of a block", own.cache_config.block_size, front.cache_config.block_size)
 
 
 class _Ready(BaseException):

@@ -37,7 +37,7 @@ class Exported(NamedTuple):
     now: tuple[float, ...] = ()
 
 
-class Known(NamedTuple):
+class SizeKnown(NamedTuple):
     """A size that an engine has after its start, and what its front takes it for."""
 
     what: str
@@ -95,6 +95,6 @@ class Played(NamedTuple):
     asleep: tuple[int, ...] = ()
     unsettled: int = 0
     calls: tuple[tuple[str, int], ...] = ()
-    known: tuple[Known, ...] = ()
+    known: tuple[SizeKnown, ...] = ()
     did: Did | None = None
     exported: Exported | None = None
