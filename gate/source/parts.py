@@ -47,7 +47,7 @@ READER = "the reader of the engine's outputs"
 CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
 """The parts that plans of the connector kit reach, and clusters do not."""
 
-STARTED = frozenset({SIZING, LOOP, READER})
+STARTED = frozenset({SIZING, LOOP, FRONT, READER})
 """The parts that a start-up or a loop reaches, and the events of a cluster do not."""
 
 ONLY_IN = {ENCODER: "images", EC_CONNECTORS: "images-stored"}
