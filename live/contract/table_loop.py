@@ -33,6 +33,7 @@ ENTRIES = entries(
     (f"{ENGINE}:EngineCoreRequest", "a request comes"),
     (f"{ENGINE}:EngineCoreOutputs", "what a front gets"),
     (f"{ENGINE}.output_processor:OutputProcessor", "a front without requests"),
+    ("vllm.v1.metrics.loggers:PrometheusStatLogger", "what an operator reads of an engine"),
     (f"{ENGINE}:EngineCoreRequestType", "the kinds of messages"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
     (

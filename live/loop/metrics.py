@@ -14,10 +14,10 @@ from kvproof.model.errors import AdapterDrift
 
 LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 
-COUNTED = "vllm:generation_tokens_total", "vllm:iteration_tokens_total_sum"
+COUNTED = "generation_tokens_total", "iteration_tokens_total_sum"
 """The tokens of answers, and those of all steps."""
 
-NOW = "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"
+NOW = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
 """The requests that run and wait, and the part of the blocks that is not free."""
 
 
@@ -54,9 +54,10 @@ def _logger() -> Any:
 
 
 def _values(names: Sequence[str]) -> tuple[float, ...]:
-    """What is exported under these names. Raises AdapterDrift."""
+    """What is exported under these names of vLLM. Raises AdapterDrift."""
     from prometheus_client import REGISTRY
 
+    names = [f"vllm:{name}" for name in names]
     found: dict[str, float] = {}
     for metric in REGISTRY.restricted_registry(names).collect():
         found |= {sample.name: sample.value for sample in metric.samples}
