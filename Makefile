@@ -14,17 +14,18 @@ WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
 PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
+PARALLEL := -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
 .PHONY: stateful test findings live lint types clean
 
 stateful: .venv/base-installed
-	@$(PYTEST) --live-line -m stateful
+	@$(PYTEST) --live-line -m stateful $(PARALLEL)
 
 # Live tests that do not run are an error here.
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
-	@$(PYTEST) --live-line -m "not slow" -n $(WORKERS) --dist worksteal
+	@$(PYTEST) --live-line -m "not slow" $(PARALLEL)
 
 findings: .venv/live-installed
 	@$(PYTEST) -m slow
@@ -47,7 +48,7 @@ types: .venv/dev-installed
 	    echo "$(PYTHON) is older than Python 3.11. Write make PYTHON=python3.11 or a later one."; \
 	    exit 2; }
 	$(PYTHON) -m venv .venv
-	$(PIP) install -qq --editable .
+	$(PIP) install -qq --editable '.[test]'
 	@touch $@
 
 .venv/dev-installed: .venv/base-installed

@@ -255,15 +255,18 @@ class DrivenEngine:
         keeps = self.paired and bool(self.scheduler.requests)
         return not self.dead and (self.scheduler.has_requests() or keeps)
 
-    def note_waiting(self, steps: int) -> None:
-        """Note the requests that are there after so many steps without any change."""
+    def note_waiting(self, steps: int, endless: bool) -> None:
+        """Note the requests that are there after so many steps without any change, or, if the
+        changes are `endless`, with them."""
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
         found = []
         for name, request in requests.items():
             lacks, others = self._lacks(request), len(holders - {name})
-            found.append(Waits(name, request.status.name, steps, *lacks, free, others))
+            found.append(
+                Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)
+            )
         first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
         self.facts += [f if f.request in holders else f._replace(behind=first) for f in found]
 
@@ -611,7 +614,7 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
         taken += 1
         if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
             for each in engines:
-                each.note_waiting(taken if taken > DRAIN_STEPS_MAX else idle)
+                each.note_waiting(idle if idle > IDLE_STEPS_MAX else taken, idle <= IDLE_STEPS_MAX)
             return
     for each in engines:
         each.note_owed()

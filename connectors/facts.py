@@ -171,10 +171,10 @@ class ResetRaised(NamedTuple):
 
 class Waits(NamedTuple):
     """A request did not end, although nothing more arrives and the engine was stepped
-    `steps` times without any change. To go on it needs `needs` blocks more, and `copies` for copies
-    of states, if what it has computed ends inside a block of states; `free` blocks are free, and
-    `others` are the other requests that have blocks. One without blocks is `behind` a request that
-    lacks blocks for copies alone."""
+    `steps` times without any change, or with changes that are `endless`. To go on it needs `needs`
+    blocks more, and `copies` for copies of states, if what it has computed ends inside a block of
+    states; `free` blocks are free, and `others` are the other requests that have blocks. One
+    without blocks is `behind` a request that lacks blocks for copies alone."""
 
     request: str
     status: str
@@ -184,6 +184,7 @@ class Waits(NamedTuple):
     free: int = 0
     others: int = 0
     behind: str = ""
+    endless: bool = False
 
     @property
     def lacks_copies(self) -> bool:

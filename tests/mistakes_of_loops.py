@@ -12,6 +12,8 @@ Patch = pytest.MonkeyPatch
 CORE = "vllm.v1.engine.core:EngineCore"
 PROC = "vllm.v1.engine.core:EngineCoreProc"
 MANAGER = "vllm.v1.structured_output:StructuredOutputManager"
+CLIENT = "vllm.v1.engine.core_client:MPClient"
+METRICS = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 FRONT = "vllm.v1.engine.llm_engine:LLMEngine"
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler:NixlPullConnectorScheduler"
@@ -144,6 +146,42 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     "a pause is complete at once": (
         _line(PROC, "_pause_complete", "not self.has_work()", "True"),
         "pause_computes_nothing",
+    ),
+    "an engine goes on with a part of its memory (vllm#44483)": (
+        _line(CORE, "wake_up", "not self.model_executor.is_sleeping", "True"),
+        "pause_computes_nothing",
+    ),
+    "the front does not take the fitted length (vllm#39102)": (
+        _line(
+            CLIENT,
+            "_apply_ready_response",
+            "response.max_model_len",
+            "vllm_config.model_config.max_model_len",
+        ),
+        "front_knows_its_engine",
+    ),
+    "the front does not take the tokens of a block (vllm#42967)": (
+        _line(
+            CLIENT, "_apply_ready_response", "= response.block_size", "= cache_config.block_size"
+        ),
+        "front_knows_its_engine",
+    ),
+    "tokens that were loaded count as computed (vllm#43346)": (
+        _line(METRICS, "record", "prompt_token_stats.computed", "prompt_token_stats.total"),
+        "metrics_add_up",
+    ),
+    "the tokens of an answer are not exported": (
+        _line(
+            METRICS,
+            "record",
+            "iteration_stats.num_generation_tokens\n    )\n    self.histogram",
+            "0\n    )\n    self.histogram",
+        ),
+        "metrics_add_up",
+    ),
+    "an idle engine shows what it was asked last": (
+        _line(METRICS, "record", "scheduler_stats.num_running_reqs\n", "1\n"),
+        "metrics_add_up",
     ),
     "a pause that comes to its end is not reported": (
         _nothing(PROC, "_notify_idle_state_callbacks"),

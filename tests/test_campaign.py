@@ -111,6 +111,7 @@ def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path:
 def test_an_interruption_while_a_result_is_merged_saves_no_half_of_it(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # `make test &` ignores it
         "from kvproof.cli import campaign\n"
         "from kvproof.cli.main import main\n"
         "write = campaign._trace\n"

@@ -20,7 +20,7 @@ from tests.test_gate_recipes import ROOT, git, recipe
 pytestmark = pytest.mark.live
 
 POOL = "v1/core/block_pool.py"
-BUDGET = "240"
+BUDGET = "900"
 """In seconds. The search ends at the first finding; this is for slow machines."""
 
 
@@ -38,7 +38,7 @@ def head(tmp_path: Path) -> Path:
 def gate(folder: Path, *more: str) -> "tuple[subprocess.CompletedProcess[bytes], dict[str, Any]]":
     """Judge the folder `head` against vLLM as it is."""
     argv = ("gate", "--vllm", "head", "--base", str(place().parent), "--cache", "cache")
-    ran = started([*argv, "--budget", BUDGET, "--json", *more], folder, timeout=600)
+    ran = started([*argv, "--budget", BUDGET, "--json", *more], folder, timeout=1800)
     assert ran.stdout, ran.stderr.decode()
     return ran, json.loads(ran.stdout)
 
@@ -67,7 +67,7 @@ def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
         env=os.environ | given,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
     )
 
 

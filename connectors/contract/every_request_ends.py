@@ -19,6 +19,14 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         status=fact.status,
         steps=fact.steps,
     )
+    if fact.endless:
+        waits = reason(
+            "goes_round",
+            "{request} is {status}, and {steps} steps, in which requests went on and back, brought "
+            "it to no end",
+            status=fact.status,
+            steps=fact.steps,
+        )
     load = past.loads.get(fact.request)
     if load is not None:
         why = reason(

@@ -210,6 +210,8 @@ class _Played:
         where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
         if words.is_of_another_rank(finding):  # what is wrong on one rank alone hides no mix-up
             where = ("another rank's KV", *where)
+        if finding.of_kind("goes_round"):  # a tight pool may have this beside any other hang
+            where = ("steps without end", *where)
         died = self.died if finding.invariant == "connector_survives" else None
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),

@@ -24,7 +24,8 @@ SIZE_MAX_MIB = 64
 
 class AccountingPart(NamedTuple):
     """A part of the accounting: its files, as patterns of paths in the package, and the names that
-    it has of these files (all where there are none)."""
+    it has of these files (all where there are none): patterns of the last part of a name, or whole
+    names."""
 
     name: str
     files: tuple[str, ...]
@@ -46,7 +47,7 @@ READER = "the reader of the engine's outputs"
 CONNECTED = frozenset({CONNECTORS, EC_CONNECTORS, OFFLOADING, ENCODER})
 """The parts that plans of the connector kit reach, and clusters do not."""
 
-STARTED = frozenset({SIZING, LOOP, READER})
+STARTED = frozenset({SIZING, LOOP, FRONT, READER})
 """The parts that a start-up or a loop reaches, and the events of a cluster do not."""
 
 ONLY_IN = {ENCODER: "images", EC_CONNECTORS: "images-stored"}
@@ -79,6 +80,7 @@ PARTS = (
         ("v1/engine/llm_engine.py", "v1/engine/async_llm.py"),
         ("step", "_run_output_handler"),
     ),
+    AccountingPart(READER, ("v1/metrics/loggers.py",), ("PrometheusStatLogger.record",)),
 )
 """The first part that has a function counts."""
 
@@ -147,7 +149,8 @@ def belongs(file: str, name: str, modules: Iterable[Module | None]) -> Belongs |
         return None
     for part in PARTS:
         for pattern in part.files:
-            if fnmatch(file, pattern) and any(fnmatch(_last(name), each) for each in part.names):
+            within = name in part.names or any(fnmatch(_last(name), each) for each in part.names)
+            if within and fnmatch(file, pattern):
                 return Belongs(part.name, f"lies in {pattern}")
     known = [module for module in modules if module is not None]
     for module in known:

@@ -17,9 +17,11 @@ from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
-from kvproof.live import contract_check
-from kvproof.live.loop.grammars import FAILS, Grammars, structured
+from kvproof.live import adapt, contract_check
+from kvproof.live.loop import ready
+from kvproof.live.loop.grammars import Grammars, structured
 from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
+from kvproof.live.loop.seen import SizeKnown
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
 
@@ -103,6 +105,9 @@ class EngineLoop:
         config = config_of(start, plan.num_blocks, **further)
         with _untuned():
             self.core: Any = Core(config, True, "", lambda _: self.worker, True)
+        self.known: tuple[SizeKnown, ...] = ()
+        if plan.fitted:
+            self.known = ready.known(self.core, config_of(start, plan.num_blocks, **further))
         self.statistics = self.worker.statistics
         self.statistics.install(self.core.scheduler)
         sent = [each for each in plan.actions if isinstance(each, Send)]
@@ -130,7 +135,7 @@ class EngineLoop:
             max_tokens=one.answer,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params} if params else None,
-            **structured(one.grammar and (FAILS if one.grammar.startswith(FAILS) else "any")),
+            **structured(one.grammar.split()[0] if one.grammar else ""),
         )
         request = EngineCoreRequest(
             request_id=one.request,
@@ -142,7 +147,9 @@ class EngineLoop:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
+            **adapt.accepted(EngineCoreRequest, external_req_id=one.request),
         )
+        self.statistics.add(request)
         self.receive(request)
 
     def receive(self, request: Any) -> None:

@@ -18,9 +18,11 @@ from kvproof.live.loop.plan import (
     Reset,
     Resume,
     Send,
+    Sleep,
     Stop,
+    Wake,
 )
-from kvproof.live.loop.seen import ClientRequest, LoopWait, Played
+from kvproof.live.loop.seen import ClientRequest, Did, LoopWait, Played
 from kvproof.live.startup.engine import not_ours
 from kvproof.model import interruption
 
@@ -57,6 +59,8 @@ class Episode:
         self.paused = self.complete = self.stopped = False
         self.idle: list[LoopWait] = []
         self.computed: list[int] = []
+        self.asleep: list[int] = []
+        self.sleeps = False
         self.unsettled = self.busy = 0
 
     # What the loop does.
@@ -92,14 +96,17 @@ class Episode:
         elif kind.name == "ABORT":
             for name in what:
                 self.clients[name].gone = True
-        elif kind.name == "UTILITY" and what[2] == "resume_scheduler":
-            self.paused = self.complete = False
-        elif kind.name == "UTILITY" and what[2] in PAUSES:
+        elif kind.name == "UTILITY" and what[2] in ("resume_scheduler", "wake_up"):
+            if not self.worker.left_asleep(*what[3]):
+                self.paused = self.complete = False
+        elif kind.name == "UTILITY" and what[2] in (*PAUSES, "sleep"):
             self.paused, self.complete, self.pausing = True, False, what[1]
 
     def _began(self, tokens: int) -> None:
         self._read()
-        if self.complete and tokens:
+        if tokens and self.worker.asleep:
+            self.asleep.append(tokens)
+        elif tokens and self.complete:
             self.computed.append(tokens)
 
     def _settled(self) -> None:
@@ -125,6 +132,11 @@ class Episode:
                 self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
             case Resume():
                 self._resume()
+            case Sleep(mode=mode, level=level):
+                self.sleeps = True
+                self._call("sleep", level, mode)
+            case Wake(part=part) if self.sleeps and self.complete:
+                self._resume(part)
             case Reset(running=running):
                 self._call("reset_prefix_cache", running)
             case Stop(drain=drain):
@@ -148,8 +160,13 @@ class Episode:
         for request in front.refused(one.request, one.tokens, params):
             self.engine.receive(request)
 
-    def _resume(self) -> None:
-        self._call("resume_scheduler")
+    def _resume(self, part: str = "") -> None:
+        """The pause ends. An engine that sleeps is awakened, or this part of its memory."""
+        if not self.sleeps:
+            self._call("resume_scheduler")
+            return
+        self.sleeps = bool(part)
+        self._call("wake_up", [part] if part else None)
 
     def _call(self, method: str, *given: Any) -> None:
         number = len(self.calls)
@@ -183,7 +200,7 @@ class Episode:
             if answered is not None:
                 method, times = self.calls[answered.call_id]
                 self.calls[answered.call_id] = method, times + 1
-                if answered.call_id == self.pausing and method in PAUSES:
+                if answered.call_id == self.pausing and method in (*PAUSES, "sleep"):
                     self.complete = self.paused and not answered.failure_message
 
     def _open(self) -> list[str]:
@@ -221,6 +238,10 @@ class Episode:
             self.engine.statistics.noted,
             (*self.engine.statistics.received.items(),),
         )
+
+    def _did(self) -> Did:
+        answers = [each.tokens for each in self.clients.values() if not each.sent.refused]
+        return Did(sum(answers), self.worker.tokens, sum(map(bool, answers)))
 
     def played(self) -> Played:
         """Play the plan. Raises AdapterDrift."""
@@ -260,8 +281,12 @@ class Episode:
             stopped=self.stopped,
             exited=exited,
             computed=tuple(self.computed),
+            asleep=tuple(self.asleep),
             unsettled=self.unsettled,
             calls=tuple(self.calls.values()),
+            known=self.engine.known,
+            did=self._did(),
+            exported=self.engine.statistics.metrics.exported(),
         )
 
 

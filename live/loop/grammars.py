@@ -1,6 +1,6 @@
 """Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then.
-A grammar allows every token. The mask that it makes says how many tokens it has accepted. Where
-requests think first, a token of its own ends their reasoning."""
+A grammar allows every token, or one alone. The mask that it makes says how many tokens it has
+accepted. Where requests think first, a token of its own ends their reasoning."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,21 +19,25 @@ END_OF_REASONING = SAMPLED_ID + 1
 FAILS = "fails"
 """A grammar that cannot be compiled."""
 
+REJECTS = "rejects"
+"""A grammar that allows one token: it rejects what is sampled after it, mask or not."""
+
 
 class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]
-    """The grammar of a request."""
+    """The grammar of a request. It allows `most` tokens; None says any number."""
 
-    def __init__(self) -> None:
-        self.accepted = 0
+    def __init__(self, most: int | None) -> None:
+        self.accepted, self.most = 0, most
 
     def accept_tokens(self, _request: str, tokens: list[int]) -> bool:
-        """The grammar goes on by these tokens."""
-        self.accepted += len(tokens)
-        return True
+        """The grammar goes on by these tokens, as far as it allows them."""
+        allowed = self.validate_tokens(tokens)
+        self.accepted += len(allowed)
+        return len(allowed) == len(tokens)
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """All tokens are valid."""
-        return tokens
+        """The first of these tokens, which it allows."""
+        return tokens if self.most is None else tokens[: max(self.most - self.accepted, 0)]
 
     def rollback(self, num_tokens: int) -> None:
         """The last tokens are taken back."""
@@ -87,7 +91,7 @@ class Grammars:
         """A grammar of these words."""
         if words == FAILS:
             raise ValueError("This grammar cannot be compiled")
-        return CountingGrammar()
+        return CountingGrammar(1 if words == REJECTS else None)
 
     def allocate_token_bitmask(self, rows: int) -> Any:
         """Room for the masks of a step."""

@@ -13,7 +13,7 @@ Small = Annotated[int, Meta(ge=0, le=64)]
 Name = Annotated[str, Meta(max_length=16)]
 
 ACTIONS_MAX = 64
-Grammar = Literal["", "compiles", "late", "fails", "fails late"]
+Grammar = Literal["", "compiles", "late", "fails", "fails late", "rejects"]
 
 LENGTH = 16
 """The largest number of tokens of a request, its answer included."""
@@ -31,7 +31,8 @@ class Send(_Action, frozen=True, tag="send"):
     common. `role` says who prefills it: this engine alone, this engine for a decode node
     (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
     that is `refused` is refused by the front of the engine, which may notify the engine. With a
-    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then. The
+    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then; or it
+    `rejects` all tokens but one. The
     first `thinks` tokens of its answer are reasoning, which is free; in a plan in which one thinks,
     all with a grammar do."""
 
@@ -81,6 +82,20 @@ class Resume(_Action, frozen=True, tag="resume"):
     """A client ends the pause."""
 
 
+class Sleep(_Action, frozen=True, tag="sleep"):
+    """A client sends the engine to sleep: it pauses, and from `level` 1 on gives its memory up."""
+
+    mode: Literal["abort", "wait", "keep"]
+    level: Annotated[int, Meta(ge=0, le=2)] = 1
+
+
+class Wake(_Action, frozen=True, tag="wake"):
+    """A client wakes the engine; with a `part`, this part of its memory alone. It has waited for
+    the answer that the engine sleeps, and without an answer does nothing."""
+
+    part: Literal["", "weights", "kv_cache"] = ""
+
+
 class Reset(_Action, frozen=True, tag="reset"):
     """A client resets the prefix cache, if need be under running requests."""
 
@@ -93,13 +108,14 @@ class Stop(_Action, frozen=True, tag="stop"):
     drain: bool = False
 
 
-Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Reset | Stop
+Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Sleep | Wake | Reset | Stop
 
 
 class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
     `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
-    unless `recompute`. `drafts` tokens are predicted in each step, and all are accepted."""
+    unless `recompute`. `drafts` tokens are predicted in each step, and all are accepted. With
+    `fitted`, its model takes twice as many tokens, and vLLM is asked to fit this to the memory."""
 
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)]
     block: Annotated[int, Meta(ge=1, le=LENGTH)] = 4
@@ -112,6 +128,7 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
     connected: bool = False
     recompute: bool = False
     drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    fitted: bool = False
 
     @property
     def engine(self) -> of_starts.StartupPlan:
@@ -129,11 +146,12 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
         )
         return of_starts.StartupPlan(
             layers=layers,
-            max_model_len=LENGTH,
+            max_model_len=LENGTH * (1 + self.fitted),
             chunk_tokens=self.chunk_tokens,
             overlaps=self.overlaps,
             prefix_caching=self.prefix_caching,
             override=True,
+            auto=self.fitted,
         )
 
     @property
@@ -149,6 +167,7 @@ def lines(plan: LoopPlan) -> list[str]:
     flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
     flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
     flags += ["a NIXL connector"] * plan.connected
+    flags += ["its largest length is fitted to the memory"] * plan.fitted
     flags += [f"{plan.drafts} draft tokens"] * (plan.drafts > 0)
     return [
         f"engine: {plan.num_blocks} blocks of {plan.block} tokens; {plan.chunk_tokens} tokens a "
@@ -179,6 +198,10 @@ def _words(action: Action) -> str:
             return f"pause, {mode}" + ", and clear the cache" * action.clear
         case Resume():
             return "resume"
+        case Sleep(mode=mode, level=level):
+            return f"sleep at level {level}, {mode}"
+        case Wake(part=part):
+            return f"wake the {part} alone" if part else "wake"
         case Reset():
             return "reset the prefix cache" + ", also under requests" * action.running
         case Stop():
@@ -248,7 +271,28 @@ def random_plan(seed: int) -> LoopPlan:
     if plan.connected and not plan.overlaps and r.random() < 0.25:
         plan = replace(plan, stages=2)
     drafts = r.choice((1, 2)) if plan.stages == 1 and r.random() < 0.25 else 0
-    return _thinking(r, replace(plan, drafts=drafts))
+    plan = _sleeping(r, _thinking(r, replace(plan, drafts=drafts)))
+    return replace(plan, fitted=r.random() < 0.2)
+
+
+def _sleeping(r: Random, plan: LoopPlan) -> LoopPlan:
+    """The plan, in which pauses may be sleep. Memory often comes back in parts, with requests in
+    between."""
+    if r.random() < 0.5:
+        return plan
+    actions: list[Action] = []
+    parts: list[Literal["weights", "kv_cache"]] = ["weights", "kv_cache"]
+    for action in plan.actions:
+        match action:
+            case Pause(after=after, mode=mode):
+                actions.append(Sleep(after, mode, r.choice((0, 1, 1, 2))))
+                if r.random() < 0.5:
+                    actions.append(Wake(r.choice((3, 8)), r.choice(parts)))
+            case Resume(after=after):
+                actions.append(Wake(after))
+            case _:
+                actions.append(action)
+    return replace(plan, actions=tuple(actions))
 
 
 def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
@@ -258,8 +302,8 @@ def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
     for action in plan.actions:
         if isinstance(action, Send) and not action.refused and r.random() < 0.6:
             grammar = r.choice(("compiles", "compiles", "compiles", "late", "late", "fails late"))
-            if r.random() < 0.1:
-                grammar = "fails"
+            if r.random() < 0.2:
+                grammar = r.choice(("fails", "rejects"))
             action = replace(action, grammar=grammar)
             late += [action.request] * grammar.endswith("late")
         actions.append(action)

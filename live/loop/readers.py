@@ -1,27 +1,24 @@
 """The fronts of an engine, `LLMEngine` and `AsyncLLM`: which statistics of the engine they pass on
-to its user. Each engine has one of them; here both get all that the engine puts out."""
+to its user. Each engine has one of them; here both get all that the engine puts out. What
+`AsyncLLM` passes on is exported as metrics."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from kvproof.live import adapt
 from kvproof.live.fake import Fake, FakeSpace, unstarted
+from kvproof.live.loop.metrics import Metrics
 from kvproof.model.errors import AdapterDrift
 
-Pass = Callable[[Any], list[Any]]
-"""Gets the outputs of a step, and returns the statistics that reach the user by them."""
 
-
-@functools.cache
-def fronts() -> Mapping[str, Pass]:
+def fronts(metrics: Metrics) -> Mapping[str, "Front"]:
     """The fronts of this release by name. Raises AdapterDrift where one cannot be made without a
     server: then nobody would see what it drops."""
-    return {"AsyncLLM": _Asynchronous().take, "LLMEngine": _Synchronous().take}
+    return {"AsyncLLM": _Asynchronous(metrics), "LLMEngine": _Synchronous()}
 
 
 class _Engine(Fake):
@@ -51,15 +48,17 @@ class _Moment:
         yield
 
 
-class _Front(ABC):
-    """A front that knows no request."""
+class Front(ABC):
+    """A front. What it passes on is recorded in `metrics`."""
 
     kind = ""
+    queue: Any = None
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
         from vllm.v1.engine.output_processor import OutputProcessor
 
         self.passed: list[Any] = []
+        self.metrics = metrics
         self.engine = _Engine()
         self.front = front = unstarted(adapt.first([self.kind]))
         front.engine_core = self.engine
@@ -72,8 +71,14 @@ class _Front(ABC):
         images.__dict__["mm_processor_cache"] = None
         front.renderer = front.processor = front.input_processor = images
 
-    def _record(self, *, scheduler_stats: Any, **_: Any) -> None:
+    def _record(self, *, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
         self.passed.append(scheduler_stats)
+        if self.metrics is not None:
+            self.metrics.record(scheduler_stats, iteration_stats)
+
+    def add(self, request: Any) -> None:
+        """A request goes to the engine."""
+        self.front.output_processor.add_request(request, None, queue=self.queue)
 
     def take(self, outputs: Any) -> list[Any]:
         """Pass on the outputs of a step."""
@@ -87,18 +92,19 @@ class _Front(ABC):
         """The front takes the outputs of a step."""
 
 
-class _Synchronous(_Front):
+class _Synchronous(Front):
     kind = "vllm.v1.engine.llm_engine:LLMEngine"
 
     def _step(self) -> None:
         self.front.step()
 
 
-class _Asynchronous(_Front):
+class _Asynchronous(Front):
     kind = "vllm.v1.engine.async_llm:AsyncLLM"
+    queue = FakeSpace(put=lambda _: None)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics)
         started: list[Coroutine[Any, Any, None]] = []
         tasks = SimpleNamespace(create_task=started.append, sleep=lambda _: _Moment())
         with patch("vllm.v1.engine.async_llm.asyncio", tasks):

@@ -20,6 +20,31 @@ class ClientRequest(NamedTuple):
     masks: tuple[int | None, ...] = ()
 
 
+class Did(NamedTuple):
+    """How many tokens clients received and steps computed, and how many requests got tokens."""
+
+    answered: int
+    computed: int
+    requests: int
+
+
+class Exported(NamedTuple):
+    """How many tokens were answered, and how many the steps had, as metrics say. `now` are the
+    requests that run and wait and the part of the blocks that is not free."""
+
+    answered: int
+    computed: int
+    now: tuple[float, ...] = ()
+
+
+class SizeKnown(NamedTuple):
+    """A size that an engine has after its start, and what its front takes it for."""
+
+    what: str
+    of_engine: int
+    by_front: int
+
+
 class Counts(NamedTuple):
     """Transfers that have ended, and requests that were looked up in the prefix cache."""
 
@@ -54,8 +79,10 @@ class LoopWait(NamedTuple):
 class Played(NamedTuple):
     """A plan that was played. `busy` says that the loop went on for so long without an answer that
     it was stopped; `stopped` that the engine was to end, and `exited` that it did. `computed` are
-    the numbers of tokens of steps that began while a pause was complete, `calls` the number of
-    answers that each call of a client received, by name."""
+    the numbers of tokens of steps that began while a pause was complete, `asleep` of those that
+    began while memory was given up; `calls` is the number of answers that each call of a client
+    received, by name, and `known` what the front of a fitted engine knows of it. `exported` is what
+    metrics say of what it `did`."""
 
     plan: LoopPlan
     died: Death | None = None
@@ -65,5 +92,9 @@ class Played(NamedTuple):
     stopped: bool = False
     exited: bool = False
     computed: tuple[int, ...] = ()
+    asleep: tuple[int, ...] = ()
     unsettled: int = 0
     calls: tuple[tuple[str, int], ...] = ()
+    known: tuple[SizeKnown, ...] = ()
+    did: Did | None = None
+    exported: Exported | None = None

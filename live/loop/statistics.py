@@ -7,6 +7,7 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 from kvproof.live.loop import readers
+from kvproof.live.loop.metrics import Metrics
 from kvproof.live.loop.seen import Counts
 
 NAME = "transfers"
@@ -17,7 +18,8 @@ class Statistics:
 
     def __init__(self) -> None:
         self.noted = Counts()
-        self.fronts: Mapping[str, readers.Pass] = readers.fronts()
+        self.metrics = Metrics()
+        self.fronts: Mapping[str, readers.Front] = readers.fronts(self.metrics)
         self.received = {name: Counts() for name in self.fronts}
         self._waiting = 0
 
@@ -58,10 +60,15 @@ class Statistics:
             report.kv_connector_stats = _made(loads)
             self.noted += Counts(loads)
 
+    def add(self, request: Any) -> None:
+        """A request goes to the engine by each front."""
+        for front in self.fronts.values():
+            front.add(request)
+
     def receive(self, outputs: Any) -> None:
         """The user receives the outputs of a step."""
-        for name, pass_on in self.fronts.items():
-            for stats in pass_on(outputs):
+        for name, front in self.fronts.items():
+            for stats in front.take(outputs):
                 ended = (stats.kv_connector_stats or {}).get(NAME, 0)
                 self.received[name] += Counts(ended, stats.prefix_cache_stats.requests)
 

@@ -31,6 +31,9 @@ class StepOutput(Future[Any]):
         return super().result(timeout)
 
 
+MEMORY = frozenset({"weights", "kv_cache"})
+"""The parts of the memory that sleeping workers give up."""
+
 UNKNOWN = -1
 """A draft token that the scheduler does not know."""
 
@@ -59,10 +62,10 @@ class LoopExecutor(Executor):
     node was notified. `masks` has the number of tokens that the mask for a token knew, by request
     and the number of tokens before it; of `unsure` requests the numbers are wrong from some step
     on, because they were counted with draft tokens that were rejected. `thinks` has the number of
-    tokens of reasoning with which the answer of a request begins."""
+    tokens of reasoning with which the answer of a request begins. `asleep` are the parts of the
+    memory that are given up."""
 
     supported_tasks = ("generate",)
-    is_sleeping = False
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class LoopExecutor(Executor):
         self.drafts = drafts
         self.moment = moment
         self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
-        self.steps = 0
+        self.steps = self.tokens = 0
         self.began: Callable[[int], None] = lambda _: None
         self.settled: Callable[[], None] = lambda: None
         self.prompts: dict[str, int] = {}
@@ -86,6 +89,7 @@ class LoopExecutor(Executor):
         self.masks: dict[tuple[str, int], int | None] = {}
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
+        self.asleep: frozenset[str] = frozenset()
         self.statistics = Statistics()
         self._computed: deque[_Step] = deque()
         self._sampled: _Step | None = None
@@ -96,6 +100,23 @@ class LoopExecutor(Executor):
     def max_concurrent_batches(self) -> int:
         """The number of steps in flight. Later releases read it off their config."""
         return self.in_flight
+
+    @property
+    def is_sleeping(self) -> bool:
+        """Whether a part of the memory is given up."""
+        return bool(self.asleep)
+
+    def sleep(self, *_: Any, **__: Any) -> None:
+        """The memory is given up."""
+        self.asleep = MEMORY
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """The memory comes back, or these parts of it."""
+        self.asleep = self.left_asleep(tags)
+
+    def left_asleep(self, tags: Sequence[str] | None = None) -> frozenset[str]:
+        """What is still given up when these parts have come back, or without `tags` all."""
+        return self.asleep - frozenset(tags or MEMORY)
 
     def collective_rpc(
         self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
@@ -113,6 +134,7 @@ class LoopExecutor(Executor):
         self._transfer(output.kv_connector_metadata)
         self.steps += 1
         count = output.total_num_scheduled_tokens
+        self.tokens += count
         self.began(count)
         parts, before = self._parts(output)
         step = _Step(output.scheduled_spec_decode_tokens, parts, before, self._reported(), set())

@@ -23,6 +23,7 @@ from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
+from tests.cover import others_slow
 from tests.fake_sides import FakeSide
 
 pytestmark = pytest.mark.live
@@ -75,7 +76,7 @@ MISTAKES = {
 """Mistakes, and the store in which each is planted."""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", others_slow(MISTAKES, ["LayersAreSwapped", "LoadNeverEnds"]))
 def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,13 +109,17 @@ def test_the_heads_of_another_rank_are_named(monkeypatch: pytest.MonkeyPatch) ->
     assert found[0].invariant == "promised_tokens_are_loaded"
 
 
-TIGHT = replace(ENGINE, num_blocks=6)
+FURTHER = SubmitRequest(1, 14, 3), SubmitRequest(1, 10, 3)
+TIGHT = ConnectorPlan(
+    replace(ENGINE, num_blocks=6), (*PROMPTS, *FURTHER), copies=LATE, clock_ahead=100
+)
+"""P has blocks for two requests that share some, and no others."""
 
 
 def test_clocks_of_processes_may_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that takes the scheduler's time for its own ends a lease before it has begun."""
-    tight = {"engine": TIGHT, "clock_ahead": 100}
-    assert played(*PROMPTS, **tight).findings == ()
+    subject = SHIPPED["nixl-pull"].subject
+    assert play(subject, TIGHT).findings == ()
     begun: Any = NixlPullConnectorWorker.start_load_kv
 
     def one_clock(worker: Any, metadata: Any) -> None:
@@ -123,7 +127,7 @@ def test_clocks_of_processes_may_differ(monkeypatch: pytest.MonkeyPatch) -> None
         begun(worker, metadata)
 
     monkeypatch.setattr(NixlPullConnectorWorker, "start_load_kv", one_clock)
-    found = played(*PROMPTS, **tight).findings
+    found = play(subject, TIGHT).findings
     assert found[0].invariant == "promised_tokens_are_loaded"
 
 

@@ -17,6 +17,13 @@ def idle(wait: LoopWait) -> Reason:
     )
 
 
+def nothing_left(wait: LoopWait) -> bool:
+    """Whether a waiting loop has nothing left: no request, step, transfer or block. An engine that
+    has ended may drop what it has."""
+    left = wait.waiting or wait.transfers or wait.steps or wait.held
+    return bool(wait.number) and not (wait.paused or left)
+
+
 def unpaused(played: Played) -> Iterator[LoopWait]:
     """The times at which the loop waited although no client had paused it."""
     return (wait for wait in played.waits if not wait.paused)

@@ -1,0 +1,67 @@
+"""What an operator reads of an engine: the numbers that its Prometheus logger exports. A process
+has one logger for all engines, so what one of them adds is counted from a beginning."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from kvproof.live import adapt
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.loop.plan import LoopPlan
+from kvproof.live.loop.seen import Exported
+from kvproof.live.startup.engine import config_of
+from kvproof.model.errors import AdapterDrift
+
+LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
+
+COUNTED = "generation_tokens_total", "iteration_tokens_total_sum"
+"""The tokens of answers, and those of all steps."""
+
+NOW = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
+"""The requests that run and wait, and the part of the blocks that is not free."""
+
+
+class Metrics:
+    """The numbers of one engine."""
+
+    def __init__(self) -> None:
+        self._logger = _logger()
+        self._before = _values(COUNTED)
+        self._recorded = False
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
+        """A front passes the statistics of a step on."""
+        self._logger.record(scheduler_stats, iteration_stats)
+        self._recorded = True
+
+    def exported(self) -> Exported:
+        """What the engine has added, and what is shown now, if it has shown anything."""
+        values = zip(_values(COUNTED), self._before, strict=True)
+        answered, computed = (int(value - before) for value, before in values)
+        return Exported(answered, computed, _values(NOW) if self._recorded else ())
+
+
+@functools.cache
+def _logger() -> Any:
+    """The logger. Raises AdapterDrift."""
+    plain = LoopPlan(())
+    try:
+        return adapt.first([LOGGER])(config_of(plain.engine, plain.num_blocks))
+    except Exception as error:
+        raise AdapterDrift(
+            f"The metrics of this vLLM need more ({last_line(error)})", LOGGER
+        ) from error
+
+
+def _values(names: Sequence[str]) -> tuple[float, ...]:
+    """What is exported under these names of vLLM. Raises AdapterDrift."""
+    from prometheus_client import REGISTRY
+
+    names = [f"vllm:{name}" for name in names]
+    found: dict[str, float] = {}
+    for metric in REGISTRY.restricted_registry(names).collect():
+        found |= {sample.name: sample.value for sample in metric.samples}
+    lacking = next((name for name in names if name not in found), "")
+    if lacking:
+        raise AdapterDrift(f"This vLLM exports no {lacking}", LOGGER)
+    return tuple(found[name] for name in names)

@@ -1,0 +1,126 @@
+"""The client of an engine, which takes the message that the engine sends when it is ready."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import zmq
+import zmq.asyncio
+from vllm.v1.engine.core import EngineCoreProc
+
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.fake import FakeParams
+from kvproof.live.loop.seen import SizeKnown
+from kvproof.model.errors import AdapterDrift
+
+FIRST = b"\x00\x00"
+"""How the client names its first engine."""
+
+OF_USER = 1
+"""The tokens of a block that the user asked for. Workers with states have larger ones."""
+
+
+def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
+    """What the client of this engine knows of it: its `config` is that of the engine before the
+    start. Nothing in a release whose message is empty. Raises AdapterDrift."""
+    from vllm.v1.engine.core_client import MPClient
+
+    config.cache_config.block_size = OF_USER
+    try:
+        message = _message(core)
+        if message:
+            _receive(MPClient, config, message)
+    except AdapterDrift:
+        raise
+    except Exception as error:
+        why = f"The client of this vLLM does not take the engine's message ({last_line(error)})"
+        raise AdapterDrift(why, "MPClient") from error
+    return (*_compared(core.vllm_config, config),) if message else ()
+
+
+def _compared(own: Any, front: Any) -> Iterator[SizeKnown]:
+    lengths = own.model_config.max_model_len, front.model_config.max_model_len
+    yield SizeKnown("tokens of the longest request", *lengths)
+    yield SizeKnown("tokens of a block", own.cache_config.block_size, front.cache_config.block_size)
+
+
+class _Ready(BaseException):
+    """The engine would wait for the first request."""
+
+
+class _Socket:
+    """A socket between the two, or what makes one: what one side sent is what the other receives,
+    and nothing else is done."""
+
+    def __init__(self, message: bytes = b"") -> None:
+        self.message = message
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: ""
+
+    @staticmethod
+    def shadow(socket: "_Socket") -> "_Socket":
+        """The same socket for another kind of wait."""
+        return socket
+
+    def __enter__(self) -> "_Socket":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def send(self, message: bytes) -> None:
+        """The engine is ready."""
+        self.message = message
+
+    def poll(self, **_: Any) -> int:
+        """There is a message."""
+        return 1
+
+    def recv_multipart(self) -> list[bytes]:
+        """The message, after the name of its engine."""
+        return [FIRST, self.message]
+
+
+class _Poller:
+    def register(self, *_: Any) -> None:
+        """The engine is to wait for this socket."""
+
+    def poll(self) -> Any:
+        """It would wait."""
+        raise _Ready
+
+
+@contextmanager
+def _connected(module: str, socket: _Socket) -> Iterator[None]:
+    """Each socket that a module makes is this one."""
+    kinds = {"Context": lambda **_: _Socket(), "Socket": _Socket, "Poller": _Poller}
+    names = SimpleNamespace(**vars(zmq) | kinds)
+    with patch(f"{module}.zmq", names), patch(f"{module}.make_zmq_socket", lambda *_, **__: socket):
+        yield
+
+
+def _message(core: Any) -> bytes:
+    """What the engine sends."""
+    socket = _Socket()
+    module = EngineCoreProc.__module__
+    with _connected(module, socket):
+        try:
+            EngineCoreProc.process_input_sockets(core, ["in"], None, FIRST, Event())
+        except _Ready:
+            return socket.message
+    raise AdapterDrift("An engine of this vLLM does not wait for its first request", module)
+
+
+def _receive(client: Any, config: Any, message: bytes) -> None:
+    """A client with this config is made, and waits until the engine is ready."""
+    module = client.__module__
+    with _connected(module, _Socket(message)):
+        addresses = FakeParams(input_address="in", output_address="out")
+        made = client(False, config, object, False, client_addresses=addresses)
+    made._finalizer.detach()
