@@ -115,8 +115,6 @@ LOOKED_AT = {
     "NixlConnector, `statistics_count_once`": "In 0.32.0, and in none of these plans. D loads a "
     "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
     "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",
-    "OffloadingConnector with vLLM's example of a tier": "The tier keeps keys and no bytes, so "
-    "what it loads is wrong on purpose. No defect.",
     "NixlPushConnector, where D has more ranks than the model has KV heads": "In 0.32.0 and "
     "0.33.0, and in none of these plans. P refuses it in an assertion of its handshake "
     "(`_validate_remote_agent_handshake`), which is logged. D has registered its blocks by then, "

@@ -111,17 +111,6 @@ OBJECTS = TestedConnector(
     restarts=ANOTHER,
 )
 """With an object store behind the CPU tier."""
-EXAMPLE_TIER = TestedConnector(
-    "OffloadingConnector",
-    {
-        "cpu_bytes_to_use": 2**14,
-        "eviction_policy": "arc",
-        "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [{"type": "example"}],
-    },
-)
-"""vLLM's example of a tier: it keeps keys, and no bytes."""
-
 MOONCAKE = TestedConnector(
     "MooncakeStoreConnector",
     keeps_prompts=True,
@@ -177,7 +166,6 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
-    "offloading-example": Shipped(EXAMPLE_TIER, ("v1/kv_offload/tiering/example",), dummy=True),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

@@ -255,6 +255,24 @@ def test_no_run_need_reach_what_has_no_body(tmp_path: Path) -> None:
         assert {each.name for each in found} == {f"Base.{name}" for name in left}
 
 
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("    def put(self, key):\n        pass\n", {"Child.put"}),
+        ("    def put(self, key):\n        raise NotImplementedError\n", set()),
+        ("    @abstractmethod\n    def put(self, key): ...\n", set()),
+    ],
+)
+def test_a_new_function_that_does_nothing_may_replace_one_that_does(
+    body: str, left: set[str], tmp_path: Path
+) -> None:
+    before = "def use(x):\n    return x.put(1)\n\n"
+    before += "class Base:\n    def put(self, key):\n        return key\n\nclass Child(Base):\n"
+    both = {CORE: before + "    x = 1\n"}, {CORE: before + "    x = 1\n\n" + body}
+    found = unreached(between(tmp_path, *both).accounting, lambda _: ())
+    assert {each.name for each in found} == left
+
+
 def test_equal_trees(tmp_path: Path) -> None:
     files = {CORE: HEADER, "models/big.py": "x = 1"}
     assert between(tmp_path, files, files) == Changes((), ())

@@ -157,8 +157,11 @@ def _with_statements(
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
+        alone = each.kind != "changed"
         declared = [
-            declares(m, each.name) for m in of_file if m is not None and each.name in m.units
+            declares(m, each.name, alone=alone)
+            for m in of_file
+            if m is not None and each.name in m.units
         ]
         both = ((), ()) if all(declared) else differing(*of_file, each.name)
         of_both = [

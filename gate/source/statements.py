@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher
 
 from kvproof.gate.source import logs
-from kvproof.gate.source.names import FUNCTIONS
+from kvproof.gate.source.names import FUNCTIONS, Functions, chain
 from kvproof.gate.source.units import Module, Unit
 
 Lines = range
@@ -64,11 +64,22 @@ def changed_lines(
     )
 
 
-def declares(module: Module, name: str) -> bool:
+def declares(module: Module, name: str, *, alone: bool) -> bool:
     """Whether a function has no body: nothing but documentation, `...`, `pass`, or the exception
-    that it is not implemented."""
+    that it is not implemented. One that is `alone`, on base or on head only, may take the place of
+    another, which did something. So it must be abstract, or raise that exception."""
     nodes = module.units[name].nodes
-    return all(isinstance(node, FUNCTIONS) and all(map(_does_nothing, node.body)) for node in nodes)
+    return all(
+        isinstance(node, FUNCTIONS)
+        and all(map(_does_nothing, node.body))
+        and not (alone and not _is_abstract(node))
+        for node in nodes
+    )
+
+
+def _is_abstract(node: Functions) -> bool:
+    marks = (chain(each)[-1:] for each in node.decorator_list)
+    return ("abstractmethod",) in marks or any(isinstance(each, ast.Raise) for each in node.body)
 
 
 def _does_nothing(node: ast.stmt) -> bool:
