@@ -128,12 +128,12 @@ class ServedModel(NamedTuple):
 
     def kind(self, spec: str) -> Any:
         """The class of a spec of attention. Raises AdapterDrift."""
-        import vllm.v1.kv_cache_interface as home
+        import vllm.v1.kv_cache_interface as interface
 
         name = LATENT[spec] if self.latent else spec
-        if not hasattr(home, name):
+        if not hasattr(interface, name):
             raise AdapterDrift(f"This vLLM has no {name}", name)
-        return getattr(home, name)
+        return getattr(interface, name)
 
 
 FIRST_MODEL = ServedModel()

@@ -36,6 +36,7 @@ OPENED = {
     "gate/search/side.py": "keeps what a process prints, in a temporary file",
     "cli/gate_side.py": "writes to pipes",
     "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
+    "connectors/left_open.py": "reads the list that Linux has of the files a process has mapped",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""
