@@ -3,12 +3,14 @@
 import contextlib
 import importlib
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
@@ -22,6 +24,9 @@ SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+
+SETTINGS = {"MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json"))}
+"""Where a connector looks for the settings of its store."""
 
 
 class Replacement(NamedTuple):
@@ -129,14 +134,6 @@ def _thread_start(clock: Clock) -> Any:
     return lambda thread: clock.begin(thread.run)
 
 
-def _store_config(_clock: Clock) -> Any:
-    home = importlib.import_module(STORE)
-    needed = [f for f in fields(home.MooncakeStoreConfig) if f.default is MISSING]
-    values = {f.name: 0 if f.type in (int, "int") else "" for f in needed}
-    made = home.MooncakeStoreConfig(**values | {"protocol": "tcp"})
-    return staticmethod(lambda: made)
-
-
 def _rank(clock: Clock) -> Any:
     return lambda: clock.rank
 
@@ -157,7 +154,6 @@ COPIES = "copies are made at the moment that the kit chooses"
 THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
-NO_FILE = "no file names a server"
 NO_SERVER = "an object store in memory takes the place of a server"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
@@ -198,8 +194,6 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:threading", Threads, THREADS),
     Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
     Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
-    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_config", _store_config, NO_FILE),
-    Replacement(f"{STORE}:MooncakeStoreConfig.load_from_env", _store_config, NO_FILE, older=True),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _rank, RANKS),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
@@ -267,6 +261,7 @@ def device(clock: Clock) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
         stack.enter_context(_mooncake())
+        stack.enter_context(patch.dict(os.environ, SETTINGS))
         places = [(each, found(each.place)) for each in REPLACED]
         for each, place in places:
             if place is not None:
