@@ -115,6 +115,11 @@ LOOKED_AT = {
     "NixlConnector, `statistics_count_once`": "In 0.32.0, and in none of these plans. D loads a "
     "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
     "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",
+    "OffloadingConnector with files or an object store, `every_request_ends`": "A live-lock. The "
+    "chunks of one prompt, of all its groups (18 in the plan), are more than the CPU tier has room "
+    "for (16). Each look-up begins a promotion of six of them, and for it gives up others of the "
+    "same prompt. So `TieringOffloadingManager.lookup` answers RETRY for ever: the engine is idle, "
+    "chunks are copied at each step, and the request waits.",
     "NixlPushConnector, where D has more ranks than the model has KV heads": "In 0.32.0 and "
     "0.33.0, and in none of these plans. P refuses it in an assertion of its handshake "
     "(`_validate_remote_agent_handshake`), which is logged. D has registered its blocks by then, "
