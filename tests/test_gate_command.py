@@ -132,7 +132,6 @@ def test_a_change_elsewhere_is_counted_and_not_driven(run: Any, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("file", "part"),
     [
-        ("v1/engine/core_client.py", "the front of the engine"),
         ("v1/worker/block_table.py", "the block tables of the worker"),
         ("distributed/kv_transfer/kv_connector/v1/nowhere_connector.py", "KV connectors"),
     ],
