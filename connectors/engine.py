@@ -149,6 +149,7 @@ class DrivenEngine:
         self.forgot = False
         self.served = self.served.changed(another, self.plan.dtypes)
         self.owners.model = self.served.unlike(self.first)
+        self.opened.remove()
         self.opened = Opened()
         self.scheduler = self.owners.scheduler = self._scheduler()
         self._begin()

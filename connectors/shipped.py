@@ -13,8 +13,8 @@ OFFLOADED = {"cpu_bytes_to_use": 2**16}
 
 class Shipped(NamedTuple):
     """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
-    a change of one is a change of this connector. With `dummy`, what it loads is wrong on purpose:
-    it measures decoding, or is an example."""
+    a change of one is a change of this connector. With `dummy`, it fills blocks with values that
+    are wrong on purpose, to measure decoding."""
 
     subject: TestedConnector
     home: tuple[str, ...]

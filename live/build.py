@@ -1,7 +1,8 @@
 """Real schedulers without weights: an engine's config as vLLM's own config objects.
 
-Nothing of vLLM is replaced. The model folder has a `config.json` and nothing else; the adapter sets
-the cache groups that a model with these layers would have.
+Nothing of vLLM is replaced, but that the config of a model with latent attention says so. The model
+folder has a `config.json` and nothing else; the adapter sets the cache groups that a model with
+these layers would have.
 """
 
 import copy

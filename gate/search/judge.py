@@ -255,8 +255,8 @@ class _Judge:
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
         ours = [each for each in self.changes.accounting if not each.declares]
         left = unreached(ours, self._reached_in)
-        if (ours and len(left) == len(ours)) or any(each.part != USED for each in left):
-            return self._left(left) + self._drifted()
+        if len(left) == len(ours) or any(each.part != USED for each in left):
+            return self._left(left or list(self.changes.accounting)) + self._drifted()
         if missing := self.search.missing:
             return (
                 f"the time ended before {' and '.join(missing)} were driven, which a judgement "

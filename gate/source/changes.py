@@ -63,7 +63,7 @@ class ChangedFunction(NamedTuple):
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses. One
-    that `declares` has no body on either side, so no run can execute its change."""
+    that `declares` is there to be overridden on both sides, so no run executes its change."""
 
     file: str
     name: str
@@ -157,13 +157,11 @@ def _with_statements(
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
-        alone = each.kind != "changed"
-        declared = [
-            declares(m, each.name, alone=alone)
-            for m in of_file
-            if m is not None and each.name in m.units
-        ]
-        both = ((), ()) if all(declared) else differing(*of_file, each.name)
+        # One that is new or removed takes, or took, the place of another, which does something.
+        only_declared = each.kind == "changed" and all(
+            m is not None and each.name in m.units and declares(m, each.name) for m in of_file
+        )
+        both = ((), ()) if only_declared else differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
             for sign, side in zip((-1, 1), both, strict=True)
@@ -193,8 +191,8 @@ def _with_statements(
         }
         found.append(
             each._replace(
-                declares=bool(declared) and all(declared),
-                why=each.why + NO_BODY * (bool(declared) and all(declared)),
+                declares=only_declared,
+                why=each.why + NO_BODY * only_declared,
                 statements=tuple(texts),
                 raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
                 outcomes=tuple(key for side in ends for key in side),

@@ -64,15 +64,12 @@ def changed_lines(
     )
 
 
-def declares(module: Module, name: str, *, alone: bool) -> bool:
-    """Whether a function has no body: nothing but documentation, `...`, `pass`, or the exception
-    that it is not implemented. One that is `alone`, on base or on head only, may take the place of
-    another, which did something. So it must be abstract, or raise that exception."""
+def declares(module: Module, name: str) -> bool:
+    """Whether a function is there to be overridden: it is abstract, or raises the exception that it
+    is not implemented, and does nothing else."""
     nodes = module.units[name].nodes
-    return all(
-        isinstance(node, FUNCTIONS)
-        and all(map(_does_nothing, node.body))
-        and not (alone and not _is_abstract(node))
+    return bool(nodes) and all(
+        isinstance(node, FUNCTIONS) and _is_abstract(node) and all(map(_does_nothing, node.body))
         for node in nodes
     )
 
