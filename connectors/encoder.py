@@ -18,6 +18,7 @@ from kvproof.connectors.facts import (
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
+    ItemsUnencoded,
     ItemUnkept,
     ItemWrong,
 )
@@ -31,17 +32,21 @@ Facts = Iterator[ItemDropped | ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
 class EncoderCache:
     """The outputs of the encoder by the hash of their image: `[tokens, 1]`, the number of the image
     in each place. `room` is how many tokens fit; 0 means that the engine takes no images.
-    `connector` is the worker's side of its encoder-cache connector."""
+    `connector` is the worker's side of its encoder-cache connector. An engine that is `alone` only
+    encodes images, for other engines: it computes no token."""
 
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
         self.read = self.loaded = self.drops = 0
         self.dropped: list[str] = []
+        self.encoded: set[str] = set()
         self.manager: Any = None
         self.connector: Any = None
         self.held: dict[str, torch.Tensor] = {}
         self.features: dict[str, Any] = {}
-        if getattr(vllm_config, "ec_transfer_config", None) is not None:
+        settings = getattr(vllm_config, "ec_transfer_config", None)
+        self.alone = settings is not None and not settings.is_ec_consumer
+        if settings is not None:
             from vllm.distributed.ec_transfer import ec_transfer_state
             from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole
             from vllm.distributed.ec_transfer.ec_connector.factory import ECConnectorFactory
@@ -75,6 +80,7 @@ class EncoderCache:
                 for index in inputs:
                     feature = self.features[request][index]
                     self.held[feature.identifier] = made_of(feature)
+                    self.encoded.add(feature.identifier)
                     if self.connector is not None:
                         self.connector.save_caches(self.held, feature.identifier)
         return moved
@@ -111,9 +117,16 @@ class EncoderCache:
             if request not in self.manager.cached.get(name, ()):
                 yield ItemUnkept(request, name)
 
+    def unencoded(self, request: Any) -> Iterator[ItemsUnencoded]:
+        """The images of a request that were never encoded here, and that others wait for."""
+        lacking = {each.identifier for each in request.mm_features} - self.encoded
+        if lacking:
+            yield ItemsUnencoded(request.request_id, tuple(sorted(lacking)))
+
     def owed(self) -> Iterator[ItemsOwed]:
-        """What an idle engine has taken of its room."""
-        if self.room:
+        """What an idle engine has taken of its room. One that only encodes does not load what it
+        takes room for."""
+        if self.room and not self.alone:
             manager = self.manager
             there = sum(len(made) for name, made in self.held.items() if name not in manager.freed)
             used = self.room - manager.num_freeable_slots

@@ -42,6 +42,7 @@ from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
+from kvproof.live.encoder_settings import only_encodes
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import AdapterDrift
@@ -57,6 +58,9 @@ DEVICE = Path(__file__).parent / "device"
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
 
+
+ENDS_WELL = ("stop", "length")
+"""The reasons with which vLLM ends a request that nobody has aborted and that has not failed."""
 
 DRAIN_STEPS_MAX = 1_000
 """Steps after which an engine is taken to go round without end: a plan has fewer tokens."""
@@ -89,7 +93,11 @@ class DrivenEngine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any, int]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
-        self.served = self.first = build.ServedModel(dtype=plan.dtypes[0], latent=plan.latent)
+        self.served = self.first = build.ServedModel(
+            dtype=plan.dtypes[0],
+            latent=plan.latent,
+            encodes=only_encodes(connector["kv_connector_extra_config"]),
+        )
         self.opened = Opened()
         try:
             self.scheduler = self._scheduler()
@@ -358,6 +366,8 @@ class DrivenEngine:
         """The output of the oldest step in flight arrives at the scheduler."""
         output, result, computed = self.queue.popleft()
         self.clock.order.finish(computed)
+        encoder = self.worker.encoder
+        known = dict(self.scheduler.requests) if encoder.alone else {}
         for outputs in self.scheduler.update_from_output(output, result).values():
             for each in outputs.outputs:
                 if each.kv_transfer_params:
@@ -365,6 +375,9 @@ class DrivenEngine:
                 for fact in self.prompts.reported(each):
                     self.facts.append(fact)
                     self.owners.judged["reported prompts"] += 1
+                if known and str(each.finish_reason) in ENDS_WELL:
+                    self.owners.judged["requests that were encoded"] += 1
+                    self.facts.extend(encoder.unencoded(known[each.request_id]))
             stats = outputs.scheduler_stats
             if stats is None:
                 continue
@@ -374,7 +387,11 @@ class DrivenEngine:
 
     def _propose(self, output: Any) -> None:
         """The drafter proposes tokens for the requests of a step."""
-        if self.cfg.drafts and (names := list(output.num_scheduled_tokens)):
+        if (
+            self.cfg.drafts
+            and not self.worker.encoder.alone
+            and (names := list(output.num_scheduled_tokens))
+        ):
             from vllm.v1.outputs import DraftTokenIds
 
             drafts = [[step_output.SAMPLED_ID] * self.cfg.drafts for _ in names]

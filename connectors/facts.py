@@ -286,6 +286,13 @@ class ItemUnkept(NamedTuple):
     item: str
 
 
+class ItemsUnencoded(NamedTuple):
+    """A request has ended at an engine that only encodes images, and these were not encoded."""
+
+    request: str
+    items: tuple[str, ...]
+
+
 class ItemDropped(NamedTuple):
     """The scheduler has the worker drop what the encoder made of an image, and the encoder cache
     counts it as there."""
@@ -341,6 +348,7 @@ Fact: TypeAlias = (
     | ItemWrong
     | ItemUnkept
     | ItemDropped
+    | ItemsUnencoded
     | ItemsHeld
     | ItemsOwed
 )

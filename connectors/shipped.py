@@ -132,17 +132,17 @@ PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=UNEQUAL[:2
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
 
-STORED_IMAGES = TestedConnector(
-    IMAGES.name,
-    {
-        "ec_transfer_config": {
-            "ec_connector": "ECExampleConnector",
-            "ec_role": "ec_both",
-            "ec_connector_extra_config": {"shared_storage_path": "{tmp}"},
-        }
-    },
-)
-"""No connector of KV, and files for what the encoder made of images."""
+
+def _stored(role: str) -> TestedConnector:
+    """No connector of KV, and files for what the encoder made of images."""
+    files = {"shared_storage_path": "{tmp}"}
+    settings = {"ec_connector": "ECExampleConnector", "ec_connector_extra_config": files}
+    return TestedConnector(IMAGES.name, {"ec_transfer_config": {**settings, "ec_role": role}})
+
+
+STORED_IMAGES = _stored("ec_both")
+ENCODING = _stored("ec_producer")
+"""It encodes images for other engines, and computes no token."""
 
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_STORED = ("distributed/ec_transfer", "v1/worker/ec_connector_model_runner_mixin.py")
@@ -155,6 +155,7 @@ OF_MULTI = (V1 + "multi_connector.py",)
 SHIPPED: dict[str, Shipped] = {
     "images": Shipped(IMAGES, OF_ENCODER),
     "images-stored": Shipped(STORED_IMAGES, OF_STORED),
+    "images-encoded": Shipped(ENCODING, (*OF_STORED, "v1/core/sched")),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",), dummy=True),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),

@@ -111,6 +111,8 @@ class ConnectorWorker:
         if self.encoder.room:
             if (loaded := self.encoder.compute(output)) is not None:
                 more["ec_connector_output"] = loaded
+            if self.encoder.alone:
+                return step_output.encoded(output, **more)
             starts = {part.request: part.start for part in parts}
             self.facts.extend(self.encoder.reads(output, starts))
             self.owners.judged["images read"] += self.encoder.read

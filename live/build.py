@@ -23,6 +23,7 @@ from vllm.config import (
     CacheConfig,
     DeviceConfig,
     ModelConfig,
+    MultiModalConfig,
     SchedulerConfig,
     VllmConfig,
 )
@@ -70,6 +71,8 @@ LAID_OUT = (
     "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
 )
 """The function that lays KV caches out, newest release first."""
+WITHOUT_BUDGET = {"supports_multimodal_inputs": False, "is_multimodal_model": False}
+"""What keeps vLLM from asking a model for the sizes of its images: a plan says them."""
 SAME_NAME = "one-name"
 """The name of all adapters, and the salt."""
 
@@ -80,11 +83,13 @@ HIDDEN = int(_CONFIG["hidden_size"])
 class ServedModel(NamedTuple):
     """The model of an engine. Another engine over the same store may have one of another `name`, or
     with another type of values. With `latent`, its attention is latent (MLA): each layer has one
-    head, which all ranks of tensor parallelism have."""
+    head, which all ranks of tensor parallelism have. One that only `encodes` images has no KV cache
+    in which a prefix could be found."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
     latent: bool = False
+    encodes: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
         """The same with another "model" or "dtype", the one after this of `dtypes`; what this
@@ -109,6 +114,9 @@ class ServedModel(NamedTuple):
         made.model, made.dtype = self.name, self.values
         if self.latent:
             made.__class__ = type("LatentModelConfig", (ModelConfig,), {"use_mla": True})
+        if self.encodes:
+            made.__class__ = type("EncodingModelConfig", (ModelConfig,), WITHOUT_BUDGET)
+            made.multimodal_config = MultiModalConfig()
         return made
 
     @property
@@ -362,9 +370,10 @@ def scheduler(
     `replica` is its number among the engines of data parallelism, without experts."""
     stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
+    model = served.config
     vllm_config = adapt.made(
         VllmConfig,
-        model_config=model_config(),
+        model_config=model if served.encodes else model_config(),
         scheduler_config=SchedulerConfig(
             max_num_seqs=cfg.max_requests,
             max_num_batched_tokens=max(cfg.chunk_tokens, cfg.max_requests),
@@ -389,7 +398,7 @@ def scheduler(
     )
     # An engine computes these values from its model's layers and its memory; here they are set. The
     # CPU platform would switch overlapping steps off.
-    vllm_config.model_config = served.config
+    vllm_config.model_config = model
     vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (
         supports_groups(vllm_config.kv_transfer_config)
@@ -404,7 +413,7 @@ def scheduler(
     if replica is not None:
         vllm_config.instance_id, parallel.data_parallel_index = INSTANCE, replica
     cache.num_gpu_blocks = cfg.num_blocks
-    cache.enable_prefix_caching = cfg.prefix_caching
+    cache.enable_prefix_caching = cfg.prefix_caching and not served.encodes
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
     if mamba is not None:
         cache.mamba_cache_mode = "all" if every_state else mamba.mode

@@ -1,6 +1,7 @@
 """The output of a step, as a model runner makes it."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
@@ -26,6 +27,14 @@ def sampled(
         ],
         **more,
     )
+
+
+def encoded(output: Any, **more: Any) -> ModelRunnerOutput:
+    """The output of a step of an engine that only encodes images, as vLLM makes it. `more` are
+    further fields, as vLLM names them."""
+    from vllm.v1.outputs import make_empty_encoder_model_runner_output
+
+    return replace(make_empty_encoder_model_runner_output(output), **more)
 
 
 def drafted(shares: Iterable[Flight], drafts: int) -> Any:

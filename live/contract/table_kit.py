@@ -70,6 +70,12 @@ ENTRIES = entries(
         for name in ("MultiModalFeatureSpec", "PlaceholderRange")
     ),
     (f"{CONFIG}:ECTransferConfig", "the settings of an encoder-cache connector"),
+    (f"{CONFIG}:MultiModalConfig", "a model that takes images"),
+    (f"{CONFIG}:ECTransferConfig.is_ec_consumer", "whether an engine only encodes images"),
+    (
+        "vllm.v1.outputs:make_empty_encoder_model_runner_output",
+        "the output of a step of an engine that only encodes images",
+    ),
     (f"{ENCODER}:ec_transfer_state", "where vLLM finds an encoder-cache connector"),
     (f"{ENCODER}.ec_connector.base:ECConnectorRole", "its two sides"),
     (f"{ENCODER}.ec_connector.factory:ECConnectorFactory", "an encoder-cache connector"),

@@ -25,6 +25,7 @@ from kvproof.connectors.facts import (
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
+    ItemsUnencoded,
     ItemUnkept,
     ItemWrong,
     LeftOpen,
@@ -161,6 +162,7 @@ OF_VLLM = (
     OfVllm("tier_is_notified_of_the_request", (NeverBegun("r0", "CPUTier"),), MayFail()),
     OfVllm("closed_at_shutdown", (LeftOpen("clients of a store", 2),), MayFail()),
     OfVllm("tier_is_notified_of_the_end", (NeverNotified("r0", "CPUTier"),), MayFail()),
+    OfVllm("encoder_instance_encodes_all", (ItemsUnencoded("r0", ("α3",)),), ItemsHeld(5, 5)),
     OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3"),), ItemsHeld(5, 5)),
     OfVllm(
         "events_name_their_group",
