@@ -18,7 +18,7 @@ from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.named_features import in_loops
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
-from kvproof.gate.search.shorter import shorter
+from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED, of_device
@@ -34,10 +34,6 @@ from kvproof.reports.output.gate import Class, GateReproducer
 from kvproof.reports.screen import say
 
 Environment = Mapping[str, str]
-
-REPRODUCED = 0.2
-"""The share of the budget after which no further reproducer is begun, once there is one: its author
-waits for the answer."""
 
 EMPTY_S = 20
 """The time of a search that shows no more than whether head dies, in seconds: what head changes has
@@ -106,7 +102,7 @@ class _Judge:
         self.args = args
         self.environments = environments
         self.not_written: list[str] = []
-        self.reproduced: set[str] = set()
+        self.reproduced = False
         self.comparison = comparison
         self.begin = begin
         self.changes = changes
@@ -127,6 +123,8 @@ class _Judge:
             loop_only=all(each.part == LOOP for each in changes.accounting),
         )
         self.seen: tuple[Seen, Seen] | None = None
+        self.told: Key | None = None
+        comparison.tell = self._tell_first
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
@@ -140,7 +138,8 @@ class _Judge:
             while introduced and len(written) < WRITTEN_MAX:
                 interruption.check()
                 self._announce(introduced[0])
-                introduced[0] = one = shorter(self.comparison, introduced[0], self.end)
+                runs = FURTHER_RUNS_MAX if written else RUNS_MAX
+                introduced[0] = one = shorter(self.comparison, introduced[0], self.end, runs)
                 interruption.check()
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
@@ -202,22 +201,23 @@ class _Judge:
         return one, Written(path, recorded.events, self._reproducer(path, stem))
 
     def _reproducer(self, path: Path, stem: str) -> GateReproducer | None:
-        """A pytest file beside a trace, one for each check; None where none fails on head and
-        passes on base."""
+        """A pytest file beside the trace of the gravest finding, or of the next of which there can
+        be one: its author waits for the answer. None where none fails on head and passes on
+        base."""
         if time.monotonic() > self.end:
             self.not_written.append(f"a reproducer of {shown(path)}: the budget is used up")
             return None
-        spent = time.monotonic() - self.begin
-        if stem in self.reproduced or (self.reproduced and spent > REPRODUCED * self.args.budget):
-            this = "the same check" if stem in self.reproduced else "a graver finding"
-            self.not_written.append(f"a reproducer of {shown(path)}: there is one of {this}")
+        if self.reproduced:
+            self.not_written.append(
+                f"a reproducer of {shown(path)}: there is one of a graver finding"
+            )
             return None
         base, head = self.environments
         made = reproducer.write(read(path), head, base, path.parent, path.stem)
         if isinstance(made, str):
             self.not_written.append(f"a reproducer of {shown(path)}: {made}")
             return None
-        self.reproduced.add(stem)
+        self.reproduced = True
         return GateReproducer(path=str(made.path), head=made.head, base=made.base)
 
     def _not_run(self) -> list[str]:
@@ -294,14 +294,24 @@ class _Judge:
                     return f"; {each.connector} cannot be driven on {side}: {why}"
         return ""
 
+    def _tell_first(self, one: Confirmed) -> None:
+        """Show the first finding at once: others may be graver, and its run is not shrunk yet."""
+        if self.told is None:
+            self.told = one.found.key
+            self._say_introduced(one)
+
     def _announce(self, one: Confirmed) -> None:
         """Show a finding before its run is shrunk, which takes a while."""
+        if one.found.key != self.told:
+            self._say_introduced(one)
+        say(live_line.SHORTER, file=sys.stderr)
+        self._show(f"shrinking a run of {one.found.signature.check} ...")
+
+    def _say_introduced(self, one: Confirmed) -> None:
         live_line.clear()
         found, steps = one.found, f"{one.found.length} steps"
         line = f"Introduced: {found.signature.check}: {found.finding.sentence} ({steps})"
         say(line, file=sys.stderr)
-        say(live_line.SHORTER, file=sys.stderr)
-        self._show(f"shrinking a run of {found.signature.check} ...")
 
     def _show(self, text: str) -> None:
         spent = time.monotonic() - self.begin

@@ -46,7 +46,7 @@ from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes, unreached
 from kvproof.model import interruption
 
-TRACES_AT_ONCE, SAMPLED_AT_ONCE = 40, 4
+TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
 """The number of workloads between two looks at what differs."""
 
 ENGINES_FIRST = 8
@@ -58,9 +58,6 @@ PLANS_FIRST = 5
 OUTCOMES = 96
 """How many further workloads a changed condition has to show each of its outcomes, when the change
 is known but for these: some never come."""
-
-TRACES_S = 40.0
-"""The time after which what differs is not confirmed after all traces only, in seconds."""
 
 Show = Callable[[str], None]
 
@@ -351,24 +348,17 @@ class Search:
     def _drive(
         self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
     ) -> int:
-        """Drive workloads in parts, and confirm what differs. Of traces this is done when all were
-        driven, which shows the most severe first, or when they take long: where steps of head do
-        not end. Returns how many are left out because the search is over."""
+        """Drive workloads in parts, and confirm what differs after each part. Returns how many are
+        left out because the search is over."""
         left = list(these)
-        pending: list[str] = []
-        begin = time.monotonic()
         while left and not self._over():
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             reach = self._watches() or any(each.name in watched for each in part)
             self.comparison.drive(part, reach=reach)
-            pending += [workload.name for workload in part]
-            if "traces" not in what or time.monotonic() - begin > TRACES_S:
-                self.comparison.confirm(pending)
-                pending = []
-        if pending:  # also where the time ended the search: what differs must not be lost
-            self.comparison.confirm(pending)
+            # Also where the time ended the search: what differs must not be lost.
+            self.comparison.confirm([workload.name for workload in part])
         return len(left)
 
     def _watches(self) -> bool:

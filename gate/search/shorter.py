@@ -13,11 +13,16 @@ RUNS_MAX = 160
 """The most runs that are tried for one finding: a number and not a time, so that the same trees
 give the same trace, unless their runs are slow."""
 
+FURTHER_RUNS_MAX = 40
+"""The same for each finding after the first, which is the gravest."""
+
 SHRINK_S = 60.0
 """The most time for one finding, in seconds."""
 
 
-def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed:
+def shorter(
+    comparison: Comparison, found: Confirmed, until: float, runs_max: int = RUNS_MAX
+) -> Confirmed:
     """The same difference with the shortest run that was found in time, or before an interruption.
     Raises Ended."""
     key, best = found.found.key, found
@@ -37,7 +42,7 @@ def shorter(comparison: Comparison, found: Confirmed, until: float) -> Confirmed
         return None
 
     def go_on() -> bool:
-        return tried < RUNS_MAX and time.monotonic() < until
+        return tried < runs_max and time.monotonic() < until
 
     with interruption.stoppable():
         run = shrunk(as_run(found.workload, found.found), shows, go_on)
