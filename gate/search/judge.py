@@ -198,9 +198,9 @@ class _Judge:
         if recorded.command:
             return one, Written(path, recorded.events, command=recorded.command)
         self._show(f"writing a reproducer of {stem} ...")
-        return one, Written(path, recorded.events, self._reproducer(path, stem))
+        return one, Written(path, recorded.events, self._reproducer(path))
 
-    def _reproducer(self, path: Path, stem: str) -> GateReproducer | None:
+    def _reproducer(self, path: Path) -> GateReproducer | None:
         """A pytest file beside the trace of the gravest finding, or of the next of which there can
         be one: its author waits for the answer. None where none fails on head and passes on
         base."""
