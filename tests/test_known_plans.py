@@ -13,10 +13,12 @@ from kvproof.gate.search import known_plans
 from kvproof.gate.search.known_plans import KnownPlan, Planned, known_as, plans, signs
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 
+KEPT = list(plans())
 PLAN = Play("", "example", {"actions": [1, 2]})
 DIES = "connector_survives"
 WHERE, WHAT = "AssertionError in save", "assert file"
@@ -109,13 +111,27 @@ def test_a_consequence_of_the_finding_explains_nothing(known: Callable[..., str]
     assert not known(broken(check="every_request_ends", death=""), broken(), later)
 
 
+@pytest.mark.live
+@pytest.mark.parametrize("error", [AdapterDrift("hits end nowhere", ""), ValueError("too old")])
+def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vllm")
+    from kvproof.gate.search import connector_plans
+
+    def breaks(*_: object) -> None:
+        raise error
+
+    plan = next(plan for name, plan in KEPT if name == "tail_beyond_offload_limit")
+    assert isinstance(plan.run, Play)
+    monkeypatch.setattr(connector_plans, "breaks", breaks)
+    assert connector_plans.again(plan.run, connector_plans.subject(plan.run)) == ()
+
+
 def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:
     start = Start("", {"layers": []})
     assert not known(broken(), broken(), plan=start)
     assert known(broken(plan=start), broken(plan=start), plan=start) == FILES
-
-
-KEPT = list(plans())
 
 
 @pytest.mark.live

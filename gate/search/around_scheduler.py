@@ -90,7 +90,7 @@ def kind_of_file(plan: object) -> Kind:
 def warm() -> None:
     """Import all of vLLM that is needed, before the first fork. Where this fails, the first plan
     says why."""
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception, AdapterDrift):
         import kvproof.live.loop.episode
         import kvproof.live.startup.episode  # noqa: F401
 

@@ -67,7 +67,7 @@ def known() -> tuple[KitConnector, ...]:
     for each in replaced.REPLACED:
         replaced.found(each.place)
     for shipped in SHIPPED.values():
-        with contextlib.suppress(Exception):  # then playing says why
+        with contextlib.suppress(Exception, AdapterDrift):  # then playing says why
             shipped.subject.kind  # noqa: B018 (it imports the class)
     return tuple(KitConnector(name, shipped.home) for name, shipped in SHIPPED.items())
 
@@ -110,7 +110,7 @@ def again(run: Planned, chosen: TestedConnector) -> tuple[Break, ...]:
     """What the plan of a finding breaks with a connector: nothing with one that has not the classes
     with which the finding was seen, or that cannot take the plan."""
     if isinstance(run, Play) and {*subject(run).classes} <= {*chosen.classes}:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, AdapterDrift):
             return breaks(chosen, msgspec.convert(run.plan, ConnectorPlan))
     return ()
 
