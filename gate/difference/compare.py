@@ -110,6 +110,13 @@ def dies_alike(key: Key, result: Result) -> bool:
     return bool(key.death) and any(each.death == key.death for each in result.breaks)
 
 
+def dies_there(key: Key, result: Result) -> bool:
+    """Whether an engine of a result dies of the same statement as this key says, with any cache
+    groups."""
+    ends = {(each.death, each.statement) for each in result.breaks}
+    return bool(key.death) and (key.death, key.statement) in ends
+
+
 def alike(one: Key, other: Key) -> bool:
     """Whether two breaks differ in the event at most."""
     return _but_for_event(one) == _but_for_event(other)

@@ -2,10 +2,11 @@
 
 Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
 again in a fresh process, and so does the other side, which also runs more random episodes of the
-same cluster. Where the other side breaks the same check in one of them, the defect is not new.
-Neither is it where base breaks something graver in the same run, and head does not: a hit that is
-lost where base served wrong tokens is no reason against a pull request. Nor where something else
-ends base's run of a plan, which then says nothing of what would come.
+same cluster, and plans near that of a finding. Where the other side breaks the same check in one of
+them, the defect is not new. Neither is it where base breaks something graver in the same run, and
+head does not: a hit that is lost where base served wrong tokens is no reason against a pull
+request. Nor where something else ends base's run of a plan, which then says nothing of what would
+come.
 """
 
 from collections import Counter
@@ -19,6 +20,7 @@ from kvproof.gate.difference.compare import (
     alike,
     cut_short,
     dies_alike,
+    dies_there,
     graver,
     of_each,
     only_on,
@@ -34,6 +36,7 @@ from kvproof.gate.difference.workload import (
     Fixed,
     Loop,
     Loops,
+    Play,
     Plays,
     Start,
     Starts,
@@ -41,6 +44,7 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
+from kvproof.gate.search.variants import near, of_findings
 from kvproof.gate.source.statements import Places
 from kvproof.model.config.features.registry import used_by
 from kvproof.reports.output.gate import Class
@@ -162,7 +166,11 @@ class Comparison:
             again = same(key, result)
             if again is None:
                 self.not_again.append(candidate)
-            elif any(the_same(key, other) for other in on_base) or dies_alike(key, on_base[0]):
+            elif (
+                any(the_same(key, other) for other in on_base)
+                or dies_alike(key, on_base[0])
+                or self._near_on_base(candidate)
+            ):
                 self.on_both.add(key)
             elif any(other.reason for other in on_base):
                 self.unconfirmed.append(candidate)
@@ -194,6 +202,16 @@ class Comparison:
             lambda base: base.drive([run, others]), lambda head: head.drive([run], reach=True)
         )
         return result, on_base
+
+    def _near_on_base(self, candidate: Candidate) -> bool:
+        """Whether base breaks the same in a plan near that of a candidate, or in the plan of a
+        finding."""
+        found = candidate.found
+        if not isinstance(found.plan, Play):
+            return False
+        plays = [*near(found.plan, candidate.workload), *of_findings()]
+        results = self.base.drive(plays)
+        return any(the_same(found.key, each) or dies_there(found.key, each) for each in results)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

@@ -1,0 +1,65 @@
+"""Plans near one: they differ in one thing, and have the same requests."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Play, Workload
+from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.variants import VARIANTS_MAX, near, of_findings
+from tests.fake_sides import compared, nothing, shows
+from tests.two_machines import broken, result
+
+SUBMIT = {"type": "Submit", "family": 0, "tokens": 7, "max_tokens": 3}
+ACTIONS = [SUBMIT, {"type": "Step", "times": 2}, SUBMIT, {"type": "Reset"}]
+PLAY = Play("plays:offloading:0", "offloading", {"actions": ACTIONS, "copies": {"late": True}})
+
+
+def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() -> None:
+    found = near(PLAY, PLAY.name)
+    assert len({each.name for each in found}) == len(found) == 8 + 4 + 2
+    for each in found:
+        changed = [part for part in each.plan if each.plan[part] != PLAY.plan.get(part)]
+        assert len(changed) <= 1
+        assert abs(len(each.plan["actions"]) - len(ACTIONS)) <= 1
+        assert each.plan["actions"].count(SUBMIT) == 2
+    many = replace(PLAY, plan={"actions": ACTIONS * 20})
+    assert len(near(many, PLAY.name)) == VARIANTS_MAX
+
+
+def dies(event: str, statement: str) -> Break:
+    """The death of an engine in a plan."""
+    found = broken("connector_survives", event)
+    return dataclasses.replace(found, plan=PLAY, death="KeyError in step", statement=statement)
+
+
+DIES = dies("Step", "jobs[0]")
+OTHERWISE = dies("Drain", "jobs[1]")
+
+
+@pytest.fixture
+def compare() -> Iterator[Any]:
+    with ExitStack() as stack:
+        yield lambda base, head: stack.enter_context(compared(base, head, 0))
+
+
+@pytest.mark.parametrize("where", [f"{PLAY.name}, near 3", of_findings()[0].name])
+@pytest.mark.parametrize(
+    ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
+)
+def test_what_base_breaks_near_it_is_not_introduced(
+    compare: Any, where: str, shown: Break, new: bool
+) -> None:
+    def base(workload: Workload) -> Result:
+        return result(workload.name, shown) if workload.name == where else nothing(workload)
+
+    found: Comparison = compare(base, shows(DIES))
+    found.drive([PLAY])
+    found.confirm([PLAY.name])
+    assert [each.found for each in found.introduced] == [DIES] * new
