@@ -54,11 +54,8 @@ LOOKED_AT = {
     "OffloadingConnector with files or an object store, `reset_forgets`": "Wanted by vLLM: the "
     "comment of `TieringOffloadingManager.reset_cache` says that files and network stores keep "
     "their data, although the call answers that the cache was reset.",
-    "No connector, with images, `every_request_ends`": "0.32.0, mended in 0.33.0. With a drafter, "
-    "an image keeps its room until one token after it is computed, and the next image needs room "
-    "one token before it. Two images with one token between them, in an encoder cache that the "
-    "first fills, wait for each other for ever: the request runs and no step computes anything. "
-    "0.33.0 frees the first image one token earlier, and ends the same plan.",
+    "No connector, with images, `every_request_ends`": "In 0.32.0, mended in 0.33.0: two images "
+    "with at most one token between them, beside a drafter. The finding `adjacent_images_wait`.",
     "ExampleConnector, also in MultiConnector, `promised_tokens_are_loaded`": "The name of a file "
     "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
     "or adapter.",
