@@ -101,7 +101,7 @@ def test_all_is_watched_until_the_change_was_executed_and_then_every_other_part(
     assert rest - {*head.watched}
 
 
-FURTHER = ["further traces", "presets", "further presets"]
+FURTHER = ["further traces", "presets", "further presets and traces"]
 
 KNOWN = {SOME: Near(1000, {"a": 1000})}
 """Steps near the change, all alike."""
@@ -120,7 +120,7 @@ def test_the_search_ends_where_the_change_is_known() -> None:
         made.run()
     assert (made.missing, found.names[-1].split()[0]) == ([], "episodes")
     [line] = made.not_run
-    assert line == "{0} of {0} further presets".format(line.split()[0])
+    assert line == "{0} of {0} further presets and traces".format(line.split()[0])
     clusters = [each.cluster for each in found.workloads.values() if isinstance(each, Episodes)]
     driven = frozenset[str]().union(*map(pairs, clusters))
     assert driven == frozenset[str]().union(*(pairs(e.cluster) for e in workloads.of_presets(0)))

@@ -14,12 +14,13 @@ come after a trace of each cluster.
 A search begins with more plans for the connectors that reach what is changed, if only code of
 connectors is (else they come after a trace of each cluster), and more starts and loops where they
 do. Where the traces reach something, they come next, one of each cluster first: these show which
-functions of vLLM each cluster reaches. Then come clusters that are made with the features that the
-changed lines name, and the presets that reach what the pull request changes. Between these, at
-once, what base and head behave differently in is driven further: clusters (`differing`), and cache
-groups with a connector (`differing_plans`). Until the end, clusters with the named features, random
-clusters, further episodes of the clusters that execute the change (`reaching`), the other presets
-and plans for connectors take turns. The order depends on the seed and the two trees only.
+functions of vLLM each cluster reaches, and clusters that reach what is changed have their further
+traces next. Then come clusters that are made with the features that the changed lines name, and the
+presets that reach what the pull request changes. Between these, at once, what base and head behave
+differently in is driven further: clusters (`differing`), and cache groups with a connector
+(`differing_plans`). Until the end, clusters with the named features, random clusters, further
+episodes of the clusters that execute the change (`reaching`), the other presets and traces, and
+plans for connectors take turns. The order depends on the seed and the two trees only.
 
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
@@ -246,7 +247,10 @@ class Search:
         self._where_they_differ()
         self._due = followed
         if followed:
-            self._all(rest, "further traces", TRACES_AT_ONCE, due=True)
+            reaches = {name: bool(touched(self._reached(name), self.changed)) for name in firsts}
+            close = [each for each in rest if reaches[each.cluster.name]]
+            self._all(close or rest, "further traces", TRACES_AT_ONCE, due=True)
+            others += [each for each in rest if close and each not in close]
             combined = named_features.combined(self.named, self.comparison.seed)
             first_of_all = [*islice(combined, named_features.COMBINED)]
             self._all(first_of_all, "clusters with the named features", SAMPLED_AT_ONCE, due=True)
@@ -255,7 +259,7 @@ class Search:
             self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
             self._where_they_differ()
             self._due = False
-            others += self._episodes(further)
+            others[:0] = self._episodes(further)
             random = workloads.of_random_clusters(self.comparison.seed)
             both = (named_features.preferred(random, self.named), self.near.alike(random))
             clusters = (each for two in zip(*both, strict=False) for each in two)
@@ -275,7 +279,7 @@ class Search:
             number = SAMPLED_AT_ONCE if self.sized else 1
             self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
         if left := len([*presets]):
-            self.not_run.append(f"{left} of {len(others)} further presets")
+            self.not_run.append(f"{left} of {len(others)} further presets and traces")
 
     def _where_they_differ(self) -> None:
         """Further plans and episodes of what base and head behave differently in."""
