@@ -23,7 +23,6 @@ from vllm.config import (
     CacheConfig,
     DeviceConfig,
     ModelConfig,
-    MultiModalConfig,
     SchedulerConfig,
     VllmConfig,
 )
@@ -116,6 +115,8 @@ class ServedModel(NamedTuple):
             made.__class__ = type("LatentModelConfig", (ModelConfig,), {"use_mla": True})
         if self.encodes:
             made.__class__ = type("EncodingModelConfig", (ModelConfig,), WITHOUT_BUDGET)
+            from vllm.config import MultiModalConfig
+
             made.multimodal_config = MultiModalConfig()
         return made
 

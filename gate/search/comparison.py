@@ -102,7 +102,7 @@ def around(name: str, found: Break, seed: int) -> Workload:
 
 class Comparison:
     """Both sides with their results so far. `names` are the workloads that were driven, in order;
-    `looked_at` is the number of those that were only watched before, without a check. `tell` is
+    `looked_at` is the number of those that were only watched before, without a check. `notify` is
     called with what is confirmed, at once."""
 
     def __init__(self, base: Side, head: Side, seed: int) -> None:
@@ -116,7 +116,7 @@ class Comparison:
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
         self.looked_at = 0
-        self.tell: Callable[[Confirmed], None] = lambda _: None
+        self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
@@ -179,7 +179,7 @@ class Comparison:
             else:
                 reached = frozenset(result.reached)
                 self.introduced.append(Confirmed(candidate.workload, again, reached))
-                self.tell(self.introduced[-1])
+                self.notify(self.introduced[-1])
 
     def _settled(self, found: Break) -> bool:
         """Whether a break needs no further run. What base breaks too in a cluster, for a reason of

@@ -123,8 +123,8 @@ class _Judge:
             loop_only=all(each.part == LOOP for each in changes.accounting),
         )
         self.seen: tuple[Seen, Seen] | None = None
-        self.told: Key | None = None
-        comparison.tell = self._tell_first
+        self.announced: Key | None = None
+        comparison.notify = self._announce_first
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
@@ -294,15 +294,15 @@ class _Judge:
                     return f"; {each.connector} cannot be driven on {side}: {why}"
         return ""
 
-    def _tell_first(self, one: Confirmed) -> None:
+    def _announce_first(self, one: Confirmed) -> None:
         """Show the first finding at once: others may be graver, and its run is not shrunk yet."""
-        if self.told is None:
-            self.told = one.found.key
+        if self.announced is None:
+            self.announced = one.found.key
             self._say_introduced(one)
 
     def _announce(self, one: Confirmed) -> None:
         """Show a finding before its run is shrunk, which takes a while."""
-        if one.found.key != self.told:
+        if one.found.key != self.announced:
             self._say_introduced(one)
         say(live_line.SHORTER, file=sys.stderr)
         self._show(f"shrinking a run of {one.found.signature.check} ...")
