@@ -23,6 +23,7 @@ from kvproof.connectors.facts import (
     ItemWrong,
 )
 from kvproof.live import adapt
+from kvproof.live.encoder_settings import only_encodes
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 
@@ -45,7 +46,7 @@ class EncoderCache:
         self.held: dict[str, torch.Tensor] = {}
         self.features: dict[str, Any] = {}
         settings = getattr(vllm_config, "ec_transfer_config", None)
-        self.alone = settings is not None and not settings.is_ec_consumer
+        self.alone = only_encodes(vllm_config.kv_transfer_config.kv_connector_extra_config)
         if settings is not None:
             from vllm.distributed.ec_transfer import ec_transfer_state
             from vllm.distributed.ec_transfer.ec_connector.base import ECConnectorRole

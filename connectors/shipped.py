@@ -142,7 +142,8 @@ def _stored(role: str) -> TestedConnector:
 
 STORED_IMAGES = _stored("ec_both")
 ENCODING = _stored("ec_producer")
-"""It encodes images for other engines, and computes no token."""
+"""It encodes images for other engines, and computes no token. In vLLM such an engine has no cache
+groups; here it has those of the plan, without a prefix cache."""
 
 OF_ENCODER = ("v1/core/encoder_cache_manager.py", "v1/core/sched")
 OF_STORED = ("distributed/ec_transfer", "v1/worker/ec_connector_model_runner_mixin.py")

@@ -1,6 +1,7 @@
 """Real schedulers without weights: an engine's config as vLLM's own config objects.
 
-Nothing of vLLM is replaced, but that the config of a model with latent attention says so. The model
+Nothing of vLLM is replaced, but for what the config of a model says: that its attention is latent,
+or, for an engine that only encodes, that it has a config for images and no sizes of them. The model
 folder has a `config.json` and nothing else; the adapter sets the cache groups that a model with
 these layers would have.
 """

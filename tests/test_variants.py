@@ -49,6 +49,23 @@ def compare() -> Iterator[Any]:
         yield lambda base, head: stack.enter_context(compared(base, head, 0))
 
 
+def test_what_the_plan_of_a_finding_breaks_on_base_hides_no_other_defect_of_head(
+    compare: Any,
+) -> None:
+    waits = dataclasses.replace(broken("every_request_ends", "Drain"), plan=PLAY)
+    names = {each.name for each in of_findings()}
+
+    def base(workload: Workload) -> Result:
+        return result(workload.name, waits) if workload.name in names else nothing(workload)
+
+    found: Comparison = compare(base, shows(waits))
+    confirmed: list[Break] = []
+    found.notify = lambda one: confirmed.append(one.found)
+    found.drive([PLAY])
+    found.confirm([PLAY.name])
+    assert [each.found for each in found.introduced] == confirmed == [waits]
+
+
 @pytest.mark.parametrize("where", [f"{PLAY.name}, near 3", of_findings()[0].name])
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]

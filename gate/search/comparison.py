@@ -204,14 +204,16 @@ class Comparison:
         return result, on_base
 
     def _near_on_base(self, candidate: Candidate) -> bool:
-        """Whether base breaks the same in a plan near that of a candidate, or in the plan of a
-        finding."""
+        """Whether base breaks the same in a plan near that of a candidate, or dies of the same
+        statement in the plan of a finding. That plan may be of another connector, so what else it
+        breaks says nothing of this candidate."""
         found = candidate.found
         if not isinstance(found.plan, Play):
             return False
-        plays = [*near(found.plan, candidate.workload), *of_findings()]
-        results = self.base.drive(plays)
-        return any(the_same(found.key, each) or dies_there(found.key, each) for each in results)
+        alike = self.base.drive(near(found.plan, candidate.workload))
+        known = self.base.drive(of_findings()) if found.death else []
+        dies = any(dies_there(found.key, each) for each in (*alike, *known))
+        return dies or any(the_same(found.key, each) for each in alike)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

@@ -209,7 +209,7 @@ class _Judge:
             return None
         if self.reproduced:
             self.not_written.append(
-                f"a reproducer of {shown(path)}: there is one of a graver finding"
+                f"a reproducer of {shown(path)}: there is one of another finding"
             )
             return None
         base, head = self.environments

@@ -71,7 +71,6 @@ ENTRIES = entries(
     ),
     (f"{CONFIG}:ECTransferConfig", "the settings of an encoder-cache connector"),
     (f"{CONFIG}:MultiModalConfig", "a model that takes images"),
-    (f"{CONFIG}:ECTransferConfig.is_ec_consumer", "whether an engine only encodes images"),
     (
         "vllm.v1.outputs:make_empty_encoder_model_runner_output",
         "the output of a step of an engine that only encodes images",

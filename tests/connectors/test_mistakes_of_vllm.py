@@ -2,6 +2,7 @@
 with a connector that stores nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from vllm.distributed.ec_transfer.ec_connector.example_connector import ECExampleConnector
+from vllm.v1 import outputs
 from vllm.v1.core import kv_cache_utils
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_manager import KVCacheManager
@@ -29,6 +31,7 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import (
+    ENCODING,
     FILES,
     IMAGES,
     OBJECTS,
@@ -224,6 +227,27 @@ def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
     drops_what_it_has(monkeypatch)
     named = [finding.invariant for finding in play(IMAGES, plan).findings]
     assert named == ["encoder_drops_what_it_gave_up"]
+
+
+def test_a_request_that_ends_before_its_image_is_encoded_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=4)
+    request = SubmitRequest(0, 12, max_tokens=1, images=(Image(0, 6, 3),))
+    plan = ConnectorPlan(engine, (request, Drain()), encoder_tokens=6)
+    right = play(ENCODING, plan)
+    assert not right.findings
+    assert right.judged["requests that were encoded"] == 1
+    made: Any = outputs.make_empty_encoder_model_runner_output
+
+    def sampled(step: Any) -> Any:
+        output = made(step)
+        return replace(output, sampled_token_ids=[[0] for _ in output.req_ids])
+
+    # The output of a step had a token for each request (vllm#50275).
+    monkeypatch.setattr(outputs, "make_empty_encoder_model_runner_output", sampled)
+    named = [finding.invariant for finding in play(ENCODING, plan).findings]
+    assert named[:1] == ["encoder_instance_encodes_all"]
 
 
 def test_what_an_agent_raises_at_the_end_of_a_copy_ends_no_engine(
