@@ -42,6 +42,8 @@ LOOKED_AT = {
     "engine. It loads another file than it looked up: `findings/example_loads_another_file`.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
+    "OffloadingConnector between two engines that copy from each other, "
+    "`connector_survives`": "The finding `promotion_evicts_what_was_found`, in 0.32.0 and 0.33.0.",
     "OffloadingConnector, `connector_survives`": "A forced reset "
     "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
     "step names them in `preempted_req_ids` and admits them again, with a load. "
@@ -112,7 +114,8 @@ LOOKED_AT = {
     "NixlConnector, `statistics_count_once`": "In 0.32.0, and in none of these plans. D loads a "
     "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
     "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",
-    "OffloadingConnector with files or an object store, `every_request_ends`": "A live-lock. The "
+    "OffloadingConnector with files or an object store, `every_request_ends`": "A live-lock: "
+    "the finding `promotion_evicts_what_was_found`, which ends an engine too. The "
     "chunks of one prompt, of all its groups (18 in the plan), are more than the CPU tier has room "
     "for (16). Each look-up begins a promotion of six of them, and for it gives up others of the "
     "same prompt. So `TieringOffloadingManager.lookup` answers RETRY for ever: the engine is idle, "

@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
     borrow(args.vllm, args.cache, live=True)
     from kvproof.connectors.contract.rules import RULES
     from kvproof.connectors.search import PlanSearch, search
+    from kvproof.connectors.shipped import as_driven
     from kvproof.connectors.shown import shown
-    from kvproof.connectors.subject import TestedConnector
 
-    subject = TestedConnector(args.name, extra, args.keeps_prompts)
+    subject = as_driven(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
     subject.kind  # noqa: B018 (raises UsageError)
     found = PlanSearch()

@@ -37,6 +37,7 @@ from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.prompts import Prompts
+from kvproof.connectors.subject import LEASE_S
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
@@ -58,9 +59,13 @@ DEVICE = Path(__file__).parent / "device"
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
 
-
 ENDS_WELL = ("stop", "length")
 """The reasons with which vLLM ends a request that nobody has aborted and that has not failed."""
+
+SERVED_STEPS_MAX = LEASE_S // 2 + 5
+"""Steps without any change and without any request after which the engine has nothing to do but to
+serve others: what it keeps for another has ended by then. A step of each of two takes two
+seconds."""
 
 DRAIN_STEPS_MAX = 1_000
 """Steps after which an engine is taken to go round without end: a plan has fewer tokens."""
@@ -630,6 +635,8 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
         taken += 1
+        if idle > SERVED_STEPS_MAX and not any(e.scheduler.requests or e.queue for e in engines):
+            break  # they go round for what another engine may ask
         if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
             for each in engines:
                 each.note_waiting(idle if idle > IDLE_STEPS_MAX else taken, idle <= IDLE_STEPS_MAX)

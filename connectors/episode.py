@@ -25,6 +25,7 @@ from kvproof.connectors.facts import (
 )
 from kvproof.connectors.memory import Memory
 from kvproof.connectors.pair import EnginePair
+from kvproof.connectors.peers import EnginePeers
 from kvproof.connectors.plan import (
     AbortRequest,
     Action,
@@ -86,7 +87,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         settings = subject.settings(Path(folder))
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         alone = EngineReplicas if plan.replicas else DrivenEngine
-        made = EnginePair if subject.pair else alone
+        made = EnginePair if subject.pair else EnginePeers if subject.has_peers else alone
         judged: Counter[str] = Counter()
         with (
             device(clock),

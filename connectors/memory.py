@@ -21,7 +21,7 @@ class Memory:
             else:
                 path.unlink()
         for store in StoreClient.made:
-            store.kept.clear()
+            store.forget()
 
     def fail(self, times: int, raises: bool) -> None:
         """Fail in the next calls; by an exception if `raises`."""

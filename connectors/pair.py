@@ -4,6 +4,7 @@ engine: a request is computed by P, and D loads what P has."""
 import os
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -15,14 +16,31 @@ from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
 from kvproof.connectors.subject import LEASE_S
 
-PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
-"""The variable that makes the engines of one machine different. Nothing listens there."""
+PORTS = "VLLM_NIXL_SIDE_CHANNEL_PORT", "VLLM_P2P_SIDE_CHANNEL_PORT"
+"""The variables that make the engines of one machine different. Nothing listens there."""
+
+SEED = {"PYTHONHASHSEED": "0"}
+"""Engines that compare hashes of blocks need a seed in common."""
 
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
 """What a router sends to P beside a request (`kv_transfer_params`)."""
 
 OF_P = "-0000000f"
 """The end of the name of a request on P. An engine puts such an end on the name that it gets."""
+
+
+def one_of_two(
+    name: str,
+    port: int,
+    plan: ConnectorPlan,
+    connector: Mapping[str, Any],
+    clock: Clock,
+    numbers: Numbers,
+) -> DrivenEngine:
+    """An engine of this name, with a port of its own."""
+    settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
+    with patch.dict(os.environ, {**SEED, **dict.fromkeys(PORTS, str(port))}):
+        return DrivenEngine(plan, settings, clock, numbers=numbers)
 
 
 class EnginePair(SeveralEngines):
@@ -35,21 +53,10 @@ class EnginePair(SeveralEngines):
         clock: Clock,
         keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
     ) -> None:
-        numbers = Numbers()
-
-        def made(name: str, port: int) -> DrivenEngine:
-            os.environ[PORT] = str(port)
-            settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
-            own = replace(plan, ranks=plan.prefill_ranks or plan.ranks) if name == "P" else plan
-            return DrivenEngine(own, settings, clock, numbers=numbers)
-
-        before = os.environ.get(PORT)
-        try:
-            self.prefill, self.decode = made("P", 1), made("D", 2)
-        finally:
-            os.environ.pop(PORT)
-            if before is not None:
-                os.environ[PORT] = before
+        computes = replace(plan, ranks=plan.prefill_ranks or plan.ranks)
+        parts = connector, clock, Numbers()
+        self.prefill = one_of_two("P", 1, computes, *parts)
+        self.decode = one_of_two("D", 2, plan, *parts)
         super().__init__(plan, clock, (self.prefill, self.decode))
         self.sent: dict[str, SubmitRequest] = {}
 

@@ -22,6 +22,19 @@ PROMPT_TOKENS_MAX = len(FAMILIES[0])
 TransferParams = tuple[tuple[str, int], ...]
 """What a request asks of its connector (`kv_transfer_params`): names and numbers."""
 
+PREFILLED, SOURCE, DECODER = "remote_prefiller", "remote_kv_source", "remote_decoder"
+"""The names under which a router says what another engine is for a request: it computes the prompt,
+it may have some of it, or it answers."""
+
+ROUTES: tuple[TransferParams, ...] = (
+    ((PREFILLED, 0),),
+    ((PREFILLED, 1),),
+    ((SOURCE, 0),),
+    ((SOURCE, 0),),
+)
+"""What a request asks of two engines that copy from each other: that the other one computes its
+prompt, beside it (0) or before it (1), or that the other one is asked for what it has."""
+
 Beside = Literal["", "salt", "lora"]
 """What a request has beside its tokens. KV of equal tokens differs with it."""
 

@@ -170,6 +170,7 @@ def search(
     found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)
     began: list[float] = []
+    broken: dict[ConnectorPlan, EpisodeResult] = {}
 
     @seed(start)
     @settings(
@@ -185,13 +186,16 @@ def search(
     @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
         if began and time.monotonic() - began[0] > SHRINK_S:
-            if plan == found.plan:
+            if plan in broken:
+                found.plan, found.result = plan, broken[plan]
                 raise RuleBroken
             return
-        broken = found.take(plan, play(subject, plan))
+        result = play(subject, plan)
+        breaks = found.take(plan, result)
         if progress is not None:
             progress(found.episodes, found.steps)
-        if broken:
+        if breaks:
+            broken[plan] = result
             began.append(time.monotonic())
             raise RuleBroken
 

@@ -15,10 +15,11 @@ REPLICAS = 2
 
 class SeveralEngines:
     """Engines with one plan. What happens to them happens to each; a client that goes away is one
-    of any."""
+    of any. Those that are `gone` were shut down, and another took the place of each."""
 
     def __init__(self, plan: ConnectorPlan, clock: Clock, engines: Sequence[DrivenEngine]) -> None:
-        self.engines = engines
+        self.engines = list(engines)
+        self.gone: list[DrivenEngine] = []
         self.cfg, self.clock, self.arrived = plan.engine, clock, 0
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
@@ -27,6 +28,10 @@ class SeveralEngines:
 
     def _between(self) -> None:
         """What happens between the turns of two engines."""
+
+    @property
+    def _all(self) -> list[DrivenEngine]:
+        return [*self.gone, *self.engines]
 
     def _each(self, does: Callable[[DrivenEngine], object]) -> None:
         for engine in self.engines:
@@ -72,7 +77,7 @@ class SeveralEngines:
 
     def take_facts(self) -> list[Fact]:
         """What happened since the last call."""
-        return [fact for engine in self.engines for fact in engine.take_facts()]
+        return [fact for engine in self._all for fact in engine.take_facts()]
 
     def end(self) -> None:
         """The engines are shut down."""
@@ -85,17 +90,17 @@ class SeveralEngines:
     @property
     def dead(self) -> bool:
         """Whether one has died."""
-        return any(engine.dead for engine in self.engines)
+        return any(engine.dead for engine in self._all)
 
     @property
     def steps(self) -> int:
         """The steps of all workers."""
-        return sum(engine.steps for engine in self.engines)
+        return sum(engine.steps for engine in self._all)
 
     @property
     def judged(self) -> Counter[str]:
         """What was compared on each."""
-        return sum((engine.judged for engine in self.engines), Counter())
+        return sum((engine.judged for engine in self._all), Counter())
 
     @property
     def running(self) -> list[str]:

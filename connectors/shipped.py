@@ -1,6 +1,8 @@
 """The connectors of vLLM that the kit drives: the settings to drive each with, and its code."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from kvproof.connectors.plan import Another
 from kvproof.connectors.subject import LEASE_S, TestedConnector
@@ -111,6 +113,17 @@ OBJECTS = TestedConnector(
     restarts=ANOTHER,
 )
 """With an object store behind the CPU tier."""
+PEERS = TestedConnector(
+    "OffloadingConnector",
+    {
+        **OFFLOADED,
+        "spec_name": "TieringOffloadingSpec",
+        "secondary_tiers": [{"type": "p2p", "unbound_store_timeout_s": LEASE_S}],
+    },
+    forgets=True,
+    restarts=("",),
+)
+"""With another engine behind the CPU tier."""
 MOONCAKE = TestedConnector(
     "MooncakeStoreConnector",
     keeps_prompts=True,
@@ -168,6 +181,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
+    "offloading-peers": Shipped(PEERS, ("v1/kv_offload/tiering",)),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
@@ -181,3 +195,15 @@ SHIPPED: dict[str, Shipped] = {
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""
+
+
+def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> TestedConnector:
+    """The connector of this name and these settings. One of the table is driven as there, and so is
+    each of a pair of engines, with the settings of the table where no others are given."""
+    own = TestedConnector(name, extra, keeps_prompts)
+    alike = [each.subject for each in SHIPPED.values() if each.subject.name == name]
+    for subject in alike:
+        if subject.extra == extra:
+            return replace(subject, keeps_prompts=subject.keeps_prompts or keeps_prompts)
+    paired = (replace(each, extra={**each.extra, **extra}) for each in alike if each.pair)
+    return own if "connectors" in extra else next(paired, own)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import Another, TransferParams
+from kvproof.connectors.plan import ROUTES, Another, TransferParams
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -82,12 +82,17 @@ class TestedConnector:
         return (self.name, *(each["kv_connector"] for each in inside))
 
     @property
+    def has_peers(self) -> bool:
+        """Whether a tier of it is another engine: then it is driven in two (`EnginePeers`)."""
+        return any(each.get("type") == "p2p" for each in self.extra.get("secondary_tiers", ()))
+
+    @property
     def traffic(self) -> dict[str, Any]:
         """What its plans have beside requests: the arguments of `plans`."""
         return {
             "forgets": self.forgets,
             "images": self.has_images,
-            "asks": self.asks,
+            "asks": ROUTES if self.has_peers else self.asks,
             "paired": self.pair,
             "restarts": self.restarts,
             "replicas": self.replicas,

@@ -59,9 +59,9 @@ def _noted(
     original = getattr(tier, call)
 
     def noted(*arguments: Any, **more: Any) -> Any:
-        # The context of the request, or a job that has it, comes last.
-        last = [*arguments, *more.values()][-1]
-        name = getattr(last, "req_context", last).req_id
+        # One argument is the context of the request, or a job that has it.
+        parts = [getattr(each, "req_context", each) for each in (*arguments, *more.values())]
+        name = next(each.req_id for each in parts if hasattr(each, "req_id"))
         if call == ENDED:
             judged["notified ends of requests"] += 1
             if known.notified and name not in known.begun and name not in known.ended:

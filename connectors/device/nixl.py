@@ -59,6 +59,9 @@ class CopyingAgent:
         """Make memory known to the network card."""
         self.known += [(int(piece[0]), int(piece[1])) for piece in pieces]
 
+    def create_backend(self, *_: object, **__: object) -> None:
+        """Connect to what copies."""
+
     def deregister_memory(self, _pieces: Any) -> None:
         """The end of `register_memory`."""
 
@@ -77,7 +80,7 @@ class CopyingAgent:
         """Whether another agent is known."""
         return name in self.agents
 
-    def get_xfer_descs(self, pieces: Any, *_: object) -> list[Piece]:
+    def get_xfer_descs(self, pieces: Any, *_: object, **__: object) -> list[Piece]:
         """Memory to transfer, piece by piece. A row of five stands for `count` pieces at equal
         distances (vLLM 0.33)."""
         return [piece for row in pieces for piece in _pieces(*map(int, row))]

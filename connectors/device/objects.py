@@ -32,9 +32,6 @@ class ObjectAgent(CopyingAgent):
         super().__init__(clock, name)
         self.store = StoreClient()
 
-    def create_backend(self, _kind: str, _settings: dict[str, str]) -> None:
-        """Connect to the store."""
-
     def query_memory(self, pieces: Sequence[Any], *_: object) -> list[dict[str, str] | None]:
         """Something for each object that is kept, else None."""
         return [{} if piece[3] in self.store.kept else None for piece in pieces]

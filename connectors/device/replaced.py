@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import copies, mooncake, nixl, objects, streams
+from kvproof.connectors.device import copies, mooncake, nixl, objects, peers, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import EventThreads, QueueModule, Threads
@@ -23,6 +23,7 @@ OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
+PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 
 SETTINGS = {"MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json"))}
@@ -31,12 +32,12 @@ SETTINGS = {"MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json"
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    A name that a vLLM does not have is left alone: `older` releases have it."""
+    A name that a vLLM does not have is left alone: `other` releases have it."""
 
     place: str
     by: Callable[[Clock], Any]
     why: str
-    older: bool = False
+    other: bool = False
 
 
 def _always(what: Any) -> Callable[[Clock], Any]:
@@ -108,10 +109,24 @@ class StepTime:
         self.clock.tick()
 
 
+class PeerTime(StepTime):
+    """The same where vLLM asks for another clock."""
+
+    monotonic = StepTime.perf_counter
+
+
 class WorkerTime(StepTime):
     """The same in a module of a worker: its process may be on another machine."""
 
     ahead = True
+
+
+def _dated(clock: Clock) -> Any:
+    """A class of vLLM that notes when an object of it is made, by this clock."""
+    from vllm.v1.kv_offload.tiering.p2p.manager import _UnboundStoreBatch
+
+    kind: Any = _UnboundStoreBatch
+    return lambda **parts: kind(**parts, submitted_at=float(clock.now))
 
 
 def _bare_platform(_clock: Clock) -> Platform:
@@ -155,6 +170,8 @@ THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_SERVER = "an object store in memory takes the place of a server"
+NO_NETWORK = "messages and copies between engines go through memory"
+SECONDS = "a step takes a second"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
 RANKS = "the ranks are of one process, without a process group"
@@ -201,13 +218,22 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{OBJECTS}:nixl_agent", objects.agents, NO_SERVER),
     Replacement(f"{OBJECTS}:nixl_agent_config", _always(lambda **_: None), NO_SERVER),
     Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy"),
+    Replacement(f"{PEERS}.control.zmq:zmq", peers.PeerSockets, NO_NETWORK),
+    Replacement(f"{PEERS}.data.nixl:_NixlAgent", peers.agents, NO_NETWORK),
+    Replacement(f"{PEERS}.data.nixl:_NixlAgentConfig", _always(lambda **_: None), NO_NETWORK),
+    Replacement(f"{PEERS}.data.nixl:ThreadPoolExecutor", _always(AtOnce), AT_ONCE, other=True),
+    Replacement(f"{PEERS}.manager:_UnboundStoreBatch", _dated, SECONDS),
+    *(
+        Replacement(f"{PEERS}.{module}:time", PeerTime, SECONDS)
+        for module in ("manager", "session.client", "session.server", "session.session")
+    ),
     *(
         Replacement(f"{place}.get_supported_kernel_block_sizes", _kernel_sizes, NO_KERNEL)
         for place in (BACKEND, OTHER_BACKEND)
     ),
     *(
-        Replacement(f"{NIXL}.{module}:{name}", by, why, older)
-        for worker, scheduler, older in (
+        Replacement(f"{NIXL}.{module}:{name}", by, why, other)
+        for worker, scheduler, other in (
             ("base_worker", "base_scheduler", False),
             ("worker", "scheduler", True),
         )
@@ -225,8 +251,8 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
     Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(
-        Replacement(f"{NIXL}.{module}:time", by, "a step takes a second", older)
-        for module, by, older in (
+        Replacement(f"{NIXL}.{module}:time", by, SECONDS, other)
+        for module, by, other in (
             ("base_worker", WorkerTime, False),
             ("base_scheduler", StepTime, False),
             ("pull_worker", WorkerTime, False),

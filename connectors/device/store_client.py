@@ -15,6 +15,10 @@ class StoreClient:
         self.failures, self.raises, self.is_open = 0, False, False
         self.made.append(self)
 
+    def forget(self) -> None:
+        """Lose everything."""
+        self.kept.clear()
+
     def fails(self) -> bool:
         """Whether this call fails. Raises RuntimeError if calls fail so."""
         if not self.failures:

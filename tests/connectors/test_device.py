@@ -23,7 +23,7 @@ from kvproof.connectors.plan import Copies
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.parametrize("place", [each.place for each in REPLACED if not each.older])
+@pytest.mark.parametrize("place", [each.place for each in REPLACED if not each.other])
 def test_each_replaced_name_is_one_of_this_vllm_and_is_given_back(place: str) -> None:
     home = found(place)
     assert home is not None, f"{place} is replaced, and this vLLM has no such name"

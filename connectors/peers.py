@@ -1,0 +1,110 @@
+"""Two engines that copy from each other what they have: a tier of vLLM's offloading that is another
+engine (`vllm/v1/kv_offload/tiering/p2p`)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.engine import DrivenEngine
+from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.pair import OF_P, one_of_two
+from kvproof.connectors.plan import (
+    DECODER,
+    PREFILLED,
+    Another,
+    ConnectorPlan,
+    SubmitRequest,
+)
+from kvproof.connectors.several import SeveralEngines
+
+AWAY_S = 10
+"""How long an engine is away that is started again: the other one has seen the end of their
+connection by then."""
+
+
+class Waiting(NamedTuple):
+    """A request for an engine that waits until another engine has computed its prompt."""
+
+    engine: int
+    arrives: SubmitRequest
+    params: dict[str, Any]
+
+
+class EnginePeers(SeveralEngines):
+    """Two equal engines. Requests go to each in turn; one that asks for it gets the prompt from the
+    other. While one is `away`, all go to the other one."""
+
+    def __init__(
+        self,
+        plan: ConnectorPlan,
+        connector: Mapping[str, Any],
+        clock: Clock,
+        keeps_prompts: bool = False,  # noqa: ARG002 (what one has stored, the other is offered)
+    ) -> None:
+        self.parts = plan, connector, clock, Numbers()
+        self.places = {number: self._made(number) for number in range(2)}
+        super().__init__(plan, clock, tuple(self.places.values()))
+        self.later: dict[str, Waiting] = {}
+        self.away: int | None = None
+        self.back = 0
+
+    def _made(self, number: int) -> DrivenEngine:
+        return one_of_two(f"{number}", number + 1, *self.parts)
+
+    def submit(self, name: str, arrives: SubmitRequest) -> None:
+        """A request arrives."""
+        own = self.arrived % 2
+        if own == self.away:
+            own = 1 - own
+        self.arrived += 1
+        params: dict[str, Any] = {
+            role: {"kv_request_id": name, "remote_host": "localhost", "remote_port": 2 - own}
+            for role, _ in arrives.asks
+        }
+        begins = Waiting(own, arrives, params)
+        asks = dict(arrives.asks)
+        if PREFILLED in asks and self.away is None:
+            self._prefill(name, arrives, 1 - own)
+            if asks[PREFILLED]:
+                self.later[name + OF_P] = begins
+                return
+        self._begin(name, begins)
+
+    def _prefill(self, name: str, arrives: SubmitRequest, engine: int) -> None:
+        """An engine computes a prompt for the other."""
+        first = SubmitRequest(arrives.family, arrives.tokens, 1, arrives.beside)
+        self.places[engine].submit(name + OF_P, first, {DECODER: {"kv_request_id": name}})
+
+    def _begin(self, name: str, begins: Waiting) -> None:
+        self.places[begins.engine].submit(name, begins.arrives, begins.params)
+
+    def _between(self) -> None:
+        """A prompt that another engine has computed begins where it is answered."""
+        for name in [each for each in self.later if each not in self.running]:
+            self._begin(name.removesuffix(OF_P), self.later.pop(name))
+
+    def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)
+        """The engine whose turn it is is shut down, if nothing runs. The other one goes on, and
+        another one takes the free place later."""
+        if self.dead or self.running or self.later or self.away is not None:
+            return
+        self.away, self.back = self.arrived % 2, self.clock.now + AWAY_S
+        ends = self.places.pop(self.away)
+        self.gone.append(ends)
+        self.engines.remove(ends)
+        ends.end()
+
+    def step(self) -> None:
+        """Each loop goes round once."""
+        if self.away is not None and self.clock.now >= self.back and not self.dead:
+            self.places[self.away] = self._made(self.away)
+            self.engines.append(self.places[self.away])
+            self.away = None
+        super().step()
+
+    def drain(self) -> None:
+        """Nothing more arrives: both run until none has anything to do."""
+        while self.away is not None and not self.dead:
+            self.step()
+            self.deliver()
+        super().drain()
