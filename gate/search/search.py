@@ -374,9 +374,9 @@ class Search:
 
     def _presets(self) -> tuple[list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is
-        reached, and of all others that reach it; and those of the rest. A
-        preset without a trace may reach it. A few that together reach all that the traces reach
-        come first, then those with the most features that the change names."""
+        reached; and those of the rest, first the ones that reach it too. A preset without a trace
+        may reach it. A few that together reach all that the traces reach come first, then those
+        with the most features that the change names."""
         found = workloads.of_presets(self.comparison.seed)
         found.sort(key=lambda each: -named_features.shared(each.cluster, self.named))
         presets = [each.cluster.name for each in found]
@@ -391,8 +391,8 @@ class Search:
         for share in sorted({*shares.values()}, reverse=True):
             some = [n for n in names if shares[n] == share and n not in idle and n not in first]
             first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
-        first += [name for name in touching if name not in first]
-        return first, [name for name in names if name not in first]
+        rest = [name for name in touching if name not in first]
+        return first, [*rest, *(name for name in names if name not in {*first, *rest})]
 
     def _episodes(self, names: Iterable[str]) -> list[Workload]:
         """Random episodes of these presets."""
