@@ -181,7 +181,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
-    "offloading-peers": Shipped(PEERS, ("v1/kv_offload/tiering",)),
+    "offloading-peers": Shipped(PEERS, ("v1/kv_offload/tiering", "v1/kv_offload/tiering/p2p")),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),

@@ -75,5 +75,7 @@ def refused(guard: Guard, name: str) -> Iterator[Step]:
 
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=list(GUARDS))
 def test_a_small_change_of_a_step_breaks_it(guard: Guard) -> None:
-    broken = (step for name in CLUSTERS for step in refused(guard, name))
+    # Between P and D there is something for each guard.
+    names = sorted(CLUSTERS, key=lambda name: not CLUSTERS[name].disaggregated)
+    broken = (step for name in names for step in refused(guard, name))
     assert list(islice(broken, 1)), f"no changed step breaks {guard.id}"
