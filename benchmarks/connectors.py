@@ -43,7 +43,8 @@ LOOKED_AT = {
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector between two engines that copy from each other, "
-    "`connector_survives`": "The finding `promotion_evicts_what_was_found`, in 0.32.0 and 0.33.0.",
+    "`connector_survives`": "In 0.32.0 and 0.33.0, and in none of these plans: the "
+    "finding `promotion_evicts_what_was_found`.",
     "OffloadingConnector, `connector_survives`": "A forced reset "
     "(`reset_prefix_cache(reset_running_requests=True)`) preempts the requests that run. The next "
     "step names them in `preempted_req_ids` and admits them again, with a load. "

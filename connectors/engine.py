@@ -55,6 +55,7 @@ OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live",
 """Folders of kvproof: an exception that is raised there is a mistake of the kit."""
 
 DEVICE = Path(__file__).parent / "device"
+OF_DEVICE = "kvproof.connectors.device."
 
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
@@ -659,8 +660,11 @@ def introduce(workers: Sequence[Any], scheduler: Any) -> None:
 
 
 def is_ours(error: Exception) -> bool:
-    """Whether an exception was raised in a file of kvproof: then it is a mistake of the kit. What
-    the device raises is for the connector: a store that fails, a wait without end."""
+    """Whether an exception was raised in a file of kvproof, or because the device lacks what vLLM
+    looks for: then it is a mistake of the kit. What the device raises is for the connector: a store
+    that fails, a wait without end."""
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(OF_DEVICE):
+        return True
     raised = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
     if raised.is_relative_to(DEVICE):
         return False

@@ -58,6 +58,7 @@ class EnginePair(SeveralEngines):
         self.prefill = one_of_two("P", 1, computes, *parts)
         self.decode = one_of_two("D", 2, plan, *parts)
         super().__init__(plan, clock, (self.prefill, self.decode))
+        self.lease_s = connector["kv_connector_extra_config"].get("kv_lease_duration", LEASE_S)
         self.sent: dict[str, SubmitRequest] = {}
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
@@ -76,7 +77,7 @@ class EnginePair(SeveralEngines):
     def step(self) -> None:
         """Both loops go round once. From the end of the first lease on, P may have given up what it
         keeps for D."""
-        if self.clock.now >= LEASE_S:
+        if self.clock.now >= self.lease_s:
             self.prefill.facts.append(MayFail())
         super().step()
 

@@ -96,15 +96,23 @@ class EnginePeers(SeveralEngines):
 
     def step(self) -> None:
         """Each loop goes round once."""
-        if self.away is not None and self.clock.now >= self.back and not self.dead:
-            self.places[self.away] = self._made(self.away)
-            self.engines.append(self.places[self.away])
-            self.away = None
+        if self.clock.now >= self.back:
+            self._return()
         super().step()
+
+    def _return(self) -> None:
+        """Start the engine that is away."""
+        if self.away is None or self.dead:
+            return
+        begins = self.places[self.away] = self._made(self.away)
+        begins.owners.judged["engines that were started again"] += 1
+        self.engines.append(begins)
+        self.away = None
 
     def drain(self) -> None:
         """Nothing more arrives: both run until none has anything to do."""
-        while self.away is not None and not self.dead:
+        for _ in range(AWAY_S if self.away is not None else 0):
             self.step()
             self.deliver()
+        self._return()
         super().drain()

@@ -33,7 +33,8 @@ ROUTES: tuple[TransferParams, ...] = (
     ((SOURCE, 0),),
 )
 """What a request asks of two engines that copy from each other: that the other one computes its
-prompt, beside it (0) or before it (1), or that the other one is asked for what it has."""
+prompt, beside it (0) or before it (1), or that the other one is asked for what it has: this comes
+twice as often, since the other one seldom has something."""
 
 Beside = Literal["", "salt", "lora"]
 """What a request has beside its tokens. KV of equal tokens differs with it."""
@@ -294,7 +295,7 @@ def _more(action: Action) -> str:
     if isinstance(action, RunSteps) and action.times > 1:
         return f", {action.times} times"
     if isinstance(action, Fail):
-        return f" in its next {action.times} calls" + ", by an exception" * action.raises
+        return f" in its next {action.times} calls" + ", a store by an exception" * action.raises
     if isinstance(action, ResetCache):
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
@@ -325,8 +326,8 @@ WORDS: dict[type, str] = {
     ResetCache: "the engine's own prefix cache is emptied",
     PauseEngine: "the engine is paused",
     ResumeEngine: "the pause ends",
-    Forget: "the store forgets all that it has",
-    Fail: "the store fails",
+    Forget: "the store forgets all that it has, or the network all connections",
+    Fail: "the store or the network fails",
     Restart: "the engine ends its work and is started again",
 }
 """The actions in words."""

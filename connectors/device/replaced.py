@@ -125,8 +125,13 @@ def _dated(clock: Clock) -> Any:
     """A class of vLLM that notes when an object of it is made, by this clock."""
     from vllm.v1.kv_offload.tiering.p2p.manager import _UnboundStoreBatch
 
+    def made(*parts: Any, **named: Any) -> Any:
+        batch: Any = kind(*parts, **named)
+        batch.submitted_at = float(clock.now)
+        return batch
+
     kind: Any = _UnboundStoreBatch
-    return lambda **parts: kind(**parts, submitted_at=float(clock.now))
+    return made
 
 
 def _bare_platform(_clock: Clock) -> Platform:

@@ -46,7 +46,6 @@ from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import Changes, unreached
 from kvproof.model import interruption
-from kvproof.model.config.features.registry import used_by
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
 """The number of workloads between two looks at what differs."""
@@ -196,28 +195,22 @@ class Search:
         return frozenset(f for each in sides if each for f in each.reached)
 
     def _traces_reach(self) -> bool:
-        """Whether some trace reaches what is changed, and whether none could be driven. Where plans
-        for connectors reach all of it, a few traces that together have each feature say it."""
+        """Whether some trace reaches what is changed, and whether none could be driven."""
         if not self.traces:
             self.prepare()
-        these, driven = self.traces, False
-        called = frozenset().union(*self.called.values())
-        if touched(called, self.changed) >= set(self.changed):
-            has = {each.name: used_by(each.cluster) for each in these}
-            few = covering([*has], has)
-            these = [each for each in these if each.name in few]
-        for first in range(0, len(these), TRACES_AT_ONCE):
+        driven = False
+        for first in range(0, len(self.traces), TRACES_AT_ONCE):
             if time.monotonic() >= self.until:
                 return True
             self.show("looking for what reaches the changed functions ...")
-            part = these[first : first + TRACES_AT_ONCE]
+            part = self.traces[first : first + TRACES_AT_ONCE]
             base, head = self.comparison.at_once(
                 lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
                 lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
             )
             self.comparison.looked_at += len(part)
-            reached_here = {name for result in (*base, *head) for name in result.reached}
-            if touched(reached_here, self.changed):
+            called = {name for result in (*base, *head) for name in result.reached}
+            if touched(called, self.changed):
                 return True
             driven = driven or not all(result.reason for result in head)
         return not driven
@@ -398,8 +391,8 @@ class Search:
         for share in sorted({*shares.values()}, reverse=True):
             some = [n for n in names if shares[n] == share and n not in idle and n not in first]
             first += covering(some, pairs, [pair for name in first for pair in pairs[name]])
-        rest = [name for name in touching if name not in first]
-        return first, [*rest, *(name for name in names if name not in {*first, *rest})]
+        rest = [name for name in dict.fromkeys([*touching, *names]) if name not in first]
+        return first, rest
 
     def _episodes(self, names: Iterable[str]) -> list[Workload]:
         """Random episodes of these presets."""

@@ -60,8 +60,10 @@ def test_an_engine_gets_the_prompt_from_the_other(route: TransferParams, late: b
 @pytest.mark.parametrize("does", [Fail(times=2), Forget()])
 def test_a_network_that_fails_costs_a_computation(does: Fail | Forget) -> None:
     route = ((PREFILLED, 0),)
-    result = played(asked(0, route), RunSteps(2), does, Drain(), asked(1, route), Drain())
-    assert result.findings == ()
+    requests = asked(0, route), RunSteps(2), asked(1, route), Drain()
+    right, failed = played(*requests), played(*requests[:2], does, *requests[2:])
+    assert right.findings == failed.findings == ()
+    assert failed.judged["loads"] < right.judged["loads"] == 2
 
 
 def test_an_engine_may_be_another_one() -> None:
@@ -70,6 +72,7 @@ def test_an_engine_may_be_another_one() -> None:
     again = asked(0, route), RunSteps(), asked(1, route), Drain()
     result = played(*first, Restart(), *again, Restart(), *again)
     assert result.findings == ()
+    assert result.judged["engines that were started again"] == 2
 
 
 def test_settings_say_how_a_connector_is_driven() -> None:

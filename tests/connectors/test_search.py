@@ -1,0 +1,51 @@
+"""The search for a plan that breaks a rule ends in that plan, also where time cuts its shrinking
+off."""
+
+import itertools
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from kvproof.connectors import engine, search
+from kvproof.connectors.device.peers import PeerContext
+from kvproof.connectors.drawn import ALONE
+from kvproof.connectors.episode import EpisodeResult
+from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.shipped import BENCH
+
+pytestmark = pytest.mark.live
+
+RULE = "every_request_ends"
+
+
+def result(plan: ConnectorPlan) -> EpisodeResult:
+    """What a plan breaks: a rule, if it has an odd number of actions above four."""
+    breaks = len(plan.actions) > 4 and len(plan.actions) % 2
+    findings: Any = (SimpleNamespace(invariant=RULE),) if breaks else ()
+    return EpisodeResult(findings, 1, len(plan.actions), Counter())
+
+
+@pytest.mark.parametrize("executions", [1, 37, 41, 45])
+def test_a_search_that_time_cuts_off_ends_in_its_plan(
+    executions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "play", lambda _subject, plan: result(plan))
+    monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
+    monkeypatch.setattr(search, "SHRINK_S", executions)
+    clock = SimpleNamespace(monotonic=itertools.count().__next__)
+    monkeypatch.setattr(search, "time", clock)
+    found = search.search(BENCH, 100, 0)
+    assert found.rule == RULE
+    assert found.plan is not None
+    assert found.result == result(found.plan)
+
+
+def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
+    context: Any = PeerContext(None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError) as raised:
+        context.term()
+    assert engine.is_ours(raised.value)
