@@ -1,7 +1,8 @@
 """One side of a comparison: `python -m kvproof.cli.gate_side`.
 
-It imports the vLLM of its environment once. Then each request is carried out in a fork of this
-process: so each begins in the same state, and none ends the side.
+It imports the vLLM of its environment once, when the first request has come, which says what is
+watched in it. Then each request is carried out in a fork of this process: so each begins in the
+same state, and none ends the side.
 """
 
 if __name__ == "__main__":  # before the imports, during which a signal may come
@@ -15,6 +16,7 @@ import select
 import signal
 import sys
 import time
+from itertools import chain
 from typing import BinaryIO
 
 import msgspec
@@ -30,7 +32,7 @@ from kvproof.gate.difference.protocol import (
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search import requests
-from kvproof.gate.source.statements import Places
+from kvproof.gate.source.probes import Probes
 from kvproof.live import children
 
 REQUEST_S = 60.0
@@ -44,16 +46,16 @@ def main() -> int:
     children.end_with_parent()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # vLLM may print
+    first = sys.stdin.buffer.readline()
+    if not first:
+        return 0
+    request = msgspec.json.decode(first, type=Request)
+    probes = requests.probes(request.places if isinstance(request, Look) else {})
     seen = requests.look()
     gc.freeze()  # what is there now is shared with all forks
-    places: Places = {}
-    for line in sys.stdin.buffer:
+    for line in chain([first], sys.stdin.buffer):
         request = msgspec.json.decode(line, type=Request)
-        if isinstance(request, Look):
-            places = request.places
-            _send(out, seen)
-        else:
-            _send(out, _in_a_fork(request, places))
+        _send(out, seen if isinstance(request, Look) else _in_a_fork(request, probes))
     return 0
 
 
@@ -62,14 +64,14 @@ def _send(out: BinaryIO, answer: Answer) -> None:
     out.flush()
 
 
-def _in_a_fork(request: Drive | RecordRun, places: Places) -> Answer:
+def _in_a_fork(request: Drive | RecordRun, probes: Probes) -> Answer:
     """Carry a request out in a fork of this process. A fork that does not end in time, or ends
     without an answer, is a reason."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reads)
-        _child(request, places, writes)
+        _child(request, probes, writes)
     os.close(writes)
     try:
         data, in_time = _read(reads)
@@ -95,13 +97,13 @@ def _failed(request: Drive | RecordRun, why: str) -> Answer:
     return Driven(Result(request.workload.name, reason=why))
 
 
-def _child(request: Drive | RecordRun, places: Places, writes: int) -> None:
+def _child(request: Drive | RecordRun, probes: Probes, writes: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with os.fdopen(writes, "wb") as out:
-            out.write(msgspec.json.encode(requests.answer(request, places)))
+            out.write(msgspec.json.encode(requests.answer(request, probes)))
         code = 0
     finally:
         os._exit(code)

@@ -61,6 +61,13 @@ def packages(folder: Path) -> Path:
     return folder / "site-packages"
 
 
+def needed_before(cache: Path) -> tuple[Path, ...]:
+    """The folder with the packages that older releases also need, in a cache folder, if an earlier
+    run has installed them."""
+    folder = packages(cache / "vllm" / "needed")
+    return (folder,) if folder.exists() else ()
+
+
 class Cache:
     """The cache folder. Raises UsageError where it cannot be made."""
 

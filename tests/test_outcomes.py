@@ -1,6 +1,5 @@
 """The outcomes of changed conditions, and which of them a run has."""
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -10,12 +9,14 @@ from msgspec.structs import replace
 
 from kvproof.gate.formats.sentences import executed
 from kvproof.gate.source import outcomes
-from kvproof.gate.source.changes import ChangedFunction, Changes, changed
+from kvproof.gate.source.changes import ChangedFunction, changed
 from kvproof.gate.source.outcomes import Outcomes
+from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.units import Module
 from kvproof.reports.output.gate import GateFunction
 from tests.packages import package
+from tests.test_reach import module_of
 
 FILE = "v1/core/block_pool.py"
 """A file of the accounting."""
@@ -85,27 +86,23 @@ def test_an_outcome_leads_to_another_line_that_does_more_than_raise(
     assert {each for each in found if each[0] == first} == expected
 
 
-def both(folder: Path) -> tuple[Changes, ChangedFunction, ModuleType]:
-    """Head, with a changed condition, its changed function, and its module."""
+def both(folder: Path) -> tuple[Probes, ChangedFunction, ModuleType]:
+    """The probes of head, with a changed condition, its changed function, and its module."""
     base = package(folder / "base", {FILE: BEFORE})
     head = package(folder / "head", {FILE: AFTER})
     made = changed(base, head)
     [function] = made.accounting
-    spec = importlib.util.spec_from_file_location("m", head / FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return made, function, module
+    probes = Probes(head, made.places[1])
+    return probes, function, module_of(probes, head)
 
 
 def test_a_run_has_the_outcomes_of_the_values_that_it_met(tmp_path: Path) -> None:
-    made, function, module = both(tmp_path)
+    probes, function, module = both(tmp_path)
     here = {key for key in function.outcomes if outcomes.place_of(key)[0] > 0}
     assert set(function.outcomes) - here  # those of base
 
     def met(*calls: tuple[Any, Any]) -> set[str]:
-        with reached(tmp_path / "head" / "vllm", made.places[1]) as found:
+        with reached(probes) as found:
             for blocks, free in calls:
                 module.take(blocks, free)
         assert function.ran(found.keys)

@@ -1,7 +1,10 @@
 """What a run reaches, by the lines that it executes."""
 
-import importlib.util
+import asyncio
+import importlib
+import inspect
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +14,7 @@ import pytest
 
 from kvproof.gate.difference.result import Near
 from kvproof.gate.source.changes import Changes, changed
+from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import Reached, reached
 from kvproof.model.errors import UsageError
 from tests.packages import package
@@ -81,12 +85,12 @@ def tree(tmp_path: Path) -> Path:
     return package(tmp_path / "head", {FILE: SOURCE})
 
 
-def module_of(folder: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("block_pool_of_test", folder / FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def module_of(probes: Probes, folder: Path) -> ModuleType:
+    """The file as a module, with the calls of these probes."""
+    module = ModuleType("block_pool_of_test")
+    path = str(folder / FILE)
+    module.__file__ = path
+    exec(probes.code((folder / FILE).read_bytes(), path), vars(module))
     return module
 
 
@@ -100,8 +104,9 @@ def changes(tmp_path: Path, head: Path, *edits: tuple[str, str]) -> Changes:
 
 
 def keys(changes: Changes, folder: Path, call: Call) -> Reached:
-    module = module_of(folder)
-    with reached(folder, changes.places[1]) as found:
+    probes = Probes(folder, changes.places[1])
+    module = module_of(probes, folder)
+    with reached(probes) as found:
         call(module)
     return found
 
@@ -129,10 +134,11 @@ def test_what_is_nested_belongs_to_its_function(tmp_path: Path, tree: Path, name
 
 def test_what_only_runs_a_definition_reaches_nothing(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("return total", "return -total"))
-    with reached(tree, made.places[1]) as found:
-        module = module_of(tree)
+    probes = Probes(tree, made.places[1])
+    with reached(probes) as found:
+        module = module_of(probes, tree)
     assert functions(found) == {"wrapping"}
-    with reached(tree, made.places[1]) as found:
+    with reached(probes) as found:
         generator = module.numbers()
     assert found.keys == set()
     assert next(generator) == 1
@@ -146,8 +152,9 @@ def test_each_block_is_recorded_by_itself(tmp_path: Path, tree: Path) -> None:
 
 def test_an_exception_ends_the_recording(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("return total", "return -total"))
-    module = module_of(tree)
-    with pytest.raises(ValueError, match="no"), reached(tree, made.places[1]) as found:
+    probes = Probes(tree, made.places[1])
+    module = module_of(probes, tree)
+    with pytest.raises(ValueError, match="no"), reached(probes) as found:
         module.fails()
     module.outer()
     assert functions(found) == {"fails"}
@@ -162,9 +169,10 @@ def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
 
 def test_a_link_to_the_package_is_the_package(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("return total", "return -total"))
-    module = module_of(tree)
     (tmp_path / "link").symlink_to(tree)
-    with reached(tmp_path / "link", made.places[1]) as found:
+    probes = Probes(tmp_path / "link", made.places[1])
+    module = module_of(probes, tree)
+    with reached(probes) as found:
         module.plain()
     assert functions(found) == {"plain"}
 
@@ -210,9 +218,10 @@ def test_what_head_removes_counts_on_base(tmp_path: Path, tree: Path) -> None:
     [function] = made.accounting
     assert len(function.statements) == 1
     assert not function.ran(keys(made, tree, lambda m: m.rare(2)).keys)
-    module = module_of(tmp_path / "base" / "vllm")
+    probes = Probes(tmp_path / "base" / "vllm", made.places[0])
+    module = module_of(probes, tmp_path / "base" / "vllm")
     for x in (1, 2):
-        with reached(tmp_path / "base" / "vllm", made.places[0]) as found:
+        with reached(probes) as found:
             module.rare(x)
         assert function.ran(found.keys) is (x == 2)
 
@@ -221,8 +230,9 @@ def test_a_removed_function_is_reached_on_base(tmp_path: Path, tree: Path) -> No
     made = changes(tmp_path, tree, ("def rare", "def gone():\n    return 1\n\n\ndef rare"))
     [function] = made.accounting
     assert (function.kind, function.statements) == ("removed", ())
-    module = module_of(tmp_path / "base" / "vllm")
-    with reached(tmp_path / "base" / "vllm", made.places[0]) as found:
+    probes = Probes(tmp_path / "base" / "vllm", made.places[0])
+    module = module_of(probes, tmp_path / "base" / "vllm")
+    with reached(probes) as found:
         module.gone()
     assert function.ran(found.keys)
 
@@ -234,8 +244,9 @@ def test_a_new_function_counts_by_its_statements(tmp_path: Path, tree: Path) -> 
     assert function.kind == "new"
     assert len(function.statements) == 3
     assert not function.ran(keys(made, tree, CALLS["plain"]).keys)
-    with reached(tree, made.places[1]) as found:
-        module_of(tree).wrapped()
+    probes = Probes(tree, made.places[1])
+    with reached(probes) as found:
+        module_of(probes, tree).wrapped()
     assert found.keys >= set(function.statements)
 
 
@@ -265,8 +276,9 @@ def test_each_step_has_the_functions_of_which_it_executes_the_change(
 ) -> None:
     made = changes(tmp_path, tree, ("total += 1", "total += 2"))
     [function] = made.accounting
-    module = module_of(tree)
-    with reached(tree, made.places[1]) as found:
+    probes = Probes(tree, made.places[1])
+    module = module_of(probes, tree)
+    with reached(probes) as found:
         for x, names in ((0, ["a"]), (2, ["b", "c", "c"]), (3, ["b"])):
             module.rare(x)
             found.note(names)
@@ -286,7 +298,7 @@ def test_a_debugger_is_not_replaced(tmp_path: Path, tree: Path) -> None:
     try:
         with (
             pytest.raises(UsageError, match=r"A trace function is at work.*Use a run"),
-            reached(tree, made.places[1]),
+            reached(Probes(tree, made.places[1])),
         ):
             pass
         assert sys.gettrace() is trace
@@ -349,3 +361,105 @@ def test_each_statement_that_runs_is_seen(tmp_path: Path) -> None:
     left = {*function.statements} - found.keys
     lines = EVERY_KIND.split("\n")
     assert [lines[int(key.rpartition("@")[2]) - 1].strip() for key in left] == ["raise ValueError"]
+
+
+STOPS = """
+import asyncio
+
+def stops(x):
+    'What it does.'
+    for y in range(x):
+        z = y
+        yield z
+        z += 1
+        if z > 2:
+            z = 7
+    return
+
+async def waits():
+    await asyncio.sleep(0)
+    async for y in also():
+        y += 5
+    return 1
+
+async def also():
+    yield 1
+"""
+
+
+def test_what_stops_is_followed_when_it_goes_on(tmp_path: Path) -> None:
+    head = package(tmp_path / "head", {FILE: STOPS})
+    text = STOPS.replace("z = 7", "z = 8").replace("return 1", "return 2")
+    base = package(tmp_path / "base", {FILE: text.replace("y += 5", "y += 6")})
+    made = changed(base, head)
+    probes = Probes(head, made.places[1])
+    module = module_of(probes, head)
+    assert module.stops.__doc__ == "What it does."
+    by_name = {each.name: each for each in (*made.accounting, *made.others)}
+    for x, seen in ((2, False), (3, True)):
+        with reached(probes) as found:
+            assert list(module.stops(x)) == list(range(x))
+        assert by_name["stops"].ran(found.keys) is seen
+        assert sys.gettrace() is None
+    with reached(probes) as found:
+        assert asyncio.run(module.waits()) == 1
+    assert {*by_name["waits"].statements} <= found.keys
+
+
+def test_nothing_else_in_a_file_is_different(tmp_path: Path, tree: Path) -> None:
+    """Its lines in a traceback, its text, and what it says when nothing is recorded."""
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    module, plain = module_of(Probes(tree, made.places[1]), tree), ModuleType("plain")
+    exec(compile(SOURCE, str(tree / FILE), "exec"), vars(plain))
+    for each in (module, plain):
+        with pytest.raises(ValueError, match="no") as raised:
+            each.fails()
+        assert raised.traceback[-1].lineno == SOURCE.split("\n").index("def fails():") + 1
+        assert inspect.getsource(each.rare) in SOURCE
+        assert each.rare.__doc__ == "What it does."
+        assert each.rare(3) == 4
+    assert {*vars(module)} - {*vars(plain)} == {"__file__"}
+
+
+def test_the_files_are_imported_with_their_calls(
+    tmp_path: Path, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python imports them, and no other file."""
+    made = changes(tmp_path, tree, ("total += 1", "total += 2"))
+    (tree / "v1" / "plain.py").write_text("def f():\n    return 1\n")
+    monkeypatch.syspath_prepend(str(tree))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    probes = Probes(tree, made.places[1])
+    probes.install()
+    module = importlib.import_module("v1.core.block_pool")
+    other = importlib.import_module("v1.plain")
+    try:
+        with reached(probes) as found:
+            module.rare(2)
+            other.f()
+    finally:
+        for name in [each for each in sys.modules if each.partition(".")[0] == "v1"]:
+            del sys.modules[name]
+    assert functions(found) == {"rare", "rare@"}
+    assert made.accounting[0].ran(found.keys)
+    assert type(module.__spec__.loader) is not type(other.__spec__.loader)
+    assert not [*tree.rglob("block_pool*.pyc")]
+
+
+def test_threads_and_calls_of_itself_are_followed(tmp_path: Path) -> None:
+    text = "def down(x):\n    if x:\n        down(x - 1)\n        x += 1\n    return x\n"
+    head = package(tmp_path / "head", {FILE: text})
+    made = changed(package(tmp_path / "base", {FILE: text.replace("+= 1", "+= 2")}), head)
+    probes = Probes(head, made.places[1])
+    module = module_of(probes, head)
+    [function] = made.accounting
+    for x, seen in ((0, False), (3, True)):
+        with reached(probes) as found:
+            thread = threading.Thread(target=module.down, args=(x,))
+            thread.start()
+            thread.join()
+        assert function.ran(found.keys) is seen
+    with reached(probes) as found:
+        module.down(3)
+        assert sys.gettrace() is None
+    assert function.ran(found.keys)

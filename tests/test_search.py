@@ -16,7 +16,7 @@ from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.unseen import UNSEEN_MAX
-from kvproof.gate.source.changes import ChangedFunction, Changes
+from kvproof.gate.source.changes import USED, ChangedFunction, Changes
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
 from tests.two_machines import result
 
@@ -88,17 +88,12 @@ def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
     assert not {n for n in names(3) if "random" in n} & {n for n in names(4) if "random" in n}
 
 
-def test_all_is_watched_until_the_change_was_executed_and_then_every_other_part() -> None:
-    head = FakeSide(
-        lambda each: result(each.name, reached=(SOME,) if "hybrid" in each.name else ())
-    )
+def test_all_is_watched() -> None:
+    head = FakeSide(lambda each: result(each.name, reached=(SOME,)))
     with compared(lambda each: result(each.name), head) as found:
         searching(found, fails=some_presets()).run()
-    first = next(n for n, name in enumerate(head.driven) if "hybrid" in name)
-    assert head.watched[:first] == head.driven[:first]
-    rest = {*head.driven[first + search.SAMPLED_AT_ONCE :]}
-    assert rest & {*head.watched}
-    assert rest - {*head.watched}
+    assert head.watched == head.driven
+    assert len(head.driven) > 2
 
 
 FURTHER = ["further traces", "presets", "further presets and traces"]
@@ -138,7 +133,7 @@ def test_the_search_goes_on_for_some_time_while_an_outcome_of_a_condition_is_mis
     known = driven(seen=True)
     assert driven("a.py:@1?2", seen=True) == known
     further = driven("a.py:@1?2", seen=False) - known
-    assert search.OUTCOMES <= further < search.OUTCOMES + 2 * search.SAMPLED_AT_ONCE
+    assert search.FURTHER <= further < search.FURTHER + 2 * search.SAMPLED_AT_ONCE
 
 
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
@@ -152,6 +147,21 @@ def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None
     assert any("random" in name for name in found.names)
     assert made.missing == []
     assert sum("random" in name for name in found.names) == search.SAMPLED_AT_ONCE
+
+
+@pytest.mark.parametrize("part", [USED, "scheduler"])
+def test_what_no_run_executes_has_some_time_unless_it_has_to_be_judged(part: str) -> None:
+    """A function outside that the accounting uses may never be called. One of the accounting is
+    looked for until the end."""
+    changes = changing(SOME, "v1/other.py:never")
+    [one, other] = changes.accounting
+    changes = changes._replace(accounting=(one, other._replace(part=part)))
+    limit = 2 * search.FURTHER + len([*workloads.of_presets(0)])
+    with compared(nothing, knowing) as found:
+        made = searching(found, changes=changes, fails=lambda: len(found.names) > limit)
+        made.run()
+        known = len(found.names)
+    assert (known <= limit) is (part == USED)
 
 
 def test_the_search_goes_on_where_a_step_may_show_something_new() -> None:

@@ -15,7 +15,8 @@ class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_f
 
 class Look(_Message, frozen=True):
     """What of this vLLM can be driven? `places` says what the requests to come reach with each line
-    of the changed files: by file and line, keys."""
+    of the changed files: by file and line, keys. They count in the first request of a process, as
+    it imports vLLM then."""
 
     places: dict[str, dict[int, tuple[str, ...]]] = {}
 

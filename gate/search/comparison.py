@@ -136,12 +136,11 @@ class Comparison:
         beside()
         return seen[0].result(), seen[1].result()
 
-    def drive(self, workloads: Sequence[Workload], *, reach: bool = True) -> None:
-        """Drive these workloads on both sides. `reach` records what they reach, which
-        makes them slower. Raises Ended."""
+    def drive(self, workloads: Sequence[Workload]) -> None:
+        """Drive these workloads on both sides, and record what they reach. Raises Ended."""
         base, head = self.at_once(
-            lambda side: side.drive(workloads, reach=reach),
-            lambda side: side.drive(workloads, reach=reach),
+            lambda side: side.drive(workloads, reach=True),
+            lambda side: side.drive(workloads, reach=True),
         )
         self.on_base.add(base)
         self.on_head.add(head)

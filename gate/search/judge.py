@@ -23,9 +23,10 @@ from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
-from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder
+from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder, needed_before
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
+from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
@@ -53,12 +54,19 @@ def judged(
     this environment does not have, are installed into the cache folder. Raises UsageError where the
     budget is too short for anything."""
     require(args.budget, environment(trees[1]))
-    found = _compared(args, (environment(trees[0]), environment(trees[1])), changes, begin)
-    if any(f"No module named '{name}'" in found.reason for name in NEEDED):
+    beside: tuple[Path, ...] = ()
+    with suppress(UsageError):  # there is no cache folder
+        beside = needed_before(cache_folder(args.cache))
+
+    def compared() -> GateOutcome:
+        base, head = (environment(each, beside) for each in trees)
+        return _compared(args, (base, head), changes, begin)
+
+    found = compared()
+    if not beside and any(f"No module named '{name}'" in found.reason for name in NEEDED):
         with suppress(Failed):
             beside = (Cache(cache_folder(args.cache)).needed(),)
-            both = environment(trees[0], beside), environment(trees[1], beside)
-            found = _compared(args, both, changes, begin)
+            found = compared()
     return found
 
 

@@ -18,6 +18,7 @@ from kvproof.gate.difference.protocol import (
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Follow, Loop, Loops, Play, Plays, Start, Starts
 from kvproof.gate.search import around_scheduler
+from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
 from kvproof.invariants.invariant import broken
@@ -67,16 +68,26 @@ def _make(cluster: Cluster) -> Machine:
     return LiveMachine(cluster)
 
 
-def answer(request: Drive | RecordRun, places: Places) -> Answer:
-    """Carry a request out. `places` are those that `reach` is about."""
+def probes(places: Places) -> Probes:
+    """Have the files of these places watched from now on. vLLM must not be imported yet."""
+    try:
+        made = Probes(importable(), places)
+    except UsageError:  # `look` says what is missing
+        return Probes(Path(), {})
+    made.install()
+    return made
+
+
+def answer(request: Drive | RecordRun, probes: Probes) -> Answer:
+    """Carry a request out. The probes are those that `reach` is about."""
     if isinstance(request, Drive):
-        return Driven(_with_reach(request, places) if request.reach else _driven(request))
+        return Driven(_with_reach(request, probes) if request.reach else _driven(request))
     return _recorded(request)
 
 
-def _with_reach(request: Drive, places: Places) -> Result:
+def _with_reach(request: Drive, probes: Probes) -> Result:
     """The result of a workload with what it reaches."""
-    with reached(importable(), places) as found:
+    with reached(probes) as found:
         result = _driven(request, found.note)
     keys = tuple(sorted(key for key in found.keys if not key.endswith(RUNS)))
     return replace(result, reached=keys, watched=True, near=found.near)

@@ -25,7 +25,8 @@ plans for connectors take turns. The order depends on the seed and the two trees
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
 next step near it is expected to show little that is new (`unseen`). It goes on for some workloads
-where a changed condition had not all of its outcomes. Else the time ends it.
+where a changed condition had not all of its outcomes, or a changed statement was not executed
+without which head can be judged. Else the time ends it.
 """
 
 import time
@@ -44,7 +45,7 @@ from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.unseen import UNSEEN_MAX
-from kvproof.gate.source.changes import Changes, unreached
+from kvproof.gate.source.changes import USED, Changes, unreached
 from kvproof.model import interruption
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
@@ -56,9 +57,10 @@ ENGINES_FIRST = 8
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
 
-OUTCOMES = 96
-"""How many further workloads a changed condition has to show each of its outcomes, when the change
-is known but for these: some never come."""
+FURTHER = 48
+"""How many further workloads the search has to execute what was executed nowhere yet (a changed
+statement, an outcome of a changed condition), when the rest of the change is known: some never
+come."""
 
 Show = Callable[[str], None]
 
@@ -120,10 +122,10 @@ class Search:
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
         self.missing: list[str] = []
-        self._parts = count()
         self._due = True
         self._known = (0, False)
-        self._all_but_outcomes: int | None = None
+        self._rest_known: int | None = None
+        self._left_statements = False
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -154,7 +156,7 @@ class Search:
         self.show("starts and loops of engines ...")
         first = [kind(self.comparison.seed, 0) for kind in OF_ENGINES]
         names = [each.name for each in first]
-        self.comparison.drive(first, reach=True)
+        self.comparison.drive(first)
         self.comparison.confirm(names)
         reach = [bool(touched(self._called(name), self.changed)) for name in names]
         self.engines = [kind for kind, touches in zip(OF_ENGINES, reach, strict=True) if touches]
@@ -177,7 +179,7 @@ class Search:
                     break
                 self.show(f"connectors: {first} of {len(these)}")
                 part = these[first : first + SAMPLED_AT_ONCE]
-                self.comparison.drive(part, reach=True)
+                self.comparison.drive(part)
                 self.comparison.confirm([each.name for each in part])
                 called |= {each.connector: self._called(each.name) for each in part}
             if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
@@ -239,7 +241,7 @@ class Search:
             named = {each.name for each in firsts.values()}
             one = [each for each in self.traces if each.name in named]
             rest = [each for each in self.traces if each.name not in named]
-            self._all(one, "traces", TRACES_AT_ONCE, named, due=True)
+            self._all(one, "traces", TRACES_AT_ONCE, due=True)
             self._where_they_differ()
             if not (self.sized or self._over()):
                 self._look_at_engines()
@@ -272,7 +274,7 @@ class Search:
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             near = self.near.take(SAMPLED_AT_ONCE) if followed else []
             self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
-            if followed and self._all_but_outcomes is not None:
+            if followed and self._rest_known is not None and not self._left_statements:
                 continue
             self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
@@ -311,47 +313,46 @@ class Search:
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, every changed statement was
         executed that does more than raise an exception, and every function, and the next step near
-        the change hardly shows something new."""
+        the change hardly shows something new. What is left may never come: the search has some time
+        for it, unless head cannot be judged without it."""
         both = self.comparison
         if self._due or self.differing.due or self.differing_plans.due:
             return False
         if self._known[0] != len(both.names):
             so_far = reached(both)
-            known = so_far.issuperset(self.awaited)
-            known = known and not unreached(self.changes.accounting, lambda _: so_far)
-            known = known and both.unseen(self.changed) <= UNSEEN_MAX
-            self._known = len(both.names), known and not self._awaits_outcomes(so_far)
+            left = unreached(self.changes.accounting, lambda _: so_far)
+            names = {each.key for each in left}
+            known = all(each.part == USED for each in left) and len(names) < len(self.changed)
+            known = known and both.unseen(k for k in self.changed if k not in names) <= UNSEEN_MAX
+            self._left_statements = bool(left) or not so_far.issuperset(self.awaited)
+            some_left = self._left_statements or not self.outcomes <= so_far
+            self._known = len(both.names), known and not (some_left and self._has_time())
         return self._known[1]
 
-    def _awaits_outcomes(self, so_far: Collection[str]) -> bool:
-        """Whether the search goes on, for some time, because a changed condition had not each of
-        its outcomes yet."""
+    def _has_time(self) -> bool:
+        """Whether the search goes on, for some time, for what is left."""
         driven = len(self.comparison.names)
-        if self._all_but_outcomes is None:
-            self._all_but_outcomes = driven
+        if self._rest_known is None:
+            self._rest_known = driven
         # A workload of plans has as many runs as several of episodes.
-        further = OUTCOMES if self.by_traces else OUTCOMES // 8
-        return not self.outcomes <= {*so_far} and driven < self._all_but_outcomes + further
+        return driven < self._rest_known + (FURTHER if self.by_traces else FURTHER // 8)
 
     def _all(
         self,
         these: Sequence[Workload],
         what: str,
         at_once: int,
-        watched: Collection[str] = (),
         *,
         due: bool = False,
     ) -> None:
-        """Drive workloads, those with the names in `watched` watched. Those that the end of the
-        search leaves out are noted. Without those that are `due`, head is not judged."""
-        if left := self._drive(these, what, at_once, watched):
+        """Drive workloads. Those that the end of the search leaves out are noted. Without those
+        that are `due`, head is not judged."""
+        if left := self._drive(these, what, at_once):
             self.not_run.append(f"{left} of {len(these)} {what}")
             if due:
                 self.missing.append(self.not_run[-1])
 
-    def _drive(
-        self, these: Sequence[Workload], what: str, at_once: int, watched: Collection[str] = ()
-    ) -> int:
+    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
         """Drive workloads in parts, and confirm what differs after each part. Returns how many are
         left out because the search is over."""
         left = list(these)
@@ -359,18 +360,10 @@ class Search:
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
-            reach = self._watches() or any(each.name in watched for each in part)
-            self.comparison.drive(part, reach=reach)
+            self.comparison.drive(part)
             # Also where the time ended the search: what differs must not be lost.
             self.comparison.confirm([workload.name for workload in part])
         return len(left)
-
-    def _watches(self) -> bool:
-        """Whether the next part of the workloads is watched: while some changed function is not
-        reached yet, and then every other part."""
-        turn = next(self._parts)
-        so_far = reached(self.comparison)
-        return turn % 2 == 0 or bool(unreached(self.changes.accounting, lambda _: so_far))
 
     def _presets(self) -> tuple[list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is

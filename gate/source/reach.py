@@ -1,92 +1,154 @@
 """What of vLLM a run reaches, by the lines that it executes in the changed files, and in which of
 its steps.
 
-The lines are recorded by `coverage` with a trace function, with which a run takes about twice as
-long: `sys.monitoring` does not say in which step a line was executed.
+A trace function for the whole run makes it take twice as long. So the changed files are imported
+with a call at the beginning of each function (`probes`). Of a function in which each line stands
+for the same, the call is noted. In another, a trace function is at work until it returns.
 """
 
-import os
-import re
+import builtins
+import dis
 import sys
-import warnings
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-
-import coverage
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
 
 from kvproof.gate.difference.result import Near
-from kvproof.gate.source.outcomes import had
-from kvproof.gate.source.statements import RUNS, Places
+from kvproof.gate.source import probes
+from kvproof.gate.source.outcomes import MARK, place_of
+from kvproof.gate.source.probes import Probes
+from kvproof.gate.source.statements import RUNS
 from kvproof.model.errors import UsageError
 
-CORE = "COVERAGE_CORE"
-"""The variable of the environment with which `coverage` chooses how lines are recorded."""
+Pair = tuple[str, int, int]
+"""A file, and two lines that were executed one after the other; the first is negative where a
+function begins, and the second where it ends."""
 
-SPECIAL = re.compile(r"[][*?+{}]")
-"""The characters of a path that `coverage` takes for a pattern, or refuses."""
+Local = Callable[[FrameType, str, Any], Any]
+"""The trace function of one frame."""
 
 
 class Reached:
     """What runs have reached so far: keys as in `Places`. `near` has the steps in which each
     changed function executed what is changed in it, by the key of the function."""
 
-    def __init__(self, tracer: coverage.Coverage) -> None:
+    def __init__(self, of: Probes) -> None:
         self.keys: frozenset[str] = frozenset()
         self.near: dict[str, Near] = {}
-        self.steps: list[frozenset[str]] = []
-        self._tracer = tracer
+        self._of = of
+        self._called: set[int] = set()
+        self._pairs: set[Pair] = set()
+        self._seen: dict[str, Counter[str]] = {}
+        self._followed = threading.local()
+        self._keys_of = cache(self._keys_between)
+        self._has_lines = cache(of.has_lines)
 
     def note(self, abstract_steps: Iterable[str]) -> None:
         """What was executed since the last note is one step, with these abstract steps."""
-        self.steps.append(frozenset(abstract_steps))
-        self._tracer.switch_context(str(len(self.steps)))
+        shown = ("", *{*abstract_steps})
+        for key in self._take():
+            if key.endswith(RUNS):
+                self._seen.setdefault(key, Counter()).update(shown)
 
-    def end(self, files: Mapping[str, str], places: Places) -> None:
+    def _take(self) -> set[str]:
+        """The keys of what was executed since the last time."""
+        now = {key for number in self._called for key in self._of.keys[number]}
+        now.update(key for pair in self._pairs for key in self._keys_of(pair))
+        self._called.clear()
+        self._pairs.clear()
+        self.keys |= now
+        return now
+
+    def _keys_between(self, pair: Pair) -> tuple[str, ...]:
+        """What a run reaches that goes from one line to another: what the second stands for, and
+        the outcome."""
+        file, line, to = pair
+        of_file = self._of.places[file]
+        here = (key for key in of_file.get(to, ()) if MARK not in key)
+        ends = (key for key in of_file.get(line, ()) if MARK in key and place_of(key)[1] == to)
+        return (*here, *ends)
+
+    def begin(self) -> None:
+        """From now on, what is executed is noted."""
+        setattr(builtins, probes.CALLED, self._called.add)
+        setattr(builtins, probes.FOLLOWED, self._follow)
+
+    def end(self) -> None:
         """All runs are over."""
-        data, by_step = self._tracer.get_data(), dict[str, set[str]]()
-        for name in data.measured_files():
-            of_file = places.get(files.get(os.path.realpath(name), ""), {})
-            taken = {*(data.arcs(name) or ())}
-            for line, steps in data.contexts_by_lineno(name).items():
-                keys = [key for key in of_file.get(line, ()) if had(key, line, taken)]
-                for step in steps:
-                    by_step.setdefault(step, set()).update(keys)
-        self.keys = frozenset().union(*by_step.values())
-        seen: dict[str, Counter[str]] = {}
-        for number, abstract_steps in enumerate(self.steps):
-            for key in by_step.get(str(number or ""), ()):
-                if key.endswith(RUNS):
-                    seen.setdefault(key, Counter()).update(("", *abstract_steps))
+        probes.idle()
+        self._take()
         self.near = {
             key.removesuffix(RUNS): Near(counts.pop(""), dict(counts))
-            for key, counts in seen.items()
+            for key, counts in self._seen.items()
         }
+
+    def _follow(self, _number: int) -> None:
+        """Note the lines of the function that calls this, until it returns."""
+        frame = sys._getframe(1)
+        if frame.f_trace is not None:
+            return
+        depth = getattr(self._followed, "depth", 0)
+        self._followed.depth = depth + 1
+        frame.f_trace = self._local(frame, frame.f_lineno, self._left)
+        if not depth:
+            sys.settrace(self._trace)
+
+    def _left(self, frame: FrameType) -> None:
+        """A function that was followed returns, or stops until it goes on."""
+        frame.f_trace = None
+        self._followed.depth -= 1
+        if not self._followed.depth:
+            sys.settrace(None)
+
+    def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Local | None:
+        """The trace function while a function is followed: it follows what is nested in one."""
+        code = frame.f_code
+        return self._local(frame, 0, lambda _: None) if self._has_lines(code) else None
+
+    def _local(self, frame: FrameType, line: int, left: Callable[[FrameType], None]) -> Local:
+        """A trace function for a frame that is at this line, or before its first one (0)."""
+        file, first = self._of.files[frame.f_code.co_filename], -frame.f_code.co_firstlineno
+        pairs, last = self._pairs, line or first
+        if line:
+            pairs.add((file, first, line))
+
+        def local(frame: FrameType, event: str, _argument: Any) -> Local | None:
+            nonlocal last
+            if event == "return":
+                if _returns(frame.f_code, frame.f_lasti):
+                    pairs.add((file, last, first))
+                left(frame)
+                return None
+            if event == "line":
+                pairs.add((file, last, frame.f_lineno))
+                last = frame.f_lineno
+            return local
+
+        return local
+
+
+def _returns(code: CodeType, at: int) -> bool:
+    """Whether a function ends here, not with an exception, nor to go on later."""
+    name = dis.opname[code.co_code[at]]
+    return name.startswith("RETURN") and name != "RETURN_GENERATOR"
 
 
 @contextmanager
-def reached(package: Path, places: Places) -> Iterator[Reached]:
-    """Record what of these places is reached in the block. `package` is the folder. What was
-    reached is known after the block. Raises UsageError where a debugger is at work."""
-    files = {os.path.realpath(package / file): file for file in places}
-    patterns = [SPECIAL.sub("?", name) for name in files]
-    tracer = coverage.Coverage(data_file=None, config_file=False, include=patterns, branch=True)
-    found = Reached(tracer)
-    if not files:
-        yield found
-        return
+def reached(of: Probes) -> Iterator[Reached]:
+    """Record what is reached in the block in the files that were imported with these probes. What
+    was reached is known after the block. Raises UsageError where a debugger is at work."""
     if sys.gettrace() is not None:
         raise UsageError(
             "A trace function is at work, so the lines that a run executes cannot be recorded. "
             "Use a run without a debugger."
         )
-    os.environ.setdefault(CORE, "ctrace")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nothing was recorded
-        tracer.start()
-        try:
-            yield found
-        finally:
-            tracer.stop()
-            found.end(files, places)
+    found = Reached(of)
+    found.begin()
+    try:
+        yield found
+    finally:
+        found.end()

@@ -9,6 +9,7 @@ configs, and the block pool, which is bounded and which other checks judge.
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from kvproof.model.step import Kept
@@ -32,17 +33,29 @@ def entries(
     left: list[tuple[str, Any]] = [(type(root).__name__, root)]
     while left:
         path, value = left.pop()
-        if id(value) in seen:
+        kind: Any = type(value)
+        mapping, container = _is_mapping(kind), _is_container(kind)
+        if not (container or _is_entered(kind, entered, left_out)) or id(value) in seen:
             continue
         seen[id(value)] = value
-        if isinstance(value, Mapping | list | set | frozenset | deque | tuple):
+        if container:
             if value and not _bounded(value):
                 found.setdefault(path, Counter()).update(map(_known_by, value))
-            inner = value.values() if isinstance(value, Mapping) else value
-            left += [(f"{path}[]", each) for each in inner]
-        elif _entered(value, entered, left_out):
+            inside = f"{path}[]"
+            left += [(inside, each) for each in (value.values() if mapping else value)]
+        else:
             left += [(f"{path}.{name}", each) for name, each in _attributes(value)]
     return found
+
+
+@cache
+def _is_mapping(kind: Any) -> bool:
+    return issubclass(kind, Mapping)
+
+
+@cache
+def _is_container(kind: Any) -> bool:
+    return issubclass(kind, Mapping | list | set | frozenset | deque | tuple)
 
 
 def _bounded(container: Any) -> bool:
@@ -50,8 +63,9 @@ def _bounded(container: Any) -> bool:
     return getattr(container, "maxlen", None) is not None or hasattr(container, "maxsize")
 
 
-def _entered(value: Any, entered: tuple[str, ...], left_out: tuple[str, ...]) -> bool:
-    module = type(value).__module__
+@cache
+def _is_entered(kind: Any, entered: tuple[str, ...], left_out: tuple[str, ...]) -> bool:
+    module = kind.__module__
     return module.startswith(entered) and not module.startswith(left_out)
 
 
@@ -73,9 +87,14 @@ class _Same:
         return id(self.entry)
 
 
+@cache
+def _slots(kind: Any) -> tuple[str, ...]:
+    return tuple(name for each in kind.__mro__ for name in getattr(each, "__slots__", ()))
+
+
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
-    for name in (*getattr(value, "__dict__", ()), *slots):
+    kind: Any = type(value)
+    for name in (*getattr(value, "__dict__", ()), *_slots(kind)):
         yield name, getattr(value, name, None)
 
 

@@ -80,6 +80,8 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
             continue
         copies = {c.source for c in step.effects.copies if c.engine == after.name}
         for request in requests(engines):
+            if request.before and request.after and request.before.tables == request.after.tables:
+                continue
             given, lost, restarted = _given(step, after, request.name)
             for index, old, new in _tables(request):
                 freed = lost if in_step else set(old)
