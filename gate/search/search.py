@@ -57,7 +57,7 @@ ENGINES_FIRST = 8
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
 
-FURTHER = 48
+FURTHER = 24
 """How many further workloads the search has to execute what was executed nowhere yet (a changed
 statement, an outcome of a changed condition), when the rest of the change is known: some never
 come."""
