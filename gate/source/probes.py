@@ -1,0 +1,162 @@
+"""The changed files of vLLM, imported with a call at the beginning of each function that says that
+it was called. Nothing else in them is different: no line, no name, no value.
+
+In a function that may stop and go on later (`yield`, `await`), the call is also before each
+statement.
+"""
+
+import ast
+import builtins
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+
+from kvproof.gate.source.names import FUNCTIONS, Functions
+from kvproof.gate.source.outcomes import MARK
+from kvproof.gate.source.statements import Places
+
+CALLED, FOLLOWED = "_kvproof_called", "_kvproof_followed"
+"""The names by which functions say that they were called, with the number of the function: one in
+which each line stands for the same, and another."""
+
+NESTED = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
+
+
+def idle() -> None:
+    """From now on, a call says nothing."""
+    setattr(builtins, CALLED, bool)
+    setattr(builtins, FOLLOWED, bool)
+
+
+class Probes:
+    """The files of `places` in a folder that is a package. `files` has them by path, and `keys` has
+    what each call stands for."""
+
+    def __init__(self, package: Path, places: Places) -> None:
+        self.places = places
+        self.files = {os.path.realpath(package / file): file for file in places}
+        self.keys: list[tuple[str, ...]] = []
+        idle()
+
+    def install(self) -> None:
+        """From now on, these files are imported with their calls."""
+        if self.files:
+            sys.meta_path.insert(0, _Finder(self))
+
+    def code(self, content: bytes, path: str) -> CodeType:
+        """The program of a file with its calls."""
+        tree = ast.parse(content)
+        of_file = self.files[os.path.realpath(path)]
+        self.files.setdefault(path, of_file)  # by which frames name it
+        for node in [*ast.walk(tree)]:
+            if isinstance(node, FUNCTIONS):
+                self._put(node, of_file)
+        return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
+
+    def has_lines(self, code: CodeType) -> bool:
+        """Whether lines of a function stand for different things."""
+        file = self.files.get(code.co_filename)
+        if file is None:
+            return False
+        begins = 0 if code.co_name.startswith("<") else code.co_firstlineno  # of a definition
+        lines = {line for *_, line in code.co_lines() if line and line != begins}
+        return self._differ(file, sorted(lines))
+
+    def _differ(self, file: str, lines: Sequence[int]) -> bool:
+        kinds = {self.places[file].get(line, ()) for line in lines}
+        return len(kinds) > 1 or any(MARK in key for keys in kinds for key in keys)
+
+    def _put(self, node: Functions, file: str) -> None:
+        """Put calls into a function."""
+        first = node.body[0]
+        lines = range(first.lineno, (node.end_lineno or first.lineno) + 1)
+        number, follow = len(self.keys), self._differ(file, lines)
+        self.keys.append(self.places[file].get(first.lineno, ()))
+        documentation, rest = node.body[:1], node.body[1:]
+        if not _is_documentation(first):
+            documentation, rest = [], node.body
+        name = FOLLOWED if follow else CALLED
+        if follow and any(map(_stops, _within(node))):
+            for body in [*_bodies(node)]:
+                body[:] = _with_calls(body, name, number)
+            rest = _with_calls(rest, name, number)
+        node.body = [*documentation, _call(name, number, (rest or documentation)[0]), *rest]
+
+
+def _with_calls(body: Sequence[ast.stmt], name: str, number: int) -> list[ast.stmt]:
+    """Statements with a call before each."""
+    return [each for one in body for each in (_call(name, number, one), one)]
+
+
+def _call(name: str, number: int, at: ast.stmt) -> ast.stmt:
+    """A statement that says that a function was called, on the line of another."""
+    called = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number)], [])
+    made = ast.copy_location(ast.Expr(called), at)
+    for part in ast.walk(made):
+        ast.copy_location(part, at)
+        if isinstance(part, ast.expr | ast.stmt):
+            part.end_lineno, part.end_col_offset = at.lineno, at.col_offset
+    return made
+
+
+def _is_documentation(node: ast.stmt) -> bool:
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function that do not belong to one nested in it."""
+    for part in ast.iter_child_nodes(node):
+        if not isinstance(part, NESTED):
+            yield part
+            yield from _within(part)
+
+
+def _stops(node: ast.AST) -> bool:
+    return isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.AsyncWith)
+
+
+def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The lists of statements within the statements of a function, but for its own."""
+    for part in _within(node):
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(part, name, None)
+            if isinstance(body, list):
+                yield body
+
+
+class _Finder(MetaPathFinder):
+    """It finds the files as Python does, and has them loaded with their calls."""
+
+    def __init__(self, probes: Probes) -> None:
+        self.probes = probes
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module, if it is one of the files."""
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None or os.path.realpath(spec.origin or "") not in self.probes.files:
+            return None
+        if isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(self.probes, fullname, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """It compiles a file with its calls, and keeps no compiled file."""
+
+    def __init__(self, probes: Probes, fullname: str, path: str) -> None:
+        super().__init__(fullname, path)
+        self.probes = probes
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The program of the file; as Python compiles it, if calls cannot be put into it."""
+        try:
+            return self.probes.code(self.get_data(self.path), self.path)
+        except (SyntaxError, ValueError, RecursionError):
+            return super().get_code(fullname)
