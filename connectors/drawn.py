@@ -40,7 +40,8 @@ class LayerGroups(NamedTuple):
     the state after each block. `match_unit` and `retention` are those of the engine: hits may end
     inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
     more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
-    to an attention block. With `latent`, attention is latent."""
+    to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
+    prefix cache of its own."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -53,6 +54,7 @@ class LayerGroups(NamedTuple):
     kernel_blocks: int = 1
     prefill_ranks: int = 0
     latent: bool = False
+    uncached: bool = False
 
     @property
     def drafts(self) -> int:
@@ -65,7 +67,8 @@ class LayerGroups(NamedTuple):
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
         own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
-        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own)
+        uncached = not engine.prefix_caching
+        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, uncached)
 
     @property
     def of_some(self) -> bool:
@@ -89,6 +92,7 @@ class LayerGroups(NamedTuple):
             "kernel blocks": self.kernel_blocks > 1,
             "unequal ranks": self.prefill_ranks > 0,
             "latent": self.latent,
+            "uncached": self.uncached,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -114,6 +118,7 @@ class LayerGroups(NamedTuple):
             + ", a layer shares a cache" * self.shared_layer
             + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
             + ", latent" * self.latent
+            + ", no prefix cache" * self.uncached
         )
 
 
@@ -122,6 +127,7 @@ ALONE: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 2),)),
     LayerGroups((Group("full", 4),), kernel_blocks=2),
     LayerGroups((Group("full", 4),), latent=True),
+    LayerGroups((Group("full", 4),), uncached=True),
 )
 """Cache groups for a connector that supports one group."""
 
@@ -164,6 +170,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), kernel_blocks=2),
     LayerGroups((Group("full", 4), Group("mamba", 4)), kernel_blocks=2),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), uncached=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -242,6 +249,7 @@ def plans(
         drafts=drafts,
         match_unit=layers.match_unit,
         retention=layers.retention,
+        prefix_caching=not layers.uncached,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)

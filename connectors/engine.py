@@ -85,7 +85,9 @@ class DrivenEngine:
         replica: int | None = None,
     ) -> None:
         self.paired = numbers is not None
-        self.cfg, self.keeps_prompts = plan.engine, keeps_prompts
+        self.cfg = plan.engine
+        # Some connectors store nothing for an engine without a prefix cache, and say so in its log.
+        self.keeps_prompts = keeps_prompts and plan.engine.prefix_caching
         self.clock, self.plan, self.connector = clock, plan, connector
         self.numbers, self.replica = numbers or Numbers(), replica
         self.facts: list[Fact] = []

@@ -267,6 +267,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += ", on each of two replicas" * plan.replicas
     overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
+    overlap += ", no prefix cache" * (not engine.prefix_caching)
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
     if plan.encoder_tokens:

@@ -140,6 +140,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         drafts=layers.drafts,
         match_unit=layers.match_unit,
         retention=layers.retention,
+        prefix_caching=not layers.uncached,
     )
     return ConnectorPlan(
         engine,

@@ -34,6 +34,7 @@ TRAITS = {
     "retention": re.compile("retention|reachable"),
     "tensor ranks": re.compile("tensor_(model_)?parallel|(^|_)tp_(size|rank|world)|num_kv_head"),
     "shared layer": re.compile("kv_sharing|shared_(by|kv|layer)|layer_specs?"),
+    "uncached": re.compile("enable_(prefix_)?caching"),
     "window": re.compile("sliding_?window|swa", re.IGNORECASE),
 }
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
