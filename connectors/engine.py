@@ -5,7 +5,6 @@ import inspect
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from kvproof.connectors.device import streams
@@ -34,6 +33,7 @@ from kvproof.connectors.facts import (
 )
 from kvproof.connectors.left_open import Opened
 from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.ours import is_ours
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.prompts import Prompts
@@ -50,12 +50,6 @@ from kvproof.model.errors import AdapterDrift
 
 LAYERS = 2
 """The layers of each group: a load that is over after the first of them is found."""
-
-OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live", "model"))
-"""Folders of kvproof: an exception that is raised there is a mistake of the kit."""
-
-DEVICE = Path(__file__).parent / "device"
-OF_DEVICE = "kvproof.connectors.device."
 
 IDLE_STEPS_MAX = 50
 """Steps without any change after which the engine is taken to make no progress."""
@@ -659,18 +653,6 @@ def introduce(workers: Sequence[Any], scheduler: Any) -> None:
         scheduler.set_xfer_handshake_metadata_pp_aware(stages)
     else:
         scheduler.set_xfer_handshake_metadata(known)
-
-
-def is_ours(error: Exception) -> bool:
-    """Whether an exception was raised in a file of kvproof, or because the device lacks what vLLM
-    looks for: then it is a mistake of the kit. What the device raises is for the connector: a store
-    that fails, a wait without end."""
-    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(OF_DEVICE):
-        return True
-    raised = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    if raised.is_relative_to(DEVICE):
-        return False
-    return any(raised.is_relative_to(room) for room in OURS)
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans, unequal
-from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.ours import is_ours
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt

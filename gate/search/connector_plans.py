@@ -16,7 +16,6 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
-from kvproof.connectors.engine import is_ours
 from kvproof.connectors.episode import EpisodeResult, Played, play
 from kvproof.connectors.facts import (
     BlocksKept,
@@ -30,6 +29,7 @@ from kvproof.connectors.facts import (
     SendEnded,
     Waits,
 )
+from kvproof.connectors.ours import is_ours
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
 from kvproof.connectors.shipped import SHIPPED

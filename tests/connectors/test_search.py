@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import engine, search
+from kvproof.connectors import ours, search
+from kvproof.connectors.device import copies, streams
 from kvproof.connectors.device.peers import PeerContext
 from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult
@@ -48,4 +49,30 @@ def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     context: Any = PeerContext(None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError) as raised:
         context.term()
-    assert engine.is_ours(raised.value)
+    assert ours.is_ours(raised.value)
+
+
+def wrong(call: str) -> Exception:
+    """What a file of vLLM raises that makes this call."""
+    made: dict[str, Any] = {"copies": copies, "streams": streams, "join": "".join}
+    with pytest.raises(TypeError) as raised:
+        exec(compile(call, "/vllm/v1/worker.py", "exec"), made)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "copies.swap_blocks()",
+        "copies.swap_blocks(1, 2, 3, 4, 5, 6, 7, 8, 9)",
+        "streams.Event().record(1, 2, 3, 4)",
+        "streams.Event().query(timeout=1)",
+    ],
+)
+def test_what_the_device_does_not_take_is_no_mistake_of_vllm(call: str) -> None:
+    assert ours.is_ours(wrong(call))
+
+
+@pytest.mark.parametrize("call", ["join(1)", "len()", "(lambda: 1)(2)", "1 + ''"])
+def test_another_wrong_call_is_one(call: str) -> None:
+    assert not ours.is_ours(wrong(call))
