@@ -1,6 +1,6 @@
 """The KV caches of a worker: real tensors, laid out by vLLM, with numbers in place of KV."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -126,6 +126,19 @@ class Caches:
     def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
         """The prefix in a slot."""
         return self._prefix(layer.name, layer.now[layer.place(block, offset)])
+
+    def unlike(
+        self, layer: LayerCache, places: Sequence[tuple[int, int]], prefixes: Sequence[str]
+    ) -> list[int]:
+        """Which of these slots (blocks and offsets) do not hold their prefix, by their number."""
+        if not places or self.parts[layer.name][1:]:
+            at = enumerate(zip(places, prefixes, strict=True))
+            return [n for n, (place, prefix) in at if self.found(layer, *place) != prefix]
+        [own] = self.parts[layer.name]
+        parts, slots = zip(*(layer.place(*place) for place in places), strict=True)
+        held = layer.now[list(parts), list(slots)].flatten(1)
+        expected = torch.tensor([self.numbers.of(own, prefix) for prefix in prefixes])
+        return (held != expected.unsqueeze(1)).any(dim=1).nonzero().flatten().tolist()
 
     def _split(self, layer: str, values: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """The parts of a layer that the worker has, and the values of each in a slot (with several

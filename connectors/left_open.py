@@ -23,17 +23,24 @@ def shared_memory() -> frozenset[str]:
     return frozenset(path for path in paths if not path.endswith(GONE))
 
 
+def names() -> frozenset[str]:
+    """The names of all that lies in shared memory now."""
+    folder = Path(SHARED)
+    return frozenset(map(str, folder.iterdir())) if folder.exists() else frozenset()
+
+
 class Opened:
     """What is opened from now on, until `note`."""
 
     def __init__(self) -> None:
-        self._mapped, self._clients = shared_memory(), len(StoreClient.made)
+        self._names, self._clients = names(), len(StoreClient.made)
         self.files: frozenset[str] = frozenset()
         self.clients: list[StoreClient] = []
 
     def note(self) -> None:
         """Note what was opened. From now on, others may open something."""
-        self.files = shared_memory() - self._mapped
+        new = names() - self._names  # reading what is mapped takes far longer
+        self.files = frozenset(path for path in shared_memory() if path in new) if new else new
         self.clients = StoreClient.made[self._clients :]
 
     def remove(self) -> None:

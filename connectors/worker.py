@@ -248,15 +248,14 @@ class ConnectorWorker:
             beside = len(text) - part.end
             table = self.batch.tables[part.request][layer.group]
             first = read_from(group, part.start, self.plan.local)
-            for token in range(first, part.end):
-                if not (place := self._place(group, table, token)):
-                    continue
-                found = self.caches.found(layer, *place)
-                self.owners.judged["reads"] += 1
-                expected = text[: beside + token + 1]
-                if found != expected:
-                    slot = Slot(layer.name, layer.group, *place)
-                    yield SlotRead(part.request, slot, token, expected, found)
+            tokens = {token: self._place(group, table, token) for token in range(first, part.end)}
+            read = [(token, place) for token, place in tokens.items() if place]
+            self.owners.judged["reads"] += len(read)
+            expected = [text[: beside + token + 1] for token, _ in read]
+            for n in self.caches.unlike(layer, [place for _, place in read], expected):
+                token, place = read[n]
+                slot, found = Slot(layer.name, layer.group, *place), self.caches.found(layer, *place)
+                yield SlotRead(part.request, slot, token, expected[n], found)
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""
