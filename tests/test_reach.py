@@ -463,3 +463,29 @@ def test_threads_and_calls_of_itself_are_followed(tmp_path: Path) -> None:
         module.down(3)
         assert sys.gettrace() is None
     assert function.ran(found.keys)
+
+
+def test_a_thread_may_go_on_while_a_step_is_noted(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("total += 1", "total += 2"))
+    probes = Probes(tree, made.places[1])
+    module, ends = module_of(probes, tree), threading.Event()
+
+    def works() -> None:
+        while not ends.is_set():
+            for call in (module.rare, lambda _: module.plain(), lambda _: module.outer()):
+                call(2)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=works)
+    try:
+        with reached(probes) as found:
+            thread.start()
+            for _ in range(2000):
+                found.note(["a"])
+            ends.set()
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        ends.set()
+    assert functions(found) >= {"rare", "plain", "outer"}

@@ -56,10 +56,11 @@ class Reached:
 
     def _take(self) -> set[str]:
         """The keys of what was executed since the last time."""
-        now = {key for number in self._called for key in self._of.keys[number]}
-        now.update(key for pair in self._pairs for key in self._keys_of(pair))
-        self._called.clear()
-        self._pairs.clear()
+        called, pairs = set(self._called), set(self._pairs)  # threads may go on meanwhile
+        self._called -= called
+        self._pairs -= pairs
+        now = {key for number in called for key in self._of.keys[number]}
+        now.update(key for pair in pairs for key in self._keys_of(pair))
         self.keys |= now
         return now
 
