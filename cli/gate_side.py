@@ -82,7 +82,7 @@ def _in_a_fork(request: Drive | RecordRun, probes: Probes) -> Answer:
         _, status = os.waitpid(pid, 0)
     if data and status == 0:  # what ends early may have written a part
         answer: Answer = msgspec.json.decode(data, type=Answer)
-        return answer
+        return requests.keep(request, answer)
     why = (
         f"it ends with {os.waitstatus_to_exitcode(status)}"
         if in_time

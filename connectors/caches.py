@@ -138,7 +138,8 @@ class Caches:
         parts, slots = zip(*(layer.place(*place) for place in places), strict=True)
         held = layer.now[list(parts), list(slots)].flatten(1)
         expected = torch.tensor([self.numbers.of(own, prefix) for prefix in prefixes])
-        return (held != expected.unsqueeze(1)).any(dim=1).nonzero().flatten().tolist()
+        wrong: list[int] = (held != expected.unsqueeze(1)).any(dim=1).nonzero().flatten().tolist()
+        return wrong
 
     def _split(self, layer: str, values: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
         """The parts of a layer that the worker has, and the values of each in a slot (with several

@@ -254,7 +254,8 @@ class ConnectorWorker:
             expected = [text[: beside + token + 1] for token, _ in read]
             for n in self.caches.unlike(layer, [place for _, place in read], expected):
                 token, place = read[n]
-                slot, found = Slot(layer.name, layer.group, *place), self.caches.found(layer, *place)
+                found = self.caches.found(layer, *place)
+                slot = Slot(layer.name, layer.group, *place)
                 yield SlotRead(part.request, slot, token, expected[n], found)
 
     def text(self, request: str, tokens: int) -> str:

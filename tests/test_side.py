@@ -72,6 +72,7 @@ def answer(request, probes):
 COUNTED = 0
 made = types.ModuleType("kvproof.gate.search.requests")
 made.look, made.answer, made.probes = look, answer, probes
+made.keep = lambda request, answer: answer
 sys.modules[made.__name__] = made
 """
 """A `sitecustomize` that takes the place of what a side does for a request."""

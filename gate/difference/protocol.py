@@ -1,6 +1,6 @@
 """What is asked of a process that drives one vLLM, and what it answers: a line of JSON each."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -77,9 +77,11 @@ class Seen(_Message, frozen=True):
 
 
 class Driven(_Message, frozen=True):
-    """The result of a workload."""
+    """The result of a workload. `takes` are the cache groups that a connector takes, if the process
+    has found them out: the next ones need not."""
 
     result: Result
+    takes: Any = None
 
 
 class Recorded(_Message, frozen=True):

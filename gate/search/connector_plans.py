@@ -6,6 +6,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -257,18 +258,46 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
         raise AdapterDrift(why, chosen.name) from error
 
 
+class Takes(NamedTuple):
+    """The cache groups with which a connector can be made, and those with which making it fails by
+    mistake."""
+
+    groups: tuple[LayerGroups, ...] = ()
+    unmade: tuple[LayerGroups, ...] = ()
+
+
+TAKES: dict[str, Takes] = {}
+"""What is known of the connectors of the kit's table, by name: to find it out takes as long as ten
+plans."""
+
+
+def keep(name: str, takes: Any) -> None:
+    """Know this of a connector from now on: what another process has found out, as JSON gives
+    it."""
+    TAKES[name] = msgspec.convert(takes, Takes)
+
+
+def _takes(name: str, chosen: TestedConnector) -> Takes:
+    if name not in TAKES:
+        found = PlanSearch()
+        groups = tuple(_accepted(chosen, found))
+        unmade = (each for each, why in found.unmade.items() if not is_refusal(why))
+        TAKES[name] = Takes(groups, tuple(unmade))
+    return TAKES[name]
+
+
 def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
     """Random plans. The same seed gives the same plans on both sides, if the connector can be made
     with the same cache groups on both. First comes a plan without actions for each kind of groups
     with which making it fails by mistake."""
-    found = PlanSearch()
     if workload.like is None:
-        kinds = _accepted(chosen, found)
-        kinds = [each for each in kinds if each.traits & {*workload.about}] or kinds
+        groups, unmade = _takes(workload.connector, chosen)
+        kinds = [each for each in groups if each.traits & {*workload.about}] or [*groups]
         kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
     else:
         kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
-    chosen_plans = [bare(each) for each, why in found.unmade.items() if not is_refusal(why)]
+        unmade = ()
+    chosen_plans = [*map(bare, unmade)]
 
     @seed(workload.seed)
     @settings(

@@ -80,9 +80,25 @@ def probes(places: Places) -> Probes:
 
 def answer(request: Drive | RecordRun, probes: Probes) -> Answer:
     """Carry a request out. The probes are those that `reach` is about."""
-    if isinstance(request, Drive):
-        return Driven(_with_reach(request, probes) if request.reach else _driven(request))
-    return _recorded(request)
+    if isinstance(request, RecordRun):
+        return _recorded(request)
+    result = _with_reach(request, probes) if request.reach else _driven(request)
+    if isinstance(request.workload, Plays):
+        from kvproof.gate.search import connector_plans
+
+        return Driven(result, connector_plans.TAKES.get(request.workload.connector))
+    return Driven(result)
+
+
+def keep(request: Drive | RecordRun, answer: Answer) -> Answer:
+    """Know what the process has found out that gave this answer. Returns the rest of the answer."""
+    if not (isinstance(answer, Driven) and isinstance(request, Drive) and answer.takes):
+        return answer
+    from kvproof.gate.search import connector_plans
+
+    assert isinstance(request.workload, Plays)
+    connector_plans.keep(request.workload.connector, answer.takes)
+    return Driven(answer.result)
 
 
 def _with_reach(request: Drive, probes: Probes) -> Result:

@@ -25,7 +25,7 @@ OF_USER = 1
 
 def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
     """What the client of this engine knows of it: its `config` is that of the engine before the
-    start. Nothing in a release whose message is empty. Raises AdapterDrift."""
+    start. An empty message says nothing. Raises AdapterDrift."""
     from vllm.v1.engine.core_client import MPClient
 
     config.cache_config.block_size = OF_USER
@@ -38,7 +38,7 @@ def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
     except Exception as error:
         why = f"The client of this vLLM does not take the engine's message ({last_line(error)})"
         raise AdapterDrift(why, "MPClient") from error
-    return (*_compared(core.vllm_config, config),) if message else ()
+    return (*_compared(core.vllm_config, config),)
 
 
 def _compared(own: Any, front: Any) -> Iterator[SizeKnown]:
