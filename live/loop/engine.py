@@ -91,7 +91,10 @@ class EngineLoop:
             {name: spec_of(start, layer) for name, layer in each.items()}
             for each in start.workers()
         ]
-        self.worker = LoopExecutor(start, specs, [PLENTY_BYTES] * len(specs), moment, plan.drafts)
+        memory = [PLENTY_BYTES] * len(specs)
+        if plan.fitted:  # some releases fit to the memory alone, others to the given blocks too
+            memory = [plan.num_blocks * max(s.page_size_bytes for s in e.values()) for e in specs]
+        self.worker = LoopExecutor(start, specs, memory, moment, plan.drafts)
         further: dict[str, Any] = {}
         if plan.drafts:
             further["speculative_config"] = build.drafter(plan.drafts)
