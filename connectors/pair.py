@@ -2,7 +2,7 @@
 engine: a request is computed by P, and D loads what P has."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -12,7 +12,7 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.facts import MayFail
 from kvproof.connectors.numbers import Numbers
-from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
+from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
 from kvproof.connectors.subject import LEASE_S
 
@@ -44,7 +44,8 @@ def one_of_two(
 
 
 class EnginePair(SeveralEngines):
-    """P and D. Both have the plan's engine, P on its own number of ranks."""
+    """P and D. Both have the plan's engine, P on its own number of ranks. One that is started again
+    has its address, and is another engine for the connector."""
 
     def __init__(
         self,
@@ -54,12 +55,22 @@ class EnginePair(SeveralEngines):
         keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
     ) -> None:
         computes = replace(plan, ranks=plan.prefill_ranks or plan.ranks)
-        parts = connector, clock, Numbers()
-        self.prefill = one_of_two("P", 1, computes, *parts)
-        self.decode = one_of_two("D", 2, plan, *parts)
+        self.parts = connector, clock, Numbers()
+        self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
+        self.prefill = self._made(0, computes)
+        self.decode = self._made(1, plan)
         super().__init__(plan, clock, (self.prefill, self.decode))
         self.lease_s = connector["kv_connector_extra_config"].get("kv_lease_duration", LEASE_S)
         self.sent: dict[str, SubmitRequest] = {}
+
+    def _made(self, place: int, plan: ConnectorPlan, number: int = 0) -> DrivenEngine:
+        """P or D, or one that takes its place as the engine with this number."""
+        clock = self.parts[1]
+        others = clock.threads
+        name = f"{'PD'[place]}{number or ''}"
+        made = one_of_two(name, place + 1, plan, *self.parts)
+        self.threads[place] = frozenset(clock.threads).difference(others)
+        return made
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
         """A request arrives: it goes to P first."""
@@ -80,6 +91,21 @@ class EnginePair(SeveralEngines):
         if self.clock.now >= self.lease_s:
             self.prefill.facts.append(MayFail())
         super().step()
+
+    def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)
+        """The engine whose turn it is is shut down, if nothing runs, and another one is started
+        with its address. The other one goes on."""
+        if self.dead or self.running or any(each.queue for each in self.engines):
+            return
+        place = self.arrived % 2
+        ends = self.engines[place]
+        ends.end()
+        self.clock.stop(self.threads[place])
+        self.gone.append(ends)
+        begins = self._made(place, ends.plan, len(self.gone))
+        begins.owners.judged["engines that were started again"] += 1
+        self.engines[place] = begins
+        self.prefill, self.decode = self.engines
 
     def pause(self, new: bool) -> None:
         """D is paused."""

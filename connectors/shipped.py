@@ -138,8 +138,8 @@ UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
 """Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: D may have
 so many, but vLLM refuses to read from so many with fewer."""
 
-NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=UNEQUAL)
-PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=UNEQUAL[:2])
+NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=UNEQUAL, restarts=("",))
+PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=UNEQUAL[:2], restarts=("",))
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake."""
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)

@@ -1,7 +1,7 @@
 """When copies and threads in the background do their work."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kvproof.connectors.device.order import ModelOrder
@@ -59,6 +59,15 @@ class Clock:
         """A thread begins. It is called again whenever there may be work, and raises ThreadIdle."""
         self._threads.append(thread)
         self._work([thread])
+
+    @property
+    def threads(self) -> tuple[Callable[[], None], ...]:
+        """Those that have begun."""
+        return tuple(self._threads)
+
+    def stop(self, threads: Collection[Callable[[], None]]) -> None:
+        """The process of these threads ends, and others go on."""
+        self._threads = [each for each in self._threads if each not in threads]
 
     def notify(self) -> None:
         """There is work for the threads."""

@@ -21,6 +21,7 @@ from kvproof.connectors.plan import (
     Copies,
     Drain,
     ResetCache,
+    Restart,
     RunSteps,
     SubmitRequest,
 )
@@ -147,3 +148,36 @@ def test_blocks_that_p_writes_in_another_order_are_named(monkeypatch: pytest.Mon
     monkeypatch.setattr(NixlPushConnectorWorker, "_do_start_push_kv", backwards)
     found = played(copies=Copies(), name="nixl-push").findings
     assert found[0].invariant == "promised_tokens_are_loaded"
+
+
+ONE = SubmitRequest(1, 14, 3)
+AGAIN = (Restart(), ONE, Drain(), ResetCache(), *PROMPTS, Restart(), *PROMPTS)
+"""P is started again, for it is its turn after two requests, and then D."""
+
+
+@BOTH
+@pytest.mark.parametrize("late", [True, False])
+def test_one_that_is_started_again_is_another_engine(name: str, late: bool) -> None:
+    result = played(*AGAIN, name=name, copies=Copies(late, 2))
+    assert result.findings == ()
+    assert result.judged["engines that were started again"] == 2
+    assert result.judged["loads"] == 7
+
+
+def test_an_engine_that_is_taken_for_the_one_before_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D asks an address once, whoever is there."""
+    asks: Any = NixlPullConnectorWorker._nixl_handshake
+    known: dict[Any, Any] = {}
+
+    def once(worker: Any, host: str, port: int, *more: Any) -> Any:
+        key = worker.engine_id, port
+        if key not in known:
+            known[key] = asks(worker, host, port, *more)
+        return known[key]
+
+    monkeypatch.setattr(NixlPullConnectorWorker, "_nixl_handshake", once)
+    assert played(Drain()).findings == ()
+    known.clear()
+    assert played(*AGAIN).findings[0].invariant == "connector_survives"
