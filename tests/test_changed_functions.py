@@ -251,6 +251,22 @@ def test_no_run_need_reach_what_has_no_body(tmp_path: Path) -> None:
         assert {each.name for each in found} == {f"Base.{name}" for name in left}
 
 
+@pytest.mark.parametrize(
+    ("rest", "refuses"),
+    [
+        ("raise NotImplementedError('no')", True),
+        ("return", False),
+        ("raise ValueError('no')", False),
+        ("key += 1\n    raise NotImplementedError", False),
+    ],
+)
+def test_no_run_need_reach_a_refusal(rest: str, refuses: bool, tmp_path: Path) -> None:
+    """It asserts something, and raises the exception that it is not implemented."""
+    before = f"def put(key):\n    assert key, 'no key'\n    {rest}\n"
+    changes = between(tmp_path, {CORE: before}, {CORE: before.replace("(key)", "(key, more)")})
+    assert bool(unreached(changes.accounting, lambda _: ())) is not refuses
+
+
 @pytest.mark.parametrize("does", ["pass", "raise NotImplementedError"])
 def test_a_new_function_that_does_nothing_may_replace_one_that_does(
     does: str, tmp_path: Path

@@ -65,8 +65,8 @@ def changed_lines(
 
 
 def declares(module: Module, name: str) -> bool:
-    """Whether a function is there to be overridden: it is abstract, or raises the exception that it
-    is not implemented, and does nothing else."""
+    """Whether a function is there to be overridden, or refuses: it is abstract, or raises the
+    exception that it is not implemented, and else only asserts something."""
     nodes = module.units[name].nodes
     return bool(nodes) and all(
         isinstance(node, FUNCTIONS) and _is_abstract(node) and all(map(_does_nothing, node.body))
@@ -84,7 +84,7 @@ def _does_nothing(node: ast.stmt) -> bool:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
     constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant or isinstance(node, ast.Pass)
+    return constant or isinstance(node, ast.Pass | ast.Assert)
 
 
 def _parts(before: Module | None, after: Module | None, name: str) -> Iterator[tuple[Lines, Lines]]:
