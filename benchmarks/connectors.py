@@ -112,7 +112,11 @@ LOOKED_AT = {
     "SimpleCPUOffloadConnector beside chunked local attention, `promised_tokens_are_loaded`": "In "
     "0.32.0, mended in 0.33.0, and in none of these plans: the finding "
     "`chunk_counted_from_local_hit`.",
-    "NixlConnector, `statistics_count_once`": "In 0.32.0, and in none of these plans. D loads a "
+    "NixlConnector, `gone_engines_are_forgotten`": "A mistake of vLLM, in 0.33.0: D keeps one "
+    "number for each engine that it has ever read from (`_remote_registration_generations`), and "
+    "`_cleanup_remote_engine`, which removes all state of an engine that is gone, leaves it. It is "
+    "small: the name of an engine and a number.",
+    "NixlConnector and NixlPushConnector, `statistics_count_once`": "D loads a "
     "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
     "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",
     "OffloadingConnector with files or an object store, `every_request_ends`": "A live-lock: "

@@ -139,6 +139,14 @@ class LeftOpen(NamedTuple):
     number: int
 
 
+class EngineKnown(NamedTuple):
+    """A connector still has an engine in a container (`where`), by its name, that had ended `s`
+    seconds before another one took its place, and a load from that one has ended."""
+
+    where: str
+    s: int
+
+
 class CopiedTooEarly(NamedTuple):
     """A copy out of a block was submitted that does not wait for the model's step that computes
     it: it may read what was there before."""
@@ -332,6 +340,7 @@ Fact: TypeAlias = (
     | NeverNotified
     | NeverBegun
     | LeftOpen
+    | EngineKnown
     | CopiedTooEarly
     | CopiedAgain
     | Died

@@ -3,18 +3,19 @@ engine: a request is computed by P, and D loads what P has."""
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.facts import MayFail
+from kvproof.connectors.facts import EngineKnown, Fact, LoadEnded, MayFail
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
 from kvproof.connectors.subject import LEASE_S
+from kvproof.live.observer.kept import entries
 
 PORTS = "VLLM_NIXL_SIDE_CHANNEL_PORT", "VLLM_P2P_SIDE_CHANNEL_PORT"
 """The variables that make the engines of one machine different. Nothing listens there."""
@@ -43,6 +44,21 @@ def one_of_two(
         return DrivenEngine(plan, settings, clock, numbers=numbers)
 
 
+KNOWN_S = 3600
+"""NIXL's `engine_ttl`, if the settings have none."""
+
+START_S = 20
+"""How long the start of an engine takes, in seconds."""
+
+
+class Replaced(NamedTuple):
+    """An engine that has ended, its place, and the time, in seconds."""
+
+    name: str
+    place: int
+    ended: int
+
+
 class EnginePair(SeveralEngines):
     """P and D. Both have the plan's engine, P on its own number of ranks. One that is started again
     has its address, and is another engine for the connector."""
@@ -60,7 +76,12 @@ class EnginePair(SeveralEngines):
         self.prefill = self._made(0, computes)
         self.decode = self._made(1, plan)
         super().__init__(plan, clock, (self.prefill, self.decode))
-        self.lease_s = connector["kv_connector_extra_config"].get("kv_lease_duration", LEASE_S)
+        self.replaced: list[Replaced] = []
+        self.begun = [0, 0]
+        self.loaded, self.before = False, 0
+        extra = connector["kv_connector_extra_config"]
+        self.lease_s = extra.get("kv_lease_duration", LEASE_S)
+        self.known_s = extra.get("engine_ttl", KNOWN_S)
         self.sent: dict[str, SubmitRequest] = {}
 
     def _made(self, place: int, plan: ConnectorPlan, number: int = 0) -> DrivenEngine:
@@ -87,8 +108,8 @@ class EnginePair(SeveralEngines):
 
     def step(self) -> None:
         """Both loops go round once. From the end of the first lease on, P may have given up what it
-        keeps for D."""
-        if self.clock.now >= self.lease_s:
+        keeps for D. While one is started again, it keeps nothing."""
+        if self.clock.now >= max(self.begun) + self.lease_s:
             self.prefill.facts.append(MayFail())
         super().step()
 
@@ -102,10 +123,48 @@ class EnginePair(SeveralEngines):
         ends.end()
         self.clock.stop(self.threads[place])
         self.gone.append(ends)
+        self.replaced.append(Replaced(ends.connector["engine_id"], place, self.clock.now))
+        self.loaded = False
+        self.clock.now += START_S
+        self.begun[place] = self.clock.now
         begins = self._made(place, ends.plan, len(self.gone))
         begins.owners.judged["engines that were started again"] += 1
         self.engines[place] = begins
         self.prefill, self.decode = self.engines
+        self.before = len(self.decode.facts)
+
+    def take_facts(self) -> list[Fact]:
+        """What happened since the last call."""
+        self._look_at_loads()
+        self.before = 0
+        return super().take_facts()
+
+    def end(self) -> None:
+        """The engines are shut down."""
+        self._look_at_loads()
+        if self.loaded and not self.dead:
+            self._note_known()
+        super().end()
+
+    def _look_at_loads(self) -> None:
+        ended = (isinstance(fact, LoadEnded) for fact in self.decode.facts[self.before :])
+        self.loaded = self.loaded or any(ended)
+
+    def _note_known(self) -> None:
+        """Note which engines that are gone each side still has by name, in containers of vLLM."""
+        for engine, place in zip(self.engines, (1, 0), strict=True):
+            ended = {each.name: each.ended for each in self.replaced if each.place == place}
+            times = {name: self.begun[place] - at for name, at in ended.items()}
+            gone = {name: time for name, time in times.items() if time > self.known_s}
+            engine.owners.judged["engines that were gone for long"] += len(gone)
+            parts = engine.scheduler.connector, *(worker.connector for worker in engine.workers)
+            known = (found for part in parts if gone for found in entries(part).items())
+            engine.facts.extend(
+                EngineKnown(where, gone[name])
+                for where, held in known
+                for name in gone
+                if name in held
+            )
 
     def pause(self, new: bool) -> None:
         """D is paused."""

@@ -133,13 +133,17 @@ MOONCAKE = TestedConnector(
     replicas=True,
 )
 """What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
-LEASE = {"kv_lease_duration": LEASE_S}
+NIXL_TIMES = {"kv_lease_duration": LEASE_S, "engine_ttl": LEASE_S // 2}
+"""How long P keeps blocks for D, and how long one keeps what it knows of the other, in seconds."""
+
 UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
 """Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: D may have
 so many, but vLLM refuses to read from so many with fewer."""
 
-NIXL = TestedConnector("NixlConnector", LEASE, pair=True, unequal=UNEQUAL, restarts=("",))
-PUSH = TestedConnector("NixlPushConnector", LEASE, pair=True, unequal=UNEQUAL[:2], restarts=("",))
+NIXL = TestedConnector("NixlConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL, restarts=("",))
+PUSH = TestedConnector(
+    "NixlPushConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL[:2], restarts=("",)
+)
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake."""
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)

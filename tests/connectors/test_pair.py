@@ -181,3 +181,18 @@ def test_an_engine_that_is_taken_for_the_one_before_it_is_named(
     assert played(Drain()).findings == ()
     known.clear()
     assert played(*AGAIN).findings[0].invariant == "connector_survives"
+
+
+COME_AND_GO = (Restart(), ONE, Drain())
+"""P is started again, which takes longer than a connector needs to know it."""
+
+
+def test_one_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    for actions, gone in ((COME_AND_GO, 1), (COME_AND_GO[:2], 1), (COME_AND_GO[:1], 0)):
+        result = played(*actions)
+        assert result.findings == ()
+        assert result.judged["engines that were gone for long"] == gone
+    for name in ("_evict_stale_engines", "_cleanup_remote_engines"):
+        monkeypatch.setattr(base_worker.NixlBaseConnectorWorker, name, lambda _: None)
+    found = played(*COME_AND_GO).findings
+    assert {each.invariant for each in found} == {"gone_engines_are_forgotten"}
