@@ -34,6 +34,8 @@ class Watched:
 
         def init(engine: DrivenEngine, *args: Any, **named: Any) -> None:
             built(engine, *args, **named)
+            if not engine.cfg.prefix_caching:
+                return  # blocks have no keys, so each load is trusted
             judge = Judge(lambda finding, _: self.found.append(finding))
             self.judges.append(judge)
             ByteObserver(engine.scheduler, judge)
