@@ -140,11 +140,11 @@ class LeftOpen(NamedTuple):
 
 
 class EngineKnown(NamedTuple):
-    """A connector still has an engine in a container (`where`), by its name, that had ended `s`
-    seconds before another one took its place, and a load from that one has ended."""
+    """A connector still has an engine in a container (`where`), by its name, that had ended
+    `gone_s` seconds before another one took its place, and a load from that one has ended."""
 
     where: str
-    s: int
+    gone_s: int
 
 
 class CopiedTooEarly(NamedTuple):

@@ -1,5 +1,6 @@
 """What a connector has open beside its engine: files in shared memory, and clients of stores."""
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def shared_memory() -> frozenset[str]:
 
 
 def names() -> frozenset[str]:
-    """The names of all that lies in shared memory now."""
-    folder = Path(SHARED)
-    return frozenset(map(str, folder.iterdir())) if folder.exists() else frozenset()
+    """The files that lie in shared memory now, with their folders."""
+    walk = os.walk(SHARED)
+    return frozenset(os.path.join(folder, name) for folder, _, files in walk for name in files)
 
 
 class Opened:

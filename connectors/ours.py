@@ -2,6 +2,7 @@
 this vLLM."""
 
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
 from functools import cache
@@ -9,32 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kvproof.connectors.device import (
-    clock,
-    copies,
-    mooncake,
-    nixl,
-    objects,
-    order,
-    peers,
-    replaced,
-    store_client,
-    streams,
-    threads,
-    wire,
-)
-
 OURS = tuple(Path(__file__).parents[1] / room for room in ("connectors", "live", "model"))
 """Folders of kvproof: an exception that is raised there is a mistake of the kit."""
 
 DEVICE = Path(__file__).parent / "device"
 OF_DEVICE = "kvproof.connectors.device."
-
-DEVICES = (
-    *(clock, copies, mooncake, nixl, objects, order),
-    *(peers, replaced, store_client, streams, threads, wire),
-)
-"""The modules of the device."""
 
 
 def is_ours(error: Exception) -> bool:
@@ -61,7 +41,8 @@ def _called(error: TypeError) -> str:
 @cache
 def _stand_ins() -> frozenset[str]:
     """The names of all functions of the device."""
-    return frozenset(name for module in DEVICES for name in _functions(module, module.__name__))
+    device = [each for name, each in sys.modules.items() if name.startswith(OF_DEVICE)]
+    return frozenset(name for module in device for name in _functions(module, module.__name__))
 
 
 def _functions(owner: ModuleType | type, module: str) -> Iterator[str]:

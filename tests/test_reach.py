@@ -406,6 +406,22 @@ def test_what_stops_is_followed_when_it_goes_on(tmp_path: Path) -> None:
     assert {*by_name["waits"].statements} <= found.keys
 
 
+def test_a_nested_function_that_stops_is_followed_when_it_goes_on(tmp_path: Path) -> None:
+    """Also where the function around it has ended."""
+    text = "def made():\n    def inner():\n        yield 1\n        yield 2\n    x = inner()\n"
+    text += "    next(x)\n    return x\n"
+    head = package(tmp_path / "head", {FILE: text})
+    made = changed(package(tmp_path / "base", {FILE: text.replace("yield 2", "yield 3")}), head)
+    probes = Probes(head, made.places[1])
+    [function] = made.accounting
+    with reached(probes) as found:
+        rest = module_of(probes, head).made()
+        found.note(["a"])
+        assert not function.ran(found.keys)
+        assert next(rest) == 2
+    assert function.ran(found.keys)
+
+
 def test_nothing_else_in_a_file_is_different(tmp_path: Path, tree: Path) -> None:
     """Its lines in a traceback, its text, and what it says when nothing is recorded."""
     made = changes(tmp_path, tree, ("return total", "return -total"))

@@ -15,7 +15,9 @@ def judge(fact: Fact, _past: Past) -> Iterator[Because]:
     if isinstance(fact, EngineKnown):
         yield because(
             reason(
-                "gone", "an engine ended {s} s before the next one in its place began", s=fact.s
+                "gone",
+                "an engine ended {gone_s} s before the next one in its place began",
+                gone_s=fact.gone_s,
             ),
             reason("known", "after a load from that one, {where} still has it", where=fact.where),
         )

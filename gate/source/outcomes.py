@@ -31,12 +31,6 @@ def place_of(key: str) -> tuple[int, int]:
     return int(line), int(to)
 
 
-def had(key: str, line: int, taken: Collection[tuple[int, int]]) -> bool:
-    """Whether a run reaches with a line what the key stands for: of an outcome, if it went from
-    this line to the other; `taken` are the pairs of lines that it executed one after the other."""
-    return MARK not in key or (line, place_of(key)[1]) in taken
-
-
 class Outcomes:
     """The outcomes of the conditions of a file: pairs of lines, counted from 1."""
 

@@ -98,9 +98,8 @@ class Reached:
         if not depth:
             sys.settrace(self._trace)
 
-    def _left(self, frame: FrameType) -> None:
+    def _left(self) -> None:
         """A function that was followed returns, or stops until it goes on."""
-        frame.f_trace = None
         self._followed.depth -= 1
         if not self._followed.depth:
             sys.settrace(None)
@@ -108,9 +107,9 @@ class Reached:
     def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Local | None:
         """The trace function while a function is followed: it follows what is nested in one."""
         code = frame.f_code
-        return self._local(frame, 0, lambda _: None) if self._has_lines(code) else None
+        return self._local(frame, 0, lambda: None) if self._has_lines(code) else None
 
-    def _local(self, frame: FrameType, line: int, left: Callable[[FrameType], None]) -> Local:
+    def _local(self, frame: FrameType, line: int, left: Callable[[], None]) -> Local:
         """A trace function for a frame that is at this line, or before its first one (0)."""
         file, first = self._of.files[frame.f_code.co_filename], -frame.f_code.co_firstlineno
         pairs, last = self._pairs, line or first
@@ -122,7 +121,8 @@ class Reached:
             if event == "return":
                 if _returns(frame.f_code, frame.f_lasti):
                     pairs.add((file, last, first))
-                left(frame)
+                frame.f_trace = None
+                left()
                 return None
             if event == "line":
                 pairs.add((file, last, frame.f_lineno))

@@ -167,7 +167,7 @@ def test_one_that_is_started_again_is_another_engine(name: str, late: bool) -> N
 def test_an_engine_that_is_taken_for_the_one_before_it_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """D asks an address once, whoever is there."""
+    """D connects to an address once, and takes each later engine there for the first one."""
     asks: Any = NixlPullConnectorWorker._nixl_handshake
     known: dict[Any, Any] = {}
 
