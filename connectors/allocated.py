@@ -69,12 +69,19 @@ def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any
             raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
         memory = torch.zeros(tensor.size, dtype=torch.int8)
         raw.update(dict.fromkeys(tensor.shared_by, memory))
-    states = any(not attends(group.kv_cache_spec) for group in kv_cache_config.kv_cache_groups)
+    groups = kv_cache_config.kv_cache_groups
+    states = any(not attends(of_layer(group, group.layer_names[0])) for group in groups)
     return {
-        name: _view(raw[name], group.kv_cache_spec, states, parts, order)
+        name: _view(raw[name], of_layer(group, name), states, parts, order)
         for group in kv_cache_config.kv_cache_groups
         for name in group.layer_names
     }
+
+
+def of_layer(group: Any, name: str) -> Any:
+    """The spec of a layer of a group (`UniformTypeKVCacheSpecs` has one for each)."""
+    spec = group.kv_cache_spec
+    return getattr(spec, "kv_cache_specs", {name: spec})[name]
 
 
 def attends(spec: Any) -> bool:

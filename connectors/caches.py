@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.connectors.allocated import allocated, attends, slots
+from kvproof.connectors.allocated import allocated, attends, of_layer, slots
 from kvproof.connectors.facts import ANOTHER_RANK, Slot
 from kvproof.connectors.numbers import Numbers
 
@@ -96,14 +96,15 @@ class Caches:
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):
             for name in group.layer_names:
-                self.parts[name] = shards.of(name, group.kv_cache_spec)
-                now = slots(self.named[name], group.kv_cache_spec)
+                spec = of_layer(group, name)
+                self.parts[name] = shards.of(name, spec)
+                now = slots(self.named[name], spec)
                 storage = now.untyped_storage()
                 memory = self.memory.setdefault(storage.data_ptr(), SharedBytes.of(storage))
                 seen = torch.tensor([], dtype=torch.float32).set_(
                     memory.seen.untyped_storage(), now.storage_offset(), now.size(), now.stride()
                 )
-                parts = kernel_blocks if attends(group.kv_cache_spec) else 1
+                parts = kernel_blocks if attends(spec) else 1
                 self.layers.append(LayerCache(name, index, now, seen, parts))
 
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:

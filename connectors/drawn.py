@@ -41,7 +41,8 @@ class LayerGroups(NamedTuple):
     inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
     more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
     to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
-    prefix cache of its own."""
+    prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
+    wide."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -55,6 +56,7 @@ class LayerGroups(NamedTuple):
     prefill_ranks: int = 0
     latent: bool = False
     uncached: bool = False
+    uneven: bool = False
 
     @property
     def drafts(self) -> int:
@@ -67,13 +69,13 @@ class LayerGroups(NamedTuple):
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
         own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
-        uncached = not engine.prefix_caching
-        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, uncached)
+        last = not engine.prefix_caching, plan.uneven
+        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, *last)
 
     @property
     def of_some(self) -> bool:
         """Whether there are vLLMs of this year that cannot have such groups."""
-        rare = self.latent or self.kernel_blocks > 1
+        rare = self.latent or self.kernel_blocks > 1 or (self.uneven and len(self.groups) > 1)
         return rare or bool(self.match_unit) or self.retention is not None
 
     @property
@@ -93,6 +95,7 @@ class LayerGroups(NamedTuple):
             "unequal ranks": self.prefill_ranks > 0,
             "latent": self.latent,
             "uncached": self.uncached,
+            "uneven layers": self.uneven,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -119,6 +122,7 @@ class LayerGroups(NamedTuple):
             + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
             + ", latent" * self.latent
             + ", no prefix cache" * self.uncached
+            + ", the last layer twice as wide" * self.uneven
         )
 
 
@@ -128,6 +132,8 @@ ALONE: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4),), kernel_blocks=2),
     LayerGroups((Group("full", 4),), latent=True),
     LayerGroups((Group("full", 4),), uncached=True),
+    LayerGroups((Group("full", 4),), uneven=True),
+    LayerGroups((Group("full", 4),), latent=True, uneven=True),
 )
 """Cache groups for a connector that supports one group."""
 
@@ -171,6 +177,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("mamba", 4)), kernel_blocks=2),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), uncached=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), uneven=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
@@ -297,6 +304,7 @@ def plans(
         kernel_blocks=layers.kernel_blocks,
         prefill_ranks=layers.prefill_ranks,
         latent=layers.latent,
+        uneven=layers.uneven,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

@@ -98,6 +98,7 @@ class DrivenEngine:
         self.served = self.first = build.ServedModel(
             dtype=plan.dtypes[0],
             latent=plan.latent,
+            uneven=plan.uneven,
             encodes=only_encodes(connector["kv_connector_extra_config"]),
         )
         self.opened = Opened()

@@ -207,7 +207,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     of a worker is `clock_ahead` seconds ahead of the scheduler's. With `latent`, attention is
     latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
     there are several such engines side by side (data parallelism), and requests go to each in
-    turn."""
+    turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
+    the others."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -226,6 +227,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     clock_ahead: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     latent: bool = False
     replicas: bool = False
+    uneven: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -269,6 +271,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     overlap += ", no prefix cache" * (not engine.prefix_caching)
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
+    groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"

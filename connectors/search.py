@@ -153,6 +153,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         kernel_blocks=layers.kernel_blocks,
         prefill_ranks=layers.prefill_ranks,
         latent=layers.latent,
+        uneven=layers.uneven,
     )
 
 

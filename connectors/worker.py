@@ -74,10 +74,12 @@ class ConnectorWorker:
         self._enter()
         clock.kernel_tokens, clock.ahead = plan.kernel_tokens, plan.clock_ahead
         order = layout(self.vllm_config)
-        heads = build.ServedModel(latent=plan.latent).heads if plan.tensor else 1
+        served = build.ServedModel(latent=plan.latent, uneven=plan.uneven)
+        heads = served.heads if plan.tensor else 1
         shards = Shards(rank, plan.ranks // plan.stripes, heads)
         kernel = plan.kernel_blocks
-        self.caches = Caches(scheduler.kv_cache_config, order, numbers, shards, kernel)
+        kv_cache_config = served.of_worker(scheduler.kv_cache_config)
+        self.caches = Caches(kv_cache_config, order, numbers, shards, kernel)
         self.sharing = {}
         if plan.shared_layer:
             first, count = self.caches.layers[0].name, len(self.caches.layers)
@@ -94,7 +96,7 @@ class ConnectorWorker:
         self.state = kv_transfer_state
         with set_current_vllm_config(self.vllm_config):
             self.connector = KVConnectorFactory.create_connector(
-                self.vllm_config, KVConnectorRole.WORKER, scheduler.kv_cache_config
+                self.vllm_config, KVConnectorRole.WORKER, kv_cache_config
             )
             self.state._KV_CONNECTOR_AGENT = self.connector
             self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)

@@ -73,6 +73,8 @@ LAID_OUT = (
 """The function that lays KV caches out, newest release first."""
 WITHOUT_BUDGET = {"supports_multimodal_inputs": False, "is_multimodal_model": False}
 """What keeps vLLM from asking a model for the sizes of its images: a plan says them."""
+BLOCKS_FIRST = "BLHNC"
+"""The layout that vLLM names where it refuses layers of several sizes in another one."""
 SAME_NAME = "one-name"
 """The name of all adapters, and the salt."""
 
@@ -84,12 +86,14 @@ class ServedModel(NamedTuple):
     """The model of an engine. Another engine over the same store may have one of another `name`, or
     with another type of values. With `latent`, its attention is latent (MLA): each layer has one
     head, which all ranks of tensor parallelism have. One that only `encodes` images has no KV cache
-    in which a prefix could be found."""
+    in which a prefix could be found. With `uneven`, the last layer of a group of attention keeps
+    twice as much of a token as the others."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
     latent: bool = False
     encodes: bool = False
+    uneven: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
         """The same with another "model" or "dtype", the one after this of `dtypes`; what this
@@ -136,6 +140,24 @@ class ServedModel(NamedTuple):
         """Arguments of a spec for so many KV heads of the fewest values that vLLM accepts."""
         size = HEAD_BYTES // self.values.itemsize
         return {"num_kv_heads": heads, "head_size": size, "dtype": self.values}
+
+    def of_layers(self, group: KVCacheGroupSpec) -> KVCacheGroupSpec:
+        """A group with the specs of its layers, as a worker has it, where not all are alike."""
+        names, spec = group.layer_names, group.kv_cache_spec
+        if not self.uneven or len(names) == 1 or not hasattr(spec, "num_kv_heads"):
+            return group
+        from vllm.v1.kv_cache_interface import UniformTypeKVCacheSpecs
+
+        what = "head_size" if self.latent else "num_kv_heads"
+        wide = replace(spec, **{what: 2 * getattr(spec, what)})
+        specs = {**dict.fromkeys(names, spec), names[-1]: wide}
+        return replace(
+            group, kv_cache_spec=UniformTypeKVCacheSpecs(spec.block_size, kv_cache_specs=specs)
+        )
+
+    def of_worker(self, made: KVCacheConfig) -> KVCacheConfig:
+        """The KV-cache config of a worker, for that of its scheduler."""
+        return replace(made, kv_cache_groups=list(map(self.of_layers, made.kv_cache_groups)))
 
     def kind(self, spec: str) -> Any:
         """The class of a spec of attention. Raises AdapterDrift."""
@@ -253,11 +275,21 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     laid = adapt.first(LAID_OUT)
     cache = vllm_config.cache_config
     if hasattr(cache, "kv_cache_layout"):
-        common = "BLNHC" if len(made.kv_cache_groups) > 1 else "LBNHC"
-        cache.kv_cache_layout = required_layout(vllm_config) or common
+        several = len(made.kv_cache_groups) > 1
+        common = required_layout(vllm_config) or ("BLNHC" if several else "LBNHC")
+        uneven = any(hasattr(g.kv_cache_spec, "kv_cache_specs") for g in made.kv_cache_groups)
+        # Layers of several sizes in several groups must share the bytes of a block.
+        cache.kv_cache_layout = BLOCKS_FIRST if several and uneven else common
     cache.num_gpu_blocks_override = made.num_blocks
     laid_out = laid(vllm_config, made.kv_cache_groups, POOL_BYTES_MAX)
     return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
+
+
+def for_scheduler(made: KVCacheConfig) -> KVCacheConfig:
+    """The KV-cache config that vLLM makes for the scheduler of a worker with this one."""
+    from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config
+
+    return generate_scheduler_kv_cache_config([made])
 
 
 def supports_groups(transfer: Any) -> bool:
@@ -424,7 +456,7 @@ def scheduler(
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads, served)
     if layers:
-        caches = with_tensors(vllm_config, caches)
+        caches = for_scheduler(with_tensors(vllm_config, served.of_worker(caches)))
     with adapt.retention_variable(cfg.retention):
         built = chosen(
             vllm_config=vllm_config,
