@@ -132,7 +132,7 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     found = [each for each in result.breaks if each.signature.check == MISTAKES[name][1]]
     assert len({each.signature for each in found}) > 2
     one = next(each for each in found if ", " in each.signature.feature)
-    tried = around("starts", one, 1)
+    tried = around(one, 1)
     assert isinstance(tried, Starts)
     assert tried.like is not None
     [again] = side.drive([tried])

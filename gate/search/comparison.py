@@ -87,10 +87,10 @@ def as_run(name: str, found: Break) -> Fixed:
     return found.run(f"{name}, again")
 
 
-def around(name: str, found: Break, seed: int) -> Workload:
+def around(found: Break, seed: int) -> Workload:
     """Random episodes of the cluster of a break, or random plans of its kind: of a connector, with
     the same cache groups; of a start, with the same kinds of layers."""
-    called = f"{name}, around"
+    called = "around"
     if isinstance(found.plan, Start):
         return Starts(called, seed, NEIGHBOURS, found.plan.plan)
     if isinstance(found.plan, Loop):
@@ -118,6 +118,7 @@ class Comparison:
         self.looked_at = 0
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
+        self._around: dict[Workload, Result] = {}
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -193,14 +194,16 @@ class Comparison:
 
     def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
         """The result on head of the run of a candidate, and the results on base of the same run and
-        of episodes around it."""
+        of episodes around it, which several candidates may have in common."""
         found = candidate.found
         run = as_run(candidate.workload, found)
-        others = around(candidate.workload, found, self.seed)
+        others = around(found, self.seed)
+        further = [others] if others not in self._around else []
         on_base, [result] = self.at_once(
-            lambda base: base.drive([run, others]), lambda head: head.drive([run], reach=True)
+            lambda base: base.drive([run, *further]), lambda head: head.drive([run], reach=True)
         )
-        return result, on_base
+        self._around.update(zip(further, on_base[1:], strict=True))
+        return result, [on_base[0], self._around[others]]
 
     def _near_on_base(self, candidate: Candidate) -> bool:
         """Whether base breaks the same in a plan near that of a candidate, or dies of the same
