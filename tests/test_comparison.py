@@ -92,7 +92,7 @@ def test_both_sides_take_the_run_again_and_base_what_is_around_it(compare: Any) 
     assert len({each.name for each in asked}) == 3
 
 
-@pytest.mark.parametrize("where", [", again", ", around"])
+@pytest.mark.parametrize("where", [", again", "around"])
 def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) -> None:
     shown = [broken("engine_survives", "Complete")]  # the same check, after another event
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from kvproof.gate.difference.compare import (
     Candidate,
     Results,
@@ -118,7 +120,7 @@ class Comparison:
         self.looked_at = 0
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
-        self._around: dict[Workload, Result] = {}
+        self._around: dict[bytes, Result] = {}
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -198,12 +200,14 @@ class Comparison:
         found = candidate.found
         run = as_run(candidate.workload, found)
         others = around(found, self.seed)
-        further = [others] if others not in self._around else []
+        known = msgspec.json.encode(others)
+        further = [others] if known not in self._around else []
         on_base, [result] = self.at_once(
             lambda base: base.drive([run, *further]), lambda head: head.drive([run], reach=True)
         )
-        self._around.update(zip(further, on_base[1:], strict=True))
-        return result, [on_base[0], self._around[others]]
+        if further:
+            self._around[known] = on_base[1]
+        return result, [on_base[0], self._around[known]]
 
     def _near_on_base(self, candidate: Candidate) -> bool:
         """Whether base breaks the same in a plan near that of a candidate, or dies of the same
