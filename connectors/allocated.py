@@ -28,16 +28,15 @@ MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 
 @cache
 def backend() -> Any:
-    """vLLM's attention backend for a CPU. For some time (vllm#44393) the KV cache of the first has
-    keys and values in one dimension, and NIXL's worker takes it for one that has all keys before
-    all values, while that of the other has both in each block."""
-    chosen = adapt.first([BACKEND])
-    if len(_shape(chosen)) == 4:
-        with suppress(AdapterDrift, ImportError):
-            other = adapt.first([OTHER_BACKEND])
-            if _shape(other)[:2] == (BLOCKS, 2):
-                return other
-    return chosen
+    """An attention backend that runs on a CPU. In older releases two do. Where the KV cache of one
+    has both keys and values in each block, as those of GPUs have, it is that one: connectors take
+    it for granted since vllm#44393, and the other has the keys of all blocks before all values, or
+    for some time keys and values in one dimension."""
+    with suppress(AdapterDrift, ImportError):
+        other = adapt.first([OTHER_BACKEND])
+        if _shape(other)[:2] == (BLOCKS, 2):
+            return other
+    return adapt.first([BACKEND])
 
 
 def _shape(of: Any) -> tuple[int, ...]:
@@ -64,12 +63,18 @@ def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any
         made: dict[str, Any] = home.allocate_kv_cache(kv_cache_config, torch.device("cpu"), order)
         return made
     raw: dict[str, torch.Tensor] = {}
-    for tensor in kv_cache_config.kv_cache_tensors:
-        if getattr(tensor, "block_stride", 0):
-            raise AdapterDrift("The kit does not lay out packed KV caches of this vLLM")
-        memory = torch.zeros(tensor.size, dtype=torch.int8)
-        raw.update(dict.fromkeys(tensor.shared_by, memory))
     groups = kv_cache_config.kv_cache_groups
+    backing: torch.Tensor | None = None  # of packed caches: a block of it has all layers
+    for tensor in kv_cache_config.kv_cache_tensors:
+        stride = getattr(tensor, "block_stride", 0)
+        if stride:
+            if parts > 1 or _shape(backend())[:1] != (BLOCKS,):
+                raise AdapterDrift("This vLLM does not pack KV caches of such a layout")
+            backing = torch.zeros(tensor.size, dtype=torch.int8) if backing is None else backing
+            memory = backing.view(-1, stride)[:, tensor.offset :]
+        else:
+            memory = torch.zeros(tensor.size, dtype=torch.int8)
+        raw.update(dict.fromkeys(tensor.shared_by, memory))
     states = any(not attends(of_layer(group, group.layer_names[0])) for group in groups)
     return {
         name: _view(raw[name], of_layer(group, name), states, parts, order)
@@ -104,14 +109,23 @@ class Latent:
     """What is different in a backend for latent attention."""
 
     @staticmethod
-    def get_kv_cache_shape(blocks: int, size: int, _heads: int, values: int, *_: object) -> Any:
-        """The shape of a KV cache."""
-        return blocks, size, values
+    def get_kv_cache_shape(
+        num_blocks: int,
+        block_size: int,
+        num_kv_heads: int,
+        head_size: int,
+        cache_dtype_str: str = "auto",
+    ) -> tuple[int, ...]:
+        """The shape of a KV cache. The names are those by which vLLM gives the sizes."""
+        del num_kv_heads, cache_dtype_str
+        return num_blocks, block_size, head_size
 
 
 def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str | None) -> Any:
-    """A layer's memory, in this order. Keys of all blocks come before values, but `by_page`, where
+    """A layer's memory, in this order; a packed cache has a row for each block. Keys of all blocks come before values, but `by_page`, where
     layers with states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
+    if memory.dim() > 1:
+        memory = memory[:, : spec.page_size_bytes]
     blocks = memory.numel() // spec.page_size_bytes
     if is_latent(spec):
         return memory.view(spec.dtype).view(blocks * parts, -1, spec.head_size)

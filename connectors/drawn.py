@@ -142,6 +142,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4, eagle=True),)),
     LayerGroups((Group("full", 4), Group("window", 4, window=8))),
     LayerGroups((Group("full", 4), Group("window", 4, window=6))),
+    LayerGroups((Group("full", 2), Group("window", 2, window=4))),
     LayerGroups((Group("full", 4), Group("window", 4, window=8, eagle=True))),
     LayerGroups((Group("full", 8), Group("window", 2, window=4))),
     LayerGroups((Group("window", 4, window=8), Group("full", 4))),
@@ -178,6 +179,7 @@ HYBRID: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), uncached=True),
     LayerGroups((Group("full", 4), Group("window", 4, window=8)), uneven=True),
+    LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True, uneven=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
