@@ -22,7 +22,6 @@ beside *holds* is what was compared or asked. Made by `benchmarks/connectors.py`
 """
 NOT_DRIVEN = {
     "DecodeBenchConnector": "it fills blocks with values that are wrong on purpose",
-    "ExampleHiddenStatesConnector": "it saves the drafter's hidden states, which the kit has not",
     "MooncakeConnector": "a pair of engines over Mooncake's transfer engine",
     "LMCacheConnectorV1, LMCacheMPConnector": "the package lmcache is not installed",
     "MoRIIOConnector": "it needs ROCm and the package mori",

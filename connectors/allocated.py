@@ -96,7 +96,7 @@ def attends(spec: Any) -> bool:
 
 def is_latent(spec: Any) -> bool:
     """Whether layers with this spec have latent attention."""
-    return "MLA" in type(spec).__name__
+    return any("MLA" in kind.__name__ for kind in type(spec).__mro__)
 
 
 @cache
@@ -122,8 +122,9 @@ class Latent:
 
 
 def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str | None) -> Any:
-    """A layer's memory, in this order; a packed cache has a row for each block. Keys of all blocks come before values, but `by_page`, where
-    layers with states have the memory too (`_update_hybrid_attention_mamba_layout`)."""
+    """A layer's memory, in this order; that of a packed cache has a row for each block. Keys of all
+    blocks come before values, but `by_page`, where layers with states have the memory too
+    (`_update_hybrid_attention_mamba_layout`)."""
     if memory.dim() > 1:
         memory = memory[:, : spec.page_size_bytes]
     blocks = memory.numel() // spec.page_size_bytes

@@ -42,7 +42,7 @@ class LayerGroups(NamedTuple):
     more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
     to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
     prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
-    wide."""
+    wide. With `hidden`, the last group is for the hidden states of tokens."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -57,11 +57,12 @@ class LayerGroups(NamedTuple):
     latent: bool = False
     uncached: bool = False
     uneven: bool = False
+    hidden: bool = False
 
     @property
     def drafts(self) -> int:
         """The drafts that a drafter with layers in these groups makes; 0 without one."""
-        return 2 * any(group.eagle for group in self.groups)
+        return 1 if self.hidden else 2 * any(group.eagle for group in self.groups)
 
     @classmethod
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
@@ -69,7 +70,7 @@ class LayerGroups(NamedTuple):
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
         own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
-        last = not engine.prefix_caching, plan.uneven
+        last = not engine.prefix_caching, plan.uneven, plan.hidden
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, *last)
 
     @property
@@ -83,7 +84,7 @@ class LayerGroups(NamedTuple):
         """The kinds of the groups, and what is special of them."""
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
         more = {
-            "drafter": self.drafts,
+            "drafter": self.drafts and not self.hidden,
             "three": len(self.groups) > 2,
             "ranks": self.ranks > 1 and not self.tensor,
             "tensor ranks": self.tensor,
@@ -96,6 +97,7 @@ class LayerGroups(NamedTuple):
             "latent": self.latent,
             "uncached": self.uncached,
             "uneven layers": self.uneven,
+            "hidden states": self.hidden,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -123,6 +125,7 @@ class LayerGroups(NamedTuple):
             + ", latent" * self.latent
             + ", no prefix cache" * self.uncached
             + ", the last layer twice as wide" * self.uneven
+            + ", the last group for hidden states" * self.hidden
         )
 
 
@@ -183,6 +186,19 @@ HYBRID: tuple[LayerGroups, ...] = (
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
+HIDDEN: tuple[LayerGroups, ...] = tuple(
+    LayerGroups(groups, hidden=True)
+    for groups in (
+        (Group("full", 4), Group("full", 4)),
+        (Group("full", 4), Group("full", 8)),
+        (Group("full", 8), Group("full", 4)),
+        (Group("full", 4), Group("window", 4, window=8), Group("full", 4)),
+        (Group("full", 8), Group("window", 8, window=8), Group("full", 4)),
+    )
+)
+"""Cache groups for a connector that saves hidden states. Its drafter drafts a token in each step,
+beside which the kit has no Mamba groups."""
+
 SPREAD: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 8),), ranks=2),
     LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2, every_state=True),
@@ -201,7 +217,9 @@ def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
     spread = [
         LayerGroups((Group("full", 4),), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks
     ]
-    return [*spread, *(each._replace(latent=True) for each in spread)]
+    both = (Group("full", 4), Group("window", 4, window=8))
+    latent = [each._replace(latent=True) for each in spread]
+    return [*spread, *latent, *(each._replace(groups=both) for each in latent)]
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
@@ -297,7 +315,7 @@ def plans(
         "recompute" if recompute else "fail",
         copies,
         local=layers.local,
-        accepted=draw(st.integers(0, 2)) if drafts else 0,
+        accepted=draw(st.integers(0, drafts)) if drafts else 0,
         encoder_tokens=room,
         ranks=layers.ranks,
         tensor=layers.tensor,
@@ -307,6 +325,7 @@ def plans(
         prefill_ranks=layers.prefill_ranks,
         latent=layers.latent,
         uneven=layers.uneven,
+        hidden=layers.hidden,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.facts import (
@@ -99,6 +100,7 @@ class DrivenEngine:
             dtype=plan.dtypes[0],
             latent=plan.latent,
             uneven=plan.uneven,
+            hidden=plan.hidden,
             encodes=only_encodes(connector["kv_connector_extra_config"]),
         )
         self.opened = Opened()
@@ -304,6 +306,12 @@ class DrivenEngine:
         for where, count in self.counted.items():
             self.owners.judged["requests in statistics"] += count
             self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
+        if self.plan.hidden:
+            self.clock.run()  # who reads a file waits until it is written
+            states = [*hidden.saved(self.returned, self.owners, self.worker.caches)]
+            self.owners.judged["saved hidden states"] += len(states)
+            self.facts.extend(states)
+            self.returned.clear()
         self.facts.extend(self.worker.encoder.owed())
         self.facts.extend(each for tier in self.tiers for each in tier.owed())
         pool = self.scheduler.kv_cache_manager.block_pool

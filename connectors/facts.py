@@ -268,6 +268,17 @@ class PromptReported(NamedTuple):
     admitted: tuple[tuple[int, int], ...]
 
 
+class StateSaved(NamedTuple):
+    """What the file of an ended request has as the hidden states of a token of its prompt. `found`
+    is the prefix, None for what no step computed; `there` says whether the file goes so far."""
+
+    request: str
+    token: int
+    expected: str
+    found: str | None
+    there: bool
+
+
 class ItemMissing(NamedTuple):
     """A step computes a token of an image, and the worker does not have what the encoder made of
     it."""
@@ -353,6 +364,7 @@ Fact: TypeAlias = (
     | Announced
     | CacheStatistics
     | PromptReported
+    | StateSaved
     | ItemMissing
     | ItemWrong
     | ItemUnkept

@@ -208,7 +208,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
     there are several such engines side by side (data parallelism), and requests go to each in
     turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
-    the others."""
+    the others. With `hidden`, the last cache group
+    is a drafter's, which keeps the hidden states of each token and drafts nothing else."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -228,6 +229,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     latent: bool = False
     replicas: bool = False
     uneven: bool = False
+    hidden: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -271,6 +273,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     overlap += ", no prefix cache" * (not engine.prefix_caching)
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
+    groups += ", the last group for hidden states" * plan.hidden
     groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
     if plan.encoder_tokens:

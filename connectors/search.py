@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HYBRID, SPREAD, LayerGroups, plans, unequal
+from kvproof.connectors.drawn import ALONE, HIDDEN, HYBRID, SPREAD, LayerGroups, plans, unequal
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.ours import is_ours
 from kvproof.connectors.plan import ConnectorPlan
@@ -90,6 +90,8 @@ def accepted(
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
     spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
+    if subject.hidden:
+        kinds = HIDDEN
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):
         if each.drafts and not _marks_drafters():
             continue
@@ -154,6 +156,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         prefill_ranks=layers.prefill_ranks,
         latent=layers.latent,
         uneven=layers.uneven,
+        hidden=layers.hidden,
     )
 
 

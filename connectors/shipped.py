@@ -73,6 +73,14 @@ SELF_DESCRIBING = TestedConnector(
     "OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}
 )
 """Its KV events carry tokens."""
+STATES = TestedConnector(
+    "ExampleHiddenStatesConnector",
+    {"shared_storage_path": "{tmp}"},
+    asks=((("include_output_tokens", 1),),),
+    hidden=True,
+)
+"""It saves the hidden states of prompts."""
+
 ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
 FILES = TestedConnector(
     "OffloadingConnector",
@@ -175,6 +183,7 @@ SHIPPED: dict[str, Shipped] = {
     "images-stored": Shipped(STORED_IMAGES, OF_STORED),
     "images-encoded": Shipped(ENCODING, (*OF_STORED, "v1/core/sched")),
     "example": Shipped(EXAMPLE, OF_EXAMPLE),
+    "hidden-states": Shipped(STATES, (V1 + "example_hidden_states_connector.py",)),
     "decode-bench": Shipped(BENCH, (V1 + "decode_bench_connector.py",), dummy=True),
     "offloading": Shipped(OFFLOADING, OF_OFFLOADING),
     "offloading-small": Shipped(SMALL, OF_OFFLOADING),

@@ -45,7 +45,8 @@ class TestedConnector:
     have one size alone. `asks` is what a request may ask of it. Where what is behind it outlives
     an engine, `restarts` says what may be another one in the next engine that is started over it:
     the connector keeps their KV apart by itself. With `replicas`,
-    it is driven in the engines of data parallelism too, side by side."""
+    it is driven in the engines of data parallelism too, side by side. With `hidden`, it saves the
+    hidden states of prompts, and the engine has a drafter that keeps them."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class TestedConnector:
     asks: tuple[TransferParams, ...] = ()
     restarts: tuple[Another, ...] = ()
     replicas: bool = False
+    hidden: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""

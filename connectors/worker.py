@@ -9,6 +9,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from kvproof.connectors import hidden
 from kvproof.connectors.allocated import backend, latent_backend, layout
 from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
@@ -93,6 +94,9 @@ class ConnectorWorker:
         context = self.vllm_config.compilation_config.static_forward_context
         for name, cache in self.caches.named.items():
             context[name] = model_layer(cache, plan.latent)
+        if plan.hidden:
+            name = self.caches.layers[-1].name
+            context[name] = hidden.model_layer(self.caches.named[name])
         self.state = kv_transfer_state
         with set_current_vllm_config(self.vllm_config):
             self.connector = KVConnectorFactory.create_connector(

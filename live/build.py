@@ -87,13 +87,15 @@ class ServedModel(NamedTuple):
     with another type of values. With `latent`, its attention is latent (MLA): each layer has one
     head, which all ranks of tensor parallelism have. One that only `encodes` images has no KV cache
     in which a prefix could be found. With `uneven`, the last layer of a group of attention keeps
-    twice as much of a token as the others."""
+    twice as much of a token as the others. With `hidden`, a drafter keeps the hidden states of each
+    token in the last group, in one layer, and drafts nothing else."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
     latent: bool = False
     encodes: bool = False
     uneven: bool = False
+    hidden: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
         """The same with another "model" or "dtype", the one after this of `dtypes`; what this
@@ -140,6 +142,14 @@ class ServedModel(NamedTuple):
         """Arguments of a spec for so many KV heads of the fewest values that vLLM accepts."""
         size = HEAD_BYTES // self.values.itemsize
         return {"num_kv_heads": heads, "head_size": size, "dtype": self.values}
+
+    def states(self, block_size: int, page_bytes: int) -> Any:
+        """The spec of the layer for hidden states. Its pages are as wide as those of others."""
+        import vllm.v1.kv_cache_interface as interface
+
+        kind = getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
+        size = page_bytes // (block_size * self.values.itemsize)
+        return kind(block_size=block_size, num_kv_heads=1, head_size=size, dtype=self.values)
 
     def of_layers(self, group: KVCacheGroupSpec) -> KVCacheGroupSpec:
         """A group with the specs of its layers, as a worker has it, where not all are alike."""
@@ -252,6 +262,8 @@ def kv_cache_config(
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
         spec = spec_of(group, cfg.drafts, padded, local, every_state, served=served)
+        if served.hidden and index == len(here) - 1:
+            names, spec = names[:1], served.states(group.block_size, spec.page_size_bytes)
         groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
@@ -337,6 +349,19 @@ def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeCon
     )
 
 
+def extractor() -> "SpeculativeConfig":
+    """The drafter that keeps the hidden states of one layer of the model."""
+    from vllm.config import ParallelConfig, SpeculativeConfig
+
+    return SpeculativeConfig(
+        method="extract_hidden_states",
+        num_speculative_tokens=1,
+        target_model_config=model_config(),
+        target_parallel_config=ParallelConfig(),
+        draft_model_config={"hf_config": {"eagle_aux_hidden_state_layer_ids": [0]}},
+    )
+
+
 def smallest_block(cfg: config.EngineConfig) -> int:
     """The smallest block size in tokens, which an engine uses in its cache config."""
     return min(g.block_size for g in cfg.groups)
@@ -348,9 +373,11 @@ def _further_configs(
     turns: bool,
     pushes: bool,
     connector: Mapping[str, Any] | None,
+    hidden: bool,
 ) -> dict[str, Any]:
-    """The configs of optional parts: a connector, a drafter, KV events. A part that the engine does
-    not have is not imported, so that kvproof can drive a vLLM without it."""
+    """The configs of optional parts: a connector, a drafter (one that keeps `hidden` states), KV
+    events. A part that the engine does not have is not imported, so that kvproof can drive a vLLM
+    without it."""
     from vllm import config as configs
 
     further: dict[str, Any] = {}
@@ -368,7 +395,7 @@ def _further_configs(
             **{**common, "kv_role": "kv_both", **connector}
         )
     if cfg.drafts:
-        further["speculative_config"] = speculative_config(cfg)
+        further["speculative_config"] = extractor() if hidden else speculative_config(cfg)
     extra = (connector or {}).get("kv_connector_extra_config", {})
     if ENCODER in extra:
         further[ENCODER] = configs.ECTransferConfig(**extra[ENCODER])
@@ -428,7 +455,7 @@ def scheduler(
             **adapt.accepted(CacheConfig, prefix_match_unit=cfg.match_unit or None),
         ),
         device_config=DeviceConfig("cpu"),
-        **_further_configs(cfg, load_failure, turns, pushes, connector),
+        **_further_configs(cfg, load_failure, turns, pushes, connector, served.hidden),
     )
     # An engine computes these values from its model's layers and its memory; here they are set. The
     # CPU platform would switch overlapping steps off.

@@ -8,6 +8,14 @@ import torch
 
 from kvproof.connectors.device.streams import Stream
 
+_EMPTY_LIKE = torch.empty_like
+
+
+def empty_like(like: torch.Tensor, *, pin_memory: bool = False, **more: Any) -> torch.Tensor:
+    """Memory of the host (`torch.empty_like`): without a device none is pinned."""
+    del pin_memory
+    return _EMPTY_LIKE(like, **more)
+
 
 def _reads(by: str, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:
     """Note that the next work of a stream reads these parts of the memory: address, bytes."""

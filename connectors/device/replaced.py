@@ -16,12 +16,13 @@ from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, peers, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.threads import EventThreads, QueueModule, Threads
+from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
+HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
@@ -191,6 +192,7 @@ REPLACED: tuple[Replacement, ...] = (
         "torch:Tensor.is_cuda", _is_cuda, "the KV caches, and they alone, are on the device"
     ),
     Replacement("torch.accelerator:current_device_index", _always(lambda: 0), ONE_RANK),
+    Replacement("torch:empty_like", _always(copies.empty_like), COPIES),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),
@@ -215,6 +217,8 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:threading", Threads, THREADS),
     Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
+    Replacement(f"{HIDDEN}:ThreadPoolExecutor", TaskThreads, THREADS),
+    Replacement(f"{HIDDEN}:get_tensor_model_parallel_rank", _rank, RANKS),
     Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _rank, RANKS),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),

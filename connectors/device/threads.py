@@ -5,6 +5,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from typing import Any
 
 from kvproof.connectors.device.clock import Clock
@@ -171,3 +172,40 @@ class Queue:
     def empty(self) -> bool:
         """Whether nobody left any work."""
         return not self.items
+
+
+class TaskThreads:
+    """In place of the class of executors in a module of vLLM: a thread takes the tasks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def __call__(self, *_: object, **__: object) -> "TaskThread":
+        return TaskThread(self.clock)
+
+
+class TaskThread:
+    """An executor with one thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.tasks = Queue(clock)
+        clock.begin(self._work)
+
+    def submit(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Have a task done."""
+        future: Future[Any] = Future()
+        self.tasks.put((future, lambda: task(*arguments)))
+        return future
+
+    def shutdown(self, *_: object, **__: object) -> None:
+        """End when all is done."""
+        self.tasks.join()
+
+    def _work(self) -> None:
+        while True:
+            future, task = self.tasks.get()
+            try:
+                future.set_result(task())
+            except Exception as error:
+                future.set_exception(error)
+            self.tasks.task_done()

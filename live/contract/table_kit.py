@@ -58,10 +58,22 @@ ENTRIES = entries(
         "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",
         "the layers that a connector sees",
     ),
+    (
+        "vllm.model_executor.models.extract_hidden_states:CacheOnlyAttentionLayer",
+        "a drafter's layer that keeps hidden states",
+    ),
     ("vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend", "the layers' backend"),
     (
         "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend",
         "the backend where NIXL's worker does not take the first",
+    ),
+    (
+        "vllm.v1.kv_cache_interface:UniformTypeKVCacheSpecs",
+        "layers of one group that keep unequal amounts of a token",
+    ),
+    (
+        "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",
+        "the config of a scheduler, for that of its worker",
     ),
     (f"{CONFIG}:set_current_vllm_config", "a connector's worker is made with it"),
     ("vllm.model_executor.layers.mamba.abstract:MambaBase", "the layers with states"),

@@ -37,6 +37,7 @@ from kvproof.connectors.facts import (
     NotComputed,
     Promised,
     PromptReported,
+    StateSaved,
     StoreReset,
     Waits,
 )
@@ -157,6 +158,15 @@ OF_VLLM = (
             PromptReported("r0", 9, 4, 0, 9, admitted=((4, 0),)),
         ),
         PromptReported("r0", 9, 4, 4, 1, admitted=((4, 4),)),
+    ),
+    OfVllm(
+        "saved_states_are_of_the_prompt",
+        (
+            StateSaved("r0", 3, "abcd", "abc", there=True),
+            StateSaved("r0", 3, "abcd", None, there=True),
+            StateSaved("r0", 3, "abcd", None, there=False),
+        ),
+        StateSaved("r0", 3, "abcd", "abcd", there=True),
     ),
     OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
     OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),

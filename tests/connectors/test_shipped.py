@@ -39,7 +39,7 @@ ONE = (Group("full", 4),)
 HYBRID = (Group("full", 4), Group("window", 4, window=8))
 MAMBA = (Group("full", 4), Group("mamba", 4))
 
-NOT_WHOLE = {"decode-bench", "images", "images-stored", "images-encoded"}
+NOT_WHOLE = {"decode-bench", "hidden-states", "images", "images-stored", "images-encoded"}
 """Some load what is wrong on purpose, the others store nothing."""
 
 ONE_GROUP = {"example", "multi-example-offloading"}

@@ -1,0 +1,59 @@
+"""Hidden states of prompts that a connector saves to files (`ExampleHiddenStatesConnector`).
+
+A drafter that only extracts keeps the hidden states of each token in a layer of its own, as others
+keep KV. When a request has ended, the connector copies them to a file, and the client gets its path
+with the answer. By then the states must be those of the prompt, whatever became of the blocks.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kvproof.connectors.caches import Caches
+from kvproof.connectors.facts import StateSaved
+from kvproof.connectors.owners import Owners
+from kvproof.live import adapt
+
+PATH = "hidden_states_path"
+"""The key of the path among the `kv_transfer_params` of an answer."""
+
+LAYER = "vllm.model_executor.models.extract_hidden_states:CacheOnlyAttentionLayer"
+
+
+def model_layer(cache: Any) -> Any:
+    """The drafter's layer in vLLM's forward context, with its cache: the connector looks for this
+    class."""
+    import torch
+
+    kind: Any = adapt.first([LAYER])
+    layer = kind.__new__(kind)
+    torch.nn.Module.__init__(layer)
+    layer.kv_cache = cache
+    return layer
+
+
+def saved(
+    answers: Mapping[str, Mapping[str, Any]], owners: Owners, caches: Caches
+) -> Iterator[StateSaved]:
+    """What the files have whose paths are in the answers, for each token of each prompt."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    layer = caches.layers[-1].name
+    for name, answer in answers.items():
+        path, prompt = answer.get(PATH), owners.prompts[name]
+        if path is None:
+            continue
+        try:
+            states = list(load_file(Path(path))["hidden_states"].flatten(1))
+        except (OSError, KeyError, SafetensorError):
+            states = []
+        for token in range(len(prompt)):
+            expected = owners.text(name, token + 1)
+            if token >= len(states):
+                yield StateSaved(name, token, expected, None, there=False)
+                continue
+            held = states[token]
+            whole = bool((held == held[0]).all())
+            found = caches.numbers.prefix(layer, float(held[0])) if whole else None
+            yield StateSaved(name, token, expected, found, there=True)

@@ -1,0 +1,86 @@
+"""Hidden states of prompts that a connector saves to files."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_connector as home
+
+from kvproof.connectors.drawn import HIDDEN, LayerGroups
+from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
+from kvproof.connectors.search import PlanSearch, accepted, search
+from kvproof.connectors.shipped import STATES
+from kvproof.model.config import EngineConfig
+
+pytestmark = pytest.mark.live
+
+RULE = "saved_states_are_of_the_prompt"
+Connector = home.ExampleHiddenStatesConnector
+LONGER = (("include_output_tokens", 1),)
+ACTIONS = (
+    SubmitRequest(0, 14),
+    SubmitRequest(1, 9, asks=LONGER, max_tokens=4),
+    Drain(),
+    SubmitRequest(0, 16),
+    ResetCache(),
+    Drain(),
+)
+
+
+def one(layers: LayerGroups, late: bool = False) -> EpisodeResult:
+    engine = EngineConfig("E", layers.groups, num_blocks=64, chunk_tokens=5, drafts=1)
+    return play(STATES, ConnectorPlan(engine, ACTIONS, copies=Copies(late, 1), hidden=True))
+
+
+def test_all_cache_groups_are_driven() -> None:
+    assert accepted(STATES, PlanSearch()) == list(HIDDEN)
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("layers", HIDDEN, ids=lambda each: each.words)
+def test_they_are_those_of_the_prompt(layers: LayerGroups, late: bool) -> None:
+    result = one(layers, late)
+    assert not result.findings
+    assert result.judged["saved hidden states"] == 14 + 9 + 16
+
+
+def another_group(patch: pytest.MonkeyPatch) -> None:
+    """States are read by the block table of the first group (vllm#45849)."""
+    patch.setattr(Connector, "_find_cache_kv_group_id", classmethod(lambda *_: 0))
+
+
+def another_size(patch: pytest.MonkeyPatch) -> None:
+    """States are read in blocks of another size (vllm#46301)."""
+    right: Any = home.extract_from_kv_cache
+
+    def halves(cache: Any, slots: Any, tokens: int) -> Any:
+        return right(cache, slots // 2, tokens)
+
+    patch.setattr(home, "extract_from_kv_cache", halves)
+
+
+def no_file(patch: pytest.MonkeyPatch) -> None:
+    """The file is not written."""
+
+    def writes(_tensors: Any, event: Any, filename: str, lock: int | None) -> None:
+        event.synchronize()
+        Path(filename).touch()
+        if lock is not None:
+            os.close(lock)
+
+    patch.setattr(Connector, "_write_tensors", staticmethod(writes))
+
+
+@pytest.mark.parametrize("plant", [another_group, another_size, no_file])
+def test_a_mistake_is_named(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    found = search(STATES, 30, 0, shrinks=False)
+    assert found.rule == RULE
