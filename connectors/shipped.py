@@ -52,25 +52,31 @@ LIMITS = (
 """What a request may ask of OffloadingConnector."""
 
 OFFLOADING = TestedConnector(
-    "OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS, replicas=True
+    "OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS, replicas=True, in_pages=True
 )
-SMALL = TestedConnector("OffloadingConnector", {"cpu_bytes_to_use": 2**14}, asks=LIMITS)
+SMALL = TestedConnector(
+    "OffloadingConnector", {"cpu_bytes_to_use": 2**14}, asks=LIMITS, in_pages=True
+)
 """Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
 
 WIDE = TestedConnector(
     "OffloadingConnector",
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
     asks=LIMITS,
+    in_pages=True,
 )
 CHUNKS = TestedConnector(
     "OffloadingConnector",
     {**OFFLOADED, "block_size": 8, "eviction_policy": "arc"},
     equal_blocks=True,
+    in_pages=True,
 )
 """Chunks of several blocks; vLLMs before July 2026 have no `blocks_per_chunk`."""
 
 SELF_DESCRIBING = TestedConnector(
-    "OffloadingConnector", {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}
+    "OffloadingConnector",
+    {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True},
+    in_pages=True,
 )
 """Its KV events carry tokens."""
 STATES = TestedConnector(
@@ -92,6 +98,7 @@ FILES = TestedConnector(
     forgets=True,
     restarts=ANOTHER,
     replicas=True,
+    in_pages=True,
 )
 ROOMY = TestedConnector(
     "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
@@ -105,7 +112,7 @@ SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
 KEPT_FILES = TestedConnector(
-    FILES.name, FILES.extra, keeps_prompts=True, forgets=True, restarts=ANOTHER
+    FILES.name, FILES.extra, keeps_prompts=True, forgets=True, restarts=ANOTHER, in_pages=True
 )
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
 """What vLLM must know of an object store; until June 2026 the keys too."""
@@ -119,6 +126,7 @@ OBJECTS = TestedConnector(
     },
     forgets=True,
     restarts=ANOTHER,
+    in_pages=True,
 )
 """With an object store behind the CPU tier."""
 PEERS = TestedConnector(
@@ -130,6 +138,7 @@ PEERS = TestedConnector(
     },
     forgets=True,
     restarts=("",),
+    in_pages=True,
 )
 """With another engine behind the CPU tier."""
 MOONCAKE = TestedConnector(

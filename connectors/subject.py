@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kvproof.connectors.pages import in_pages
 from kvproof.connectors.plan import ROUTES, Another, TransferParams
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
@@ -46,7 +47,8 @@ class TestedConnector:
     an engine, `restarts` says what may be another one in the next engine that is started over it:
     the connector keeps their KV apart by itself. With `replicas`,
     it is driven in the engines of data parallelism too, side by side. With `hidden`, it saves the
-    hidden states of prompts, and the engine has a drafter that keeps them."""
+    hidden states of prompts, and the engine has a drafter that keeps them. With `in_pages`, the
+    bytes of `extra` are pages of memory, one for each chunk (`pages`)."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -61,11 +63,13 @@ class TestedConnector:
     restarts: tuple[Another, ...] = ()
     replicas: bool = False
     hidden: bool = False
+    in_pages: bool = False
 
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
         module, colon, kind = self._place
-        extra = _in_folder(dict(self.extra), str(folder))
+        sized = in_pages(self.extra) if self.in_pages else self.extra
+        extra = _in_folder(dict(sized), str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
         # Files in shared memory have this name.
         name = f"kvproof-{os.getpid()}"

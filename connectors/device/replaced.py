@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, mooncake, nixl, objects, peers, streams
+from kvproof.connectors.device.allocations import watched
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
@@ -172,6 +173,7 @@ def _group(clock: Clock) -> Any:
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
+MEMORY = "a copy to or from memory that nobody has allocated is an error"
 THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
@@ -192,6 +194,10 @@ REPLACED: tuple[Replacement, ...] = (
         "torch:Tensor.is_cuda", _is_cuda, "the KV caches, and they alone, are on the device"
     ),
     Replacement("torch.accelerator:current_device_index", _always(lambda: 0), ONE_RANK),
+    *(
+        Replacement(f"torch:{name}", watched(name), MEMORY)
+        for name in ("zeros", "empty", "frombuffer")
+    ),
     Replacement("torch:empty_like", _always(copies.empty_like), COPIES),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),

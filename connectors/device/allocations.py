@@ -1,0 +1,75 @@
+"""The memory that an episode allocates. A copy to or from another address would be an illegal
+access on the device, and here it would spoil the process."""
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kvproof.connectors.device.clock import Clock
+
+KEY = "allocations"
+
+
+class IllegalAccess(RuntimeError):
+    """A copy reads or writes memory that nobody has allocated."""
+
+
+class Allocations:
+    """The bytes of tensors by their first address. `complete` once a copy was wholly inside: then
+    all that this vLLM copies is allocated by functions that are watched."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._ends: dict[int, int] = {}
+        self.complete = False
+
+    @classmethod
+    def of(cls, clock: Clock) -> "Allocations":
+        """Those of an episode."""
+        found: Allocations = clock.shared.setdefault(KEY, cls())
+        return found
+
+    def note(self, tensor: torch.Tensor) -> None:
+        """Note the memory of a tensor; what was there before is given back."""
+        storage = tensor.untyped_storage()
+        begin = storage.data_ptr()
+        if begin not in self._ends:
+            bisect.insort(self._begins, begin)
+        self._ends[begin] = begin + storage.nbytes()
+
+    def holds(self, address: int, size: int) -> bool:
+        """Whether these bytes are of one tensor."""
+        place = bisect.bisect_right(self._begins, address) - 1
+        return place >= 0 and address + size <= self._ends[self._begins[place]]
+
+    def check(self, moves: Sequence[tuple[int, int, int]]) -> None:
+        """Check a copy: the addresses to and from which it goes, and the bytes. Raises
+        IllegalAccess. Where none of the addresses on a side is known, this vLLM allocates that
+        memory in another way."""
+        strange = False
+        for side in (0, 1):
+            outside = sum(not self.holds(move[side], move[2]) for move in moves)
+            if outside and (self.complete or outside < len(moves)):
+                raise IllegalAccess(
+                    f"an illegal memory access: {outside} of {len(moves)} parts of a copy lie "
+                    "outside of all memory that was allocated"
+                )
+            strange = strange or outside > 0
+        self.complete = self.complete or not strange
+
+
+def watched(name: str) -> Callable[[Clock], Any]:
+    """A function of torch that allocates memory, which is noted."""
+    original = getattr(torch, name)
+
+    def made(clock: Clock) -> Any:
+        def allocate(*given: Any, **named: Any) -> torch.Tensor:
+            tensor: torch.Tensor = original(*given, **named)
+            Allocations.of(clock).note(tensor)
+            return tensor
+
+        return allocate
+
+    return made

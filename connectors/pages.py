@@ -1,0 +1,29 @@
+"""The room of OffloadingConnector's CPU tier, in every release.
+
+Since vllm#43689 a chunk fills whole pages of memory there. The kit's blocks are far smaller than a
+page, so before that the same bytes had room for many more chunks, and nothing was ever evicted.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvproof.connectors.device.replaced import OFFLOAD, found
+
+BYTES = "cpu_bytes_to_use"
+
+SMALLER = 16
+"""A page of memory is so many times as large as a block of the kit."""
+
+ROUNDS = f"{OFFLOAD}.cpu.shared_offload_region:SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT"
+
+OLDER = (
+    f"{OFFLOAD}.cpu.gpu_worker:CpuGpuOffloadingHandlers",
+    f"{OFFLOAD}.worker.cpu_gpu:CpuGpuOffloadingHandlers",
+)
+"""What releases that do not round have, and later ones have not."""
+
+
+def in_pages(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a connector whose room is counted in pages, for this vLLM."""
+    rounds = found(ROUNDS) is not None or not any(found(place) for place in OLDER)
+    return {**extra} if rounds else {**extra, BYTES: extra[BYTES] // SMALLER}

@@ -1,0 +1,56 @@
+"""A copy to or from memory that nobody has allocated ends the engine, and not the process."""
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import torch
+
+from kvproof.connectors import pages
+from kvproof.connectors.device.allocations import Allocations, IllegalAccess
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.copies import swap_blocks_batch
+from kvproof.connectors.device.replaced import device
+from kvproof.connectors.plan import Copies
+from kvproof.connectors.shipped import OFFLOADING, ROOMY
+
+pytestmark = pytest.mark.live
+
+
+def copied(*moves: tuple[int, int, int]) -> None:
+    sources, targets, sizes = (torch.tensor(each) for each in zip(*moves, strict=True))
+    swap_blocks_batch(sources, targets, sizes)
+
+
+def test_a_copy_beyond_the_end_of_a_tensor_is_an_illegal_access() -> None:
+    clock = Clock(Copies())
+    with device(clock):
+        held, room = torch.zeros(8, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)
+        held += 7
+        copied((held.data_ptr(), room.data_ptr(), 4))
+        assert room.tolist() == [7, 7, 7, 7]
+        with pytest.raises(IllegalAccess, match=r"1 of 1 parts of a copy"):
+            copied((held.data_ptr(), room.data_ptr() + 2, 4))
+        with pytest.raises(IllegalAccess, match=r"1 of 2 parts of a copy"):
+            copied((held.data_ptr(), room.data_ptr(), 2), (held.data_ptr() + 7, room.data_ptr(), 2))
+        assert room.tolist() == [7, 7, 7, 7]
+
+
+def test_memory_that_is_allocated_in_another_way_is_copied() -> None:
+    clock, elsewhere = Clock(Copies()), torch.ones(4, dtype=torch.uint8)
+    with device(clock):
+        room = torch.empty(4, dtype=torch.uint8)
+        copied((elsewhere.data_ptr(), room.data_ptr(), 4))
+        assert room.tolist() == [1, 1, 1, 1]
+        assert not Allocations.of(clock).complete
+
+
+@pytest.mark.parametrize(("there", "room"), [((), 2**16), ((0,), 2**12), ((1, 2), 2**16)])
+def test_a_release_that_does_not_round_chunks_has_fewer_bytes(
+    there: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = (*pages.OLDER, pages.ROUNDS)
+    known = {places[each] for each in there}
+    monkeypatch.setattr(pages, "found", lambda place: (object(), "") if place in known else None)
+    assert pages.in_pages(OFFLOADING.extra) == {"cpu_bytes_to_use": room}
+    assert not ROOMY.in_pages
