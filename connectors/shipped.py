@@ -221,11 +221,13 @@ SHIPPED: dict[str, Shipped] = {
 
 def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> TestedConnector:
     """The connector of this name and these settings. One of the table is driven as there, and so is
-    each of a pair of engines, with the settings of the table where no others are given."""
+    each of a pair of engines, and one that saves hidden states, with the settings of the table
+    where no others are given."""
     own = TestedConnector(name, extra, keeps_prompts)
     alike = [each.subject for each in SHIPPED.values() if each.subject.name == name]
     for subject in alike:
         if subject.extra == extra:
             return replace(subject, keeps_prompts=subject.keeps_prompts or keeps_prompts)
-    paired = (replace(each, extra={**each.extra, **extra}) for each in alike if each.pair)
-    return own if "connectors" in extra else next(paired, own)
+    special = (each for each in alike if each.pair or each.hidden)
+    driven = (replace(each, extra={**each.extra, **extra}) for each in special)
+    return own if "connectors" in extra else next(driven, own)

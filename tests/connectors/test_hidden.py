@@ -15,7 +15,7 @@ from kvproof.connectors.drawn import HIDDEN, LayerGroups
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from kvproof.connectors.search import PlanSearch, accepted, search
-from kvproof.connectors.shipped import STATES
+from kvproof.connectors.shipped import STATES, as_driven
 from kvproof.model.config import EngineConfig
 
 pytestmark = pytest.mark.live
@@ -40,6 +40,7 @@ def one(layers: LayerGroups, late: bool = False) -> EpisodeResult:
 
 def test_all_cache_groups_are_driven() -> None:
     assert accepted(STATES, PlanSearch()) == list(HIDDEN)
+    assert as_driven(STATES.name, {}, keeps_prompts=False) == STATES
 
 
 @pytest.mark.parametrize("late", [False, True])
