@@ -263,7 +263,9 @@ def kv_cache_config(
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
         spec = spec_of(group, cfg.drafts, padded, local, every_state, served=served)
         if served.hidden and index == len(here) - 1:
-            names, spec = names[:1], served.states(group.block_size, spec.page_size_bytes)
+            # Older releases know the layer by this name, later ones by its spec.
+            names = [f"cache_only_layers.{index * layers}"]
+            spec = served.states(group.block_size, spec.page_size_bytes)
         groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
