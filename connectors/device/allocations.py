@@ -16,7 +16,7 @@ class IllegalAccess(RuntimeError):
     """A copy reads or writes memory that nobody has allocated."""
 
 
-class Allocations:
+class AllocatedBytes:
     """The bytes of tensors by their first address. `complete` once a copy was wholly inside: then
     all that this vLLM copies is allocated by functions that are watched."""
 
@@ -26,9 +26,9 @@ class Allocations:
         self.complete = False
 
     @classmethod
-    def of(cls, clock: Clock) -> "Allocations":
+    def of(cls, clock: Clock) -> "AllocatedBytes":
         """Those of an episode."""
-        found: Allocations = clock.shared.setdefault(KEY, cls())
+        found: AllocatedBytes = clock.shared.setdefault(KEY, cls())
         return found
 
     def note(self, tensor: torch.Tensor) -> None:
@@ -67,7 +67,7 @@ def watched(name: str) -> Callable[[Clock], Any]:
     def made(clock: Clock) -> Any:
         def allocate(*given: Any, **named: Any) -> torch.Tensor:
             tensor: torch.Tensor = original(*given, **named)
-            Allocations.of(clock).note(tensor)
+            AllocatedBytes.of(clock).note(tensor)
             return tensor
 
         return allocate

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.connectors.device.allocations import Allocations
+from kvproof.connectors.device.allocations import AllocatedBytes
 from kvproof.connectors.device.streams import Stream
 
 _EMPTY_LIKE = torch.empty_like
@@ -40,7 +40,7 @@ def swap_blocks_batch(
     _reads("swap_blocks_batch", Stream.current, ((at, size) for _, at, size in moves))
 
     def copy() -> None:
-        Allocations.of(Stream.clock).check(moves)
+        AllocatedBytes.of(Stream.clock).check(moves)
         for target, source, size in moves:
             ctypes.memmove(target, source, size)
 

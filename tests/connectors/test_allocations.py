@@ -7,7 +7,7 @@ pytest.importorskip("vllm")
 import torch
 
 from kvproof.connectors import pages
-from kvproof.connectors.device.allocations import Allocations, IllegalAccess
+from kvproof.connectors.device.allocations import AllocatedBytes, IllegalAccess
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.copies import swap_blocks_batch
 from kvproof.connectors.device.replaced import device
@@ -42,7 +42,7 @@ def test_memory_that_is_allocated_in_another_way_is_copied() -> None:
         room = torch.empty(4, dtype=torch.uint8)
         copied((elsewhere.data_ptr(), room.data_ptr(), 4))
         assert room.tolist() == [1, 1, 1, 1]
-        assert not Allocations.of(clock).complete
+        assert not AllocatedBytes.of(clock).complete
 
 
 @pytest.mark.parametrize(("there", "room"), [((), 2**16), ((0,), 2**12), ((1, 2), 2**16)])
