@@ -329,6 +329,7 @@ def plans(
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),
+        first_runner=draw(st.booleans()),
     )
 
 

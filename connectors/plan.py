@@ -209,7 +209,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     there are several such engines side by side (data parallelism), and requests go to each in
     turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
     the others. With `hidden`, the last cache group
-    is a drafter's, which keeps the hidden states of each token and drafts nothing else."""
+    is a drafter's, which keeps the hidden states of each token and drafts nothing else. With
+    `first_runner`, the connector is called as by vLLM's first model runner, not by the second."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -230,6 +231,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     replicas: bool = False
     uneven: bool = False
     hidden: bool = False
+    first_runner: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -273,6 +275,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += f", retention {engine.retention}" if engine.retention is not None else ""
     overlap += ", no prefix cache" * (not engine.prefix_caching)
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
+    overlap += ", called by the first model runner" * plan.first_runner
     groups += ", the last group for hidden states" * plan.hidden
     groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)

@@ -1,7 +1,8 @@
 """The worker of an engine: a model runner that computes numbers, and the connector's worker side.
 
-It follows vLLM's model runner (`GPUModelRunner`, `ActiveKVConnector`) call by call: block tables
-are kept from the scheduler's outputs alone; in each layer, the new tokens are written first, then
+It follows vLLM's model runners (`ActiveKVConnector`; the first one: `FirstRunner`) call by call:
+block tables are kept from the scheduler's outputs alone; in each layer, the new tokens are written
+first, then
 the connector is asked to have the layer loaded, then attention reads, then the layer is saved.
 """
 
@@ -15,6 +16,7 @@ from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
+from kvproof.connectors.first_runner import FirstRunner
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
 from kvproof.connectors.plan import ConnectorPlan
@@ -103,7 +105,9 @@ class ConnectorWorker:
                 self.vllm_config, KVConnectorRole.WORKER, kv_cache_config
             )
             self.state._KV_CONNECTOR_AGENT = self.connector
-            self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)
+            self.calls: Any = ActiveKVConnector(self.vllm_config, self.caches.named)
+        if plan.first_runner:
+            self.calls = FirstRunner(self.connector, self.vllm_config)
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""

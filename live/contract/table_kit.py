@@ -7,6 +7,7 @@ from kvproof.live.contract.table_transfers import BASE
 TRANSFER = "vllm.distributed.kv_transfer"
 FACTORY = f"{TRANSFER}.kv_connector.factory"
 ENCODER = "vllm.distributed.ec_transfer"
+MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
 RUNNER = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 CALLS = "vllm.v1.worker.gpu.kv_connector:ActiveKVConnector"
 PAUSE = "vllm.v1.core.sched.interface:PauseState"
@@ -53,6 +54,14 @@ ENTRIES = entries(
     *((f"{CALLS}.{name}", "the calls of a model runner") for name in ("pre_forward", "no_forward")),
     (f"{CALLS}.post_forward", "the end of a step"),
     (f"{CALLS}.finish_forward | {OLDER}", "the end of a step; older releases have one call less"),
+    *(
+        (f"{MIXIN}.{name}", "the calls of the first model runner")
+        for name in (
+            "maybe_get_kv_connector_output(defer_finalize)",
+            "finalize_kv_connector",
+            "kv_connector_no_forward",
+        )
+    ),
     ("vllm.forward_context:set_forward_context", "what a connector sees of a step"),
     (
         "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",
