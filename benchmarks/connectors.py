@@ -90,6 +90,10 @@ LOOKED_AT = {
     "still read these blocks: zeros are stored under the key of the old content, "
     "or what a partial hit copied there: `findings/zeroed_before_saved`. "
     "The V1 runner calls it first; with that order the plan ends without a finding.",
+    "OffloadingConnector beside sliding windows, `promised_tokens_are_loaded`": "In 0.32.0 and "
+    "0.33.0, and in none of these plans. After a reset of the connector's cache, blocks that the "
+    "window of a running request has given up are stored again, with what another request has "
+    "put there: `findings/reset_stores_window_again`.",
     "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
     "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
