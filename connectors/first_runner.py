@@ -24,9 +24,13 @@ class FirstRunner:
         self.step: AbstractContextManager[Any] | None = None
         self.output: Any = None
 
+    def begin(self, output: Any) -> None:
+        """A step begins. Blocks are not zeroed or copied yet, as they are when Model Runner V2
+        reports preemptions to its connector."""
+        self.connector.handle_preemptions(output.kv_connector_metadata)
+
     def pre_forward(self, output: Any) -> None:
         """Before a forward pass."""
-        self.connector.handle_preemptions(output.kv_connector_metadata)
         self.step = self.mixin.maybe_get_kv_connector_output(output, defer_finalize=self.drafts)
         self.output = self.step.__enter__()
 
@@ -41,5 +45,4 @@ class FirstRunner:
 
     def no_forward(self, output: Any) -> Any:
         """In a step without a forward pass."""
-        self.connector.handle_preemptions(output.kv_connector_metadata)
         return self.mixin.kv_connector_no_forward(output, self.vllm_config)

@@ -128,6 +128,9 @@ class ConnectorWorker:
             self.owners.judged["images read"] += self.encoder.read
             self.owners.judged["images loaded"] += self.encoder.loaded
             self.owners.judged["images dropped"] += self.encoder.drops
+        if isinstance(self.calls, FirstRunner):
+            self.calls.begin(output)
+            self.note_writes()
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
