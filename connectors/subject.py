@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.pages import in_pages
 from kvproof.connectors.plan import ROUTES, Another, TransferParams
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
@@ -68,7 +67,11 @@ class TestedConnector:
     def settings(self, folder: Path) -> dict[str, Any]:
         """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
         module, colon, kind = self._place
-        sized = in_pages(self.extra) if self.in_pages else self.extra
+        sized = self.extra
+        if self.in_pages:
+            from kvproof.connectors.pages import in_pages  # needs torch
+
+            sized = in_pages(sized)
         extra = _in_folder(dict(sized), str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
         # Files in shared memory have this name.
