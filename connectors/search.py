@@ -58,8 +58,9 @@ class PlanSearch:
 
     @property
     def nothing_judged(self) -> bool:
-        """Whether no load was promised: then nothing about loads was judged."""
-        return not self.judged["promised tokens"]
+        """Whether no load was promised, and nothing was saved that somebody reads: then nothing of
+        what a connector is for was judged."""
+        return not (self.judged["promised tokens"] or self.judged["saved hidden states"])
 
     @property
     def rule(self) -> str:

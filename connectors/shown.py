@@ -26,7 +26,7 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     yield (
         f"{_episodes(searched.episodes)}, {searched.steps} steps; judged: "
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
-        f"{searched.judged['writes']:,} slots that the connector wrote."
+        f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
@@ -34,6 +34,11 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"Not driven with the cache groups {groups.words}. {lacks}."
     if searched.plan is not None or searched.nothing_judged:
         yield from _tolerated(searched)
+
+
+def _saved(searched: PlanSearch) -> str:
+    states = searched.judged["saved hidden states"]
+    return f", {states:,} saved hidden states" if states else ""
 
 
 def _episodes(count: int) -> str:

@@ -16,6 +16,7 @@ from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shipped import STATES, as_driven
+from kvproof.connectors.shown import shown
 from kvproof.model.config import EngineConfig
 
 pytestmark = pytest.mark.live
@@ -49,6 +50,12 @@ def test_they_are_those_of_the_prompt(layers: LayerGroups, late: bool) -> None:
     result = one(layers, late)
     assert not result.findings
     assert result.judged["saved hidden states"] == 14 + 9 + 16
+
+
+def test_a_connector_that_only_saves_is_judged() -> None:
+    found = search(STATES, 5, 0)
+    assert not found.nothing_judged
+    assert "saved hidden states" in " ".join(shown(STATES, found))
 
 
 def another_group(patch: pytest.MonkeyPatch) -> None:
