@@ -13,9 +13,13 @@ from kvproof.connectors.caches import Caches
 from kvproof.connectors.facts import StateSaved
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt
+from kvproof.model.errors import AdapterDrift
 
 PATH = "hidden_states_path"
 """The key of the path among the `kv_transfer_params` of an answer."""
+
+STATES = "hidden_states"
+"""The name of the states in a file."""
 
 LAYER = "vllm.model_executor.models.extract_hidden_states:CacheOnlyAttentionLayer"
 
@@ -35,7 +39,9 @@ def model_layer(cache: Any) -> Any:
 def saved(
     answers: Mapping[str, Mapping[str, Any]], owners: Owners, caches: Caches
 ) -> Iterator[StateSaved]:
-    """What the files have whose paths are in the answers, for each token of each prompt."""
+    """What the files have whose paths are in the answers, for each token of each prompt. Raises
+    AdapterDrift if they have another form."""
+    import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -45,9 +51,12 @@ def saved(
         if path is None:
             continue
         try:
-            states = list(load_file(Path(path))["hidden_states"].flatten(1))
-        except (OSError, KeyError, SafetensorError):
-            states = []
+            parts = load_file(Path(path))
+        except (OSError, SafetensorError):
+            parts = {STATES: torch.empty(0, 1)}  # there is no whole file
+        if STATES not in parts:
+            raise AdapterDrift(f"A file of hidden states of this vLLM has no {STATES}", STATES)
+        states = list(parts[STATES].flatten(1))
         for token in range(len(prompt)):
             expected = owners.text(name, token + 1)
             if token >= len(states):

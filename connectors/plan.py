@@ -208,9 +208,9 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
     there are several such engines side by side (data parallelism), and requests go to each in
     turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
-    the others. With `hidden`, the last cache group
-    is a drafter's, which keeps the hidden states of each token and drafts nothing else. With
-    `first_runner`, the connector is called as by vLLM's first model runner, not by the second."""
+    the others. With `hidden`, the last cache group is a drafter's, which keeps the hidden states of
+    each token and drafts nothing else. With `first_runner`, the connector is called as by vLLM's
+    first model runner, not by the second."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]

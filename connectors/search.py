@@ -91,6 +91,8 @@ def accepted(
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
     spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
+    if subject.hidden and not subject.supports_groups:
+        raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
     if subject.hidden:
         kinds = HIDDEN
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):

@@ -254,7 +254,8 @@ class ConnectorWorker:
     def _reads(self, layer: LayerCache, parts: list[ComputedPart]) -> Iterator[SlotRead]:
         """The slots that attention reads, and that do not hold what it needs."""
         group = self.cfg.groups[layer.group]
-        if not group.attention:
+        of_drafter = self.plan.hidden and layer.group == len(self.cfg.groups) - 1
+        if not group.attention or of_drafter:  # no step reads hidden states
             return
         for part in parts:
             text = self.text(part.request, part.end)

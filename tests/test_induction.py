@@ -69,7 +69,6 @@ LONG = {
     "failed_load_waits_on",
     "growth_rounds_down",
     "one_token_prompt_truncated",
-    "prefill_decodes_on",
 }
 """Faults with which Z3 needs twenty seconds and more to refute all that falls."""
 

@@ -129,7 +129,6 @@ LONG = {
     "failed_load_waits_on",
     "growth_rounds_down",
     "one_token_prompt_truncated",
-    "placeholders_predicted",
     "prefill_decodes_on",
 }
 """The run that these break is found in half a minute or more."""

@@ -17,8 +17,9 @@ class IllegalAccess(RuntimeError):
 
 
 class AllocatedBytes:
-    """The bytes of tensors by their first address. `complete` once a copy was wholly inside: then
-    all that this vLLM copies is allocated by functions that are watched."""
+    """The bytes of tensors by their first address. Nobody says when memory is given back, so what
+    overlaps is one piece: bytes count as allocated rather than not. `complete` once a copy was
+    wholly inside: then all that this vLLM copies is allocated by functions that are watched."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
@@ -32,15 +33,22 @@ class AllocatedBytes:
         return found
 
     def note(self, tensor: torch.Tensor) -> None:
-        """Note the memory of a tensor; what was there before is given back."""
+        """Note the memory of a tensor."""
         storage = tensor.untyped_storage()
-        begin = storage.data_ptr()
-        if begin not in self._ends:
-            bisect.insort(self._begins, begin)
-        self._ends[begin] = begin + storage.nbytes()
+        begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        if not begin or begin == end:  # it has none
+            return
+        first = bisect.bisect_left(self._begins, begin)
+        if first and self._ends[self._begins[first - 1]] > begin:
+            first -= 1
+        behind = bisect.bisect_left(self._begins, end)
+        for known in self._begins[first:behind]:
+            begin, end = min(begin, known), max(end, self._ends.pop(known))
+        self._begins[first:behind] = [begin]
+        self._ends[begin] = end
 
     def holds(self, address: int, size: int) -> bool:
-        """Whether these bytes are of one tensor."""
+        """Whether these bytes are of one piece."""
         place = bisect.bisect_right(self._begins, address) - 1
         return place >= 0 and address + size <= self._ends[self._begins[place]]
 

@@ -174,6 +174,7 @@ GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
 MEMORY = "a copy to or from memory that nobody has allocated is an error"
+PINNED = "without a device no memory of the host is pinned"
 THREADS = "background threads work at the moment that the kit chooses"
 AT_ONCE = "an executor runs a task when it is submitted"
 NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
@@ -198,7 +199,7 @@ REPLACED: tuple[Replacement, ...] = (
         Replacement(f"torch:{name}", watched(name), MEMORY)
         for name in ("zeros", "empty", "frombuffer")
     ),
-    Replacement("torch:empty_like", _always(copies.empty_like), COPIES),
+    Replacement("torch:empty_like", _always(copies.empty_like), PINNED),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),

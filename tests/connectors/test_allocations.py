@@ -36,6 +36,27 @@ def test_a_copy_beyond_the_end_of_a_tensor_is_an_illegal_access() -> None:
         assert room.tolist() == [7, 7, 7, 7]
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
+def test_pieces_that_overlap_are_one(order: tuple[int, ...]) -> None:
+    known = AllocatedBytes()
+    for each in order:
+        begin, size = ((100, 40), (110, 10), (130, 30))[each]
+        known.note(Piece(begin, size))  # type: ignore[arg-type]
+    assert known.holds(100, 60)
+    assert not known.holds(100, 61)
+    assert not known.holds(99, 1)
+
+
+class Piece:
+    """A tensor of which the place of its memory is chosen."""
+
+    def __init__(self, begin: int, size: int) -> None:
+        self.data_ptr, self.nbytes = lambda: begin, lambda: size
+
+    def untyped_storage(self) -> "Piece":
+        return self
+
+
 def test_memory_that_is_allocated_in_another_way_is_copied() -> None:
     clock, elsewhere = Clock(Copies()), torch.ones(4, dtype=torch.uint8)
     with device(clock):

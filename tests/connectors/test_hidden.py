@@ -18,6 +18,7 @@ from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shipped import STATES, as_driven
 from kvproof.connectors.shown import shown
 from kvproof.model.config import EngineConfig
+from kvproof.model.errors import AdapterDrift
 
 pytestmark = pytest.mark.live
 
@@ -83,6 +84,17 @@ def no_file(patch: pytest.MonkeyPatch) -> None:
             os.close(lock)
 
     patch.setattr(Connector, "_write_tensors", staticmethod(writes))
+
+
+def test_a_file_of_another_form_is_drift(monkeypatch: pytest.MonkeyPatch) -> None:
+    save: Any = home.save_file
+
+    def renamed(tensors: dict[str, Any], filename: str) -> None:
+        save({f"new_{name}": each for name, each in tensors.items()}, filename)
+
+    monkeypatch.setattr(home, "save_file", renamed)
+    with pytest.raises(AdapterDrift, match="has no hidden_states"):
+        one(HIDDEN[0])
 
 
 @pytest.mark.parametrize("plant", [another_group, another_size, no_file])
