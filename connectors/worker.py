@@ -106,8 +106,9 @@ class ConnectorWorker:
             )
             self.state._KV_CONNECTOR_AGENT = self.connector
             self.calls: Any = ActiveKVConnector(self.vllm_config, self.caches.named)
+        self.runner: FirstRunner | None = None
         if plan.first_runner:
-            self.calls = FirstRunner(self.connector, self.vllm_config)
+            self.calls = self.runner = FirstRunner(self.connector, self.vllm_config)
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
@@ -128,8 +129,8 @@ class ConnectorWorker:
             self.owners.judged["images read"] += self.encoder.read
             self.owners.judged["images loaded"] += self.encoder.loaded
             self.owners.judged["images dropped"] += self.encoder.drops
-        if isinstance(self.calls, FirstRunner):
-            self.calls.begin(output)
+        if self.runner is not None:
+            self.runner.begin(output)
             self.note_writes()
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
