@@ -79,7 +79,7 @@ class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
     `rank` is the worker's; `parts` says by layer name what it has of the layer. An attention block
-    is `kernel_blocks` blocks of a kernel."""
+    is `kernel_blocks` blocks of a kernel. They may have been `made` already."""
 
     def __init__(
         self,
@@ -88,10 +88,11 @@ class Caches:
         numbers: Numbers,
         shards: Shards = ALONE,
         kernel_blocks: int = 1,
+        made: dict[str, Any] | None = None,
     ) -> None:
         self.numbers, self.rank = numbers, shards.rank
         self.parts: dict[str, tuple[str, ...]] = {}
-        self.named: dict[str, Any] = allocated(kv_cache_config, layout, kernel_blocks)
+        self.named: dict[str, Any] = made or allocated(kv_cache_config, layout, kernel_blocks)
         self.memory: dict[int, SharedBytes] = {}
         self.layers = []
         for index, group in enumerate(kv_cache_config.kv_cache_groups):

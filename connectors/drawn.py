@@ -21,6 +21,7 @@ from kvproof.connectors.plan import (
     Fail,
     Forget,
     Image,
+    Options,
     PauseEngine,
     ReceiveOutput,
     ResetCache,
@@ -29,6 +30,7 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
     TransferParams,
+    Unlike,
 )
 from kvproof.model.config import EngineConfig, Group
 
@@ -252,12 +254,15 @@ def plans(
     paired: bool = False,
     restarts: Sequence[Another] = (),
     replicas: bool = False,
+    options: Sequence[Options] = (),
+    unlike: Sequence[Unlike] = (),
 ) -> ConnectorPlan:
     """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
     that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
     request may ask one of `asks` of the connector. Of engines that are `paired`, workers may have
     other clocks than schedulers. An engine may be
-    started again, with one of `restarts`, or be one of several `replicas`."""
+    started again, with one of `restarts`, or be one of several `replicas`. In half of the plans the
+    connector has one or two of these `options`. The first of a pair may be `unlike` the second."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -309,6 +314,9 @@ def plans(
     actions = draw(rounds(submit, engine.overlaps, loses, restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
+    beside: list[Options] = []
+    if bool(options) and draw(st.booleans()):
+        beside = draw(st.lists(st.sampled_from(options), min_size=1, max_size=2, unique=True))
     return ConnectorPlan(
         engine,
         tuple(actions),
@@ -330,6 +338,8 @@ def plans(
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),
         first_runner=draw(st.booleans()),
+        options=tuple(pair for each in beside for pair in each),
+        unlike=draw(st.sampled_from(("",) * 9 + tuple(unlike))) if unlike else "",
     )
 
 

@@ -68,7 +68,8 @@ DRAIN_STEPS_MAX = 1_000
 
 
 class DrivenEngine:
-    """One engine. `facts` are what happened since they were last taken."""
+    """One engine. `facts` are what happened since they were last taken. It serves `another` model
+    than those of the plan, or with another type of values."""
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class DrivenEngine:
         keeps_prompts: bool = False,
         numbers: Numbers | None = None,
         replica: int | None = None,
+        another: Another = "",
     ) -> None:
         self.paired = numbers is not None
         self.cfg = plan.engine
@@ -96,17 +98,19 @@ class DrivenEngine:
         self.counted: Counter[str] = Counter()
         self.queue: deque[tuple[Any, Any, int]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
-        self.served = self.first = build.ServedModel(
+        self.first = build.ServedModel(
             dtype=plan.dtypes[0],
             latent=plan.latent,
             uneven=plan.uneven,
             hidden=plan.hidden,
             encodes=only_encodes(connector["kv_connector_extra_config"]),
         )
+        self.served = self.first.changed(another, plan.dtypes)
         self.opened = Opened()
         try:
             self.scheduler = self._scheduler()
             self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
+            self.owners.model = self.served.unlike(self.first)
             self.prompts = Prompts(self.owners.prompts)
             self._begin()
         except BaseException:

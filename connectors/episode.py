@@ -1,9 +1,9 @@
 """One episode: a plan is played on a real engine, and each fact is judged by the rules."""
 
+import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from kvproof.connectors.facts import (
     SendEnded,
 )
 from kvproof.connectors.memory import Memory
+from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.pair import EnginePair
 from kvproof.connectors.peers import EnginePeers
 from kvproof.connectors.plan import (
@@ -79,20 +80,26 @@ class EpisodeResult:
 
 
 def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None) -> EpisodeResult:
-    """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
-    AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
+    """Play a plan on a new engine with a new connector. `note` is called after each action. Where
+    the options of the plan are refused, nothing is played. Raises AdapterDrift if this vLLM lacks
+    something that the kit needs, and names it."""
     check().require([KIT])
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
-        settings = subject.settings(Path(folder))
+        settings = subject.settings(Path(folder), plan.options)
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         alone = EngineReplicas if plan.replicas else DrivenEngine
         made = EnginePair if subject.pair else EnginePeers if subject.has_peers else alone
         judged: Counter[str] = Counter()
-        with (
-            device(clock),
-            closing(made(plan, settings, clock, subject.keeps_prompts)) as engine,
-        ):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(device(clock))
+            try:
+                engine = made(plan, settings, clock, subject.keeps_prompts)
+            except (Exception, AdapterDrift) as error:
+                if not (plan.options or plan.unlike) or not _refuses(error):
+                    raise
+                return EpisodeResult((), 0, 0, Counter({"refused options": 1}))
+            stack.enter_context(contextlib.closing(engine))
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None
                 try:
@@ -113,6 +120,11 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                     findings.sort(key=lambda f: RULES[f.invariant].severity)
                     return EpisodeResult(tuple(findings), at, engine.steps, judged + engine.judged)
             return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged + engine.judged)
+
+
+def _refuses(error: Exception | AdapterDrift) -> bool:
+    """Whether an engine is refused, by the connector or because the kit cannot drive it."""
+    return isinstance(error, AdapterDrift) or (is_refusal(error) and not is_ours(error))
 
 
 def _without(folder: str, fact: Fact) -> Fact:

@@ -2,16 +2,32 @@
 
 Model Runner V2 has calls of its own (`ActiveKVConnector`). The first one uses
 `KVConnectorModelRunnerMixin`. Beside a drafter it waits for saves when the drafter has run, which
-is after it has asked what is over.
+is after it has asked what is over. In older releases it also gives a connector that wants it one
+tensor for the KV of all layers, in which a block has all of them (`prefer_cross_layer_blocks`).
 """
 
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+from kvproof.connectors.allocated import OTHER_BACKEND, of_layer
 from kvproof.live import adapt
+from kvproof.live.contract.lookup import may_take
 
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
+
+
+ATTENTION_GROUP = "vllm.v1.worker.utils:AttentionGroup"
+
+
+class AcrossLayers(NamedTuple):
+    """The KV caches by the name of the layer, views of one tensor, that tensor, and the attention
+    backend that gave its shape."""
+
+    named: dict[str, Any]
+    whole: Any
+    backend: Any
 
 
 class FirstRunner:
@@ -23,6 +39,30 @@ class FirstRunner:
         self.drafts = vllm_config.speculative_config is not None
         self.step: AbstractContextManager[Any] | None = None
         self.output: Any = None
+
+    def across_layers(self, kv_cache_config: Any, kernel_blocks: int) -> AcrossLayers | None:
+        """The KV caches in one tensor, if the connector wants that and vLLM can. An attention block
+        is `kernel_blocks` blocks of a kernel."""
+        import torch
+
+        wanted = getattr(self.mixin, "use_uniform_kv_cache", None)
+        if wanted is None:
+            return None
+        groups = [_of_group(*each) for each in enumerate(kv_cache_config.kv_cache_groups)]
+        dtype = self.vllm_config.cache_config.cache_dtype
+        typed = may_take(wanted, "cache_dtype")
+        if not (wanted(groups, dtype) if typed else wanted(groups)):
+            return None
+        size = kv_cache_config.kv_cache_groups[0].kv_cache_spec.block_size // kernel_blocks
+        parts = kv_cache_config, groups, dtype, torch.device("cpu"), [size]
+        return AcrossLayers(*self.mixin.allocate_uniform_kv_caches(*parts))
+
+    def register(self, across: AcrossLayers) -> None:
+        """Give the connector the tensor."""
+        from vllm.distributed.kv_transfer.kv_connector.utils import copy_kv_blocks
+
+        self.connector.register_cross_layers_kv_cache(across.whole, across.backend)
+        self.connector.set_host_xfer_buffer_ops(copy_kv_blocks)
 
     def begin(self, output: Any) -> None:
         """A step begins. Blocks are not zeroed or copied yet, as they are when Model Runner V2
@@ -46,3 +86,19 @@ class FirstRunner:
     def no_forward(self, output: Any) -> Any:
         """In a step without a forward pass."""
         return self.mixin.kv_connector_no_forward(output, self.vllm_config)
+
+
+def _of_group(number: int, group: Any) -> list[Any]:
+    """The layers of a cache group with each spec, with a backend that can have all layers in a
+    block."""
+    kind, backend = adapt.first([ATTENTION_GROUP]), adapt.first([OTHER_BACKEND])
+    names: dict[Any, list[str]] = {}
+    for name in group.layer_names:
+        names.setdefault(of_layer(group, name), []).append(name)
+    made = []
+    for spec, layers in names.items():
+        if hasattr(spec, "indexes_kv_by_block_stride"):  # then vLLM notes it there
+            by_stride = backend.indexes_kv_by_block_stride()
+            spec = replace(spec, indexes_kv_by_block_stride=by_stride)
+        made.append(kind(backend, layers, spec, number))
+    return made

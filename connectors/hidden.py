@@ -24,15 +24,13 @@ STATES = "hidden_states"
 LAYER = "vllm.model_executor.models.extract_hidden_states:CacheOnlyAttentionLayer"
 
 
-def model_layer(cache: Any) -> Any:
-    """The drafter's layer in vLLM's forward context, with its cache: the connector looks for this
-    class."""
+def model_layer() -> Any:
+    """The drafter's layer in vLLM's forward context: the connector looks for this class."""
     import torch
 
     kind: Any = adapt.first([LAYER])
     layer = kind.__new__(kind)
     torch.nn.Module.__init__(layer)
-    layer.kv_cache = cache
     return layer
 
 

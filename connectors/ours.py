@@ -31,6 +31,12 @@ def is_ours(error: Exception) -> bool:
     return any(raised.is_relative_to(room) for room in OURS)
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether a connector that cannot be made says so on purpose. An assertion, or a key that is
+    missing, does not."""
+    return not isinstance(error, AssertionError | LookupError | AttributeError | TypeError)
+
+
 def _called(error: TypeError) -> str:
     """The function that a call does not fit, as Python names it: `StoreClient.put`. Empty for
     another error."""

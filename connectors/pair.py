@@ -37,12 +37,16 @@ def one_of_two(
     connector: Mapping[str, Any],
     clock: Clock,
     numbers: Numbers,
+    another: Another = "",
 ) -> DrivenEngine:
     """An engine of this name, with a port of its own."""
     settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
     with patch.dict(os.environ, {**SEED, **dict.fromkeys(PORTS, str(port))}):
-        return DrivenEngine(plan, settings, clock, numbers=numbers)
+        return DrivenEngine(plan, settings, clock, numbers=numbers, another=another)
 
+
+OTHER_WAY = {"NixlConnector": "NixlPushConnector", "NixlPushConnector": "NixlConnector"}
+"""The connector with which the other side copies."""
 
 KNOWN_S = 3600
 """NIXL's `engine_ttl`, if the settings have none."""
@@ -79,6 +83,7 @@ class EnginePair(SeveralEngines):
         self.replaced: list[Replaced] = []
         self.begun = [0, 0]
         self.loaded, self.before = False, 0
+        self.unlike = plan.unlike
         extra = connector["kv_connector_extra_config"]
         self.lease_s = extra.get("kv_lease_duration", LEASE_S)
         self.known_s = extra.get("engine_ttl", KNOWN_S)
@@ -89,7 +94,13 @@ class EnginePair(SeveralEngines):
         clock = self.parts[1]
         others = clock.threads
         name = f"{'PD'[place]}{number or ''}"
-        made = one_of_two(name, place + 1, plan, *self.parts)
+        connector, _, numbers = self.parts
+        another: Another = ""
+        if not place and plan.unlike == "transfer":
+            connector = {**connector, "kv_connector": OTHER_WAY[connector["kv_connector"]]}
+        elif not place and plan.unlike != "transfer":
+            another = plan.unlike
+        made = one_of_two(name, place + 1, plan, connector, clock, numbers, another)
         self.threads[place] = frozenset(clock.threads).difference(others)
         return made
 
@@ -108,8 +119,9 @@ class EnginePair(SeveralEngines):
 
     def step(self) -> None:
         """Both loops go round once. From the end of the first lease on, P may have given up what it
-        keeps for D. While one is started again, it keeps nothing."""
-        if self.clock.now >= max(self.begun) + self.lease_s:
+        keeps for D. While one is started again, it keeps nothing. Where P and D do not fit, each
+        load may fail."""
+        if self.unlike or self.clock.now >= max(self.begun) + self.lease_s:
             self.prefill.facts.append(MayFail())
         super().step()
 

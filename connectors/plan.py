@@ -158,6 +158,11 @@ Another = Literal["", "model", "dtype"]
 values."""
 
 
+Unlike = Literal["", "model", "dtype", "transfer"]
+"""What is another one in the first of a pair of engines: nothing, its model, the type of its
+values, or the side that copies. Then the two must not work together."""
+
+
 class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The engine ends its work and is shut down, and another process starts one over what is behind
     the connector, of `another` model or type of values. What this changes, the next such action
@@ -179,6 +184,10 @@ Action = (
     | Fail
     | Restart
 )
+
+
+Options = tuple[tuple[str, bool | int | str], ...]
+"""Settings of a connector by name (`kv_connector_extra_config`)."""
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
@@ -210,7 +219,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
     the others. With `hidden`, the last cache group is a drafter's, which keeps the hidden states of
     each token and drafts nothing else. With `first_runner`, the connector is called as by vLLM's
-    first model runner, not by the second."""
+    first model runner, not by the second. The connector has these `options` beside its settings.
+    The first of a pair may be `unlike` the second."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -232,12 +242,15 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     uneven: bool = False
     hidden: bool = False
     first_runner: bool = False
+    options: Options = ()
+    unlike: Unlike = ""
 
     @property
     def dtypes(self) -> tuple[str, ...]:
         """The types of the values of the engines that are started, the first one's first. Two of
         them fill as many bytes."""
         changes = any(isinstance(a, Restart) and a.another == "dtype" for a in self.actions)
+        changes = changes or self.unlike == "dtype"
         return ("float16", "bfloat16") if changes else ("float32",)
 
     @property
@@ -276,6 +289,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += ", no prefix cache" * (not engine.prefix_caching)
     groups += ", a layer that shares the cache of the first" * plan.shared_layer
     overlap += ", called by the first model runner" * plan.first_runner
+    overlap += "".join(f", {name} {value}" for name, value in plan.options)
+    overlap += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
     groups += ", the last group for hidden states" * plan.hidden
     groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
@@ -317,7 +332,12 @@ def _more(action: Action) -> str:
     return ""
 
 
-NOUNS: dict[str, str] = {"model": "model", "dtype": "type of values"}
+NOUNS: dict[str, str] = {
+    "": "",
+    "model": "model",
+    "dtype": "type of values",
+    "transfer": "side that copies",
+}
 
 BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}
 """What a request has beside its tokens, in words."""

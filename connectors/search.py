@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HIDDEN, HYBRID, SPREAD, LayerGroups, plans, unequal
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.ours import is_ours
+from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt
@@ -128,12 +128,6 @@ def _marks_drafters() -> bool:
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
     return may_take(KVCacheGroupSpec, "is_eagle_group")
-
-
-def is_refusal(error: Exception) -> bool:
-    """Whether a connector that cannot be made says so on purpose. An assertion, or a key that is
-    missing, does not."""
-    return not isinstance(error, AssertionError | LookupError | AttributeError | TypeError)
 
 
 def bare(layers: LayerGroups) -> ConnectorPlan:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kvproof.connectors.plan import Another
+from kvproof.connectors.plan import Another, Unlike
 from kvproof.connectors.subject import LEASE_S, TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
@@ -51,11 +51,30 @@ LIMITS = (
 )
 """What a request may ask of OffloadingConnector."""
 
+ANSWERS = (("offload_prompt_only", False),)
+"""Answers are stored too."""
+
+USED_AGAIN = (("store_threshold", 2),)
+"""What comes a second time is stored."""
+
+CANONICAL = (("canonical_layout", True),)
+"""Pages in a form that does not depend on the number of ranks."""
+
 OFFLOADING = TestedConnector(
-    "OffloadingConnector", OFFLOADED, ranks=True, asks=LIMITS, replicas=True, in_pages=True
+    "OffloadingConnector",
+    OFFLOADED,
+    ranks=True,
+    asks=LIMITS,
+    replicas=True,
+    in_pages=True,
+    options=(ANSWERS, USED_AGAIN, CANONICAL),
 )
 SMALL = TestedConnector(
-    "OffloadingConnector", {"cpu_bytes_to_use": 2**14}, asks=LIMITS, in_pages=True
+    "OffloadingConnector",
+    {"cpu_bytes_to_use": 2**14},
+    asks=LIMITS,
+    in_pages=True,
+    options=(ANSWERS, USED_AGAIN),
 )
 """Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
 
@@ -64,6 +83,7 @@ WIDE = TestedConnector(
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
     asks=LIMITS,
     in_pages=True,
+    options=(ANSWERS, USED_AGAIN, CANONICAL),
 )
 CHUNKS = TestedConnector(
     "OffloadingConnector",
@@ -99,15 +119,34 @@ FILES = TestedConnector(
     restarts=ANOTHER,
     replicas=True,
     in_pages=True,
+    options=(ANSWERS, CANONICAL),
 )
 ROOMY = TestedConnector(
-    "OffloadingConnector", {"cpu_bytes_to_use": 2**20}, keeps_prompts=True, ranks=True
+    "OffloadingConnector",
+    {"cpu_bytes_to_use": 2**20},
+    keeps_prompts=True,
+    ranks=True,
+    options=(ANSWERS, CANONICAL),
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
-SIMPLE = TestedConnector(
-    "SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12}, ranks=True, replicas=True
+ON_DISK = (
+    ("kv_offload_backend", "disk"),
+    ("disk_path", "{tmp}/kv"),
+    ("disk_capacity_bytes", 2**12),
+    ("use_page_cache", True),
 )
-LAZY = TestedConnector(SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True)
+"""Blocks go to a file; without the page cache they would have to be larger."""
+
+SIMPLE = TestedConnector(
+    "SimpleCPUOffloadConnector",
+    {"cpu_bytes_to_use": 2**12},
+    ranks=True,
+    replicas=True,
+    options=(ON_DISK,),
+)
+LAZY = TestedConnector(
+    SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True, options=(ON_DISK,)
+)
 SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
 )
@@ -148,6 +187,12 @@ MOONCAKE = TestedConnector(
     ranks=True,
     restarts=("", "model"),
     replicas=True,
+    options=(
+        (("save_decode_cache", True),),
+        (("lookup_async", True),),
+        (("enable_group_semantics", True),),
+        (("enable_cross_layers_blocks", "true"),),
+    ),
 )
 """What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
 NIXL_TIMES = {"kv_lease_duration": LEASE_S, "engine_ttl": LEASE_S // 2}
@@ -157,9 +202,17 @@ UNEQUAL = (1, 2), (2, 1), (2, 4), (1, 4)
 """Numbers of ranks of P and D. Of two heads, four ranks have one that another has too: D may have
 so many, but vLLM refuses to read from so many with fewer."""
 
-NIXL = TestedConnector("NixlConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL, restarts=("",))
+UNLIKE: tuple[Unlike, ...] = ("model", "dtype", "transfer")
+NIXL = TestedConnector(
+    "NixlConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL, restarts=("",), unlike=UNLIKE
+)
 PUSH = TestedConnector(
-    "NixlPushConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL[:2], restarts=("",)
+    "NixlPushConnector",
+    NIXL_TIMES,
+    pair=True,
+    unequal=UNEQUAL[:2],
+    restarts=("",),
+    unlike=UNLIKE,
 )
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake."""
 

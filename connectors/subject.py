@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import ROUTES, Another, TransferParams
+from kvproof.connectors.plan import ROUTES, Another, Options, TransferParams, Unlike
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -47,7 +47,9 @@ class TestedConnector:
     the connector keeps their KV apart by itself. With `replicas`,
     it is driven in the engines of data parallelism too, side by side. With `hidden`, it saves the
     hidden states of prompts, and the engine has a drafter that keeps them. With `in_pages`, the
-    bytes of `extra` are pages of memory, one for each chunk (`pages`)."""
+    bytes of `extra` are pages of memory, one for each chunk (`pages`). `options` are what else its
+    user may set: a plan has some of them, and each keeps what is true of the connector here. In a
+    pair the first may be `unlike` the second: the connector is to see that."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -63,16 +65,19 @@ class TestedConnector:
     replicas: bool = False
     hidden: bool = False
     in_pages: bool = False
+    options: tuple[Options, ...] = ()
+    unlike: tuple[Unlike, ...] = ()
 
-    def settings(self, folder: Path) -> dict[str, Any]:
-        """The settings of `KVTransferConfig`. `{tmp}` in a text of `extra` is this folder."""
+    def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
+        """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this
+        folder."""
         module, colon, kind = self._place
         sized = self.extra
         if self.in_pages:
             from kvproof.connectors.pages import in_pages  # needs torch
 
             sized = in_pages(sized)
-        extra = _in_folder(dict(sized), str(folder))
+        extra = _in_folder({**sized, **dict(options)}, str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
         # Files in shared memory have this name.
         name = f"kvproof-{os.getpid()}"
@@ -105,6 +110,8 @@ class TestedConnector:
             "paired": self.pair,
             "restarts": self.restarts,
             "replicas": self.replicas,
+            "options": self.options,
+            "unlike": self.unlike,
         }
 
     @property

@@ -82,33 +82,41 @@ class ConnectorWorker:
         shards = Shards(rank, plan.ranks // plan.stripes, heads)
         kernel = plan.kernel_blocks
         kv_cache_config = served.of_worker(scheduler.kv_cache_config)
-        self.caches = Caches(kv_cache_config, order, numbers, shards, kernel)
-        self.sharing = {}
-        if plan.shared_layer:
-            first, count = self.caches.layers[0].name, len(self.caches.layers)
-            self.sharing = {f"layers.{count}.attn": first}
-            self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
-        clock.order.caches |= {at: memory.now.nbytes for at, memory in self.caches.memory.items()}
+        names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
+        self.sharing = {f"layers.{len(names)}.attn": names[0]} if plan.shared_layer else {}
         self.batch = Batch(self.cfg)
         self.computed: dict[str, int] = {}
         self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
-        for name, cache in self.caches.named.items():
-            context[name] = model_layer(cache, plan.latent)
+        context |= {name: model_layer(plan.latent) for name in (*names, *self.sharing)}
         if plan.hidden:
-            name = self.caches.layers[-1].name
-            context[name] = hidden.model_layer(self.caches.named[name])
+            context[names[-1]] = hidden.model_layer()
         self.state = kv_transfer_state
         with set_current_vllm_config(self.vllm_config):
             self.connector = KVConnectorFactory.create_connector(
                 self.vllm_config, KVConnectorRole.WORKER, kv_cache_config
             )
             self.state._KV_CONNECTOR_AGENT = self.connector
-            self.calls: Any = ActiveKVConnector(self.vllm_config, self.caches.named)
-        self.runner: FirstRunner | None = None
-        if plan.first_runner:
-            self.calls = self.runner = FirstRunner(self.connector, self.vllm_config)
+            first = FirstRunner(self.connector, self.vllm_config) if plan.first_runner else None
+            across = None
+            if first is not None and not plan.latent:
+                across = first.across_layers(kv_cache_config, kernel)
+            made = None if across is None else across.named
+            self.caches = Caches(kv_cache_config, order, numbers, shards, kernel, made)
+            self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
+            for name, cache in self.caches.named.items():
+                context[name].kv_cache = cache
+            memory = self.caches.memory.items()
+            clock.order.caches |= {at: each.now.nbytes for at, each in memory}
+            second: Any = None
+            if first and across:
+                first.register(across)
+                owners.judged["engines with all layers in a block"] += 1
+            else:  # it registers the caches
+                second = ActiveKVConnector(self.vllm_config, self.caches.named)
+        self.runner = first
+        self.calls: Any = first or second
 
     def execute(self, output: Any) -> Any:
         """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
@@ -314,14 +322,12 @@ def end_forward(calls: Any, output: Any) -> Any:
     return calls.post_forward(output if whole else output.finished_req_ids)
 
 
-def model_layer(kv_cache: Any, latent: bool = False) -> Any:
-    """A layer of the model in vLLM's forward context, with its KV cache."""
+def model_layer(latent: bool = False) -> Any:
+    """A layer of the model in vLLM's forward context."""
     base = adapt.first([LAYER])
     chosen = latent_backend if latent else backend
     own = {"get_attn_backend": staticmethod(chosen), "get_kv_cache_spec": None}
-    layer = type("ModelLayer", (base,), own)()
-    layer.kv_cache = kv_cache
-    return layer
+    return type("ModelLayer", (base,), own)()
 
 
 class Metadata:

@@ -80,8 +80,9 @@ def programs(folder: Path) -> Path:
 
 def printed(command: str, folder: Path, source: Path, path: Path) -> str:
     """What a command line prints in a folder, with the package of this source folder."""
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     environment = {
-        **os.environ,
+        **inherited,
         "PATH": os.pathsep.join((str(path), os.environ["PATH"])),
         "PYTHONPATH": str(source),
     }

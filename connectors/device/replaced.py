@@ -22,6 +22,7 @@ from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
+DISK = "vllm.v1.simple_kv_offload.disk_backend"
 STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
 HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
@@ -205,6 +206,17 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),
     Replacement(f"{SIMPLE}:build_params", _always(copies.build_params), COPIES),
     Replacement(f"{SIMPLE}:copy_blocks", _always(copies.copy_blocks), COPIES),
+    *(
+        Replacement(f"{DISK}:{name}", by, why, other=True)
+        for name, by, why in (
+            ("build_params", _always(copies.build_params), COPIES),
+            ("copy_blocks", _always(copies.copy_blocks), COPIES),
+            ("pin_tensor", _always(lambda _tensor: None), PINNED),
+            ("current_platform", _platform, "a worker that asks for a GPU runs"),
+            ("threading", Threads, THREADS),
+            ("queue", QueueModule, THREADS),
+        )
+    ),
     *(
         Replacement(f"{place}:current_platform", _platform, "a worker that asks for a GPU runs")
         for place in (f"{OFFLOAD}.cpu.spec", f"{OFFLOAD}.cpu.gpu_worker", SIMPLE)

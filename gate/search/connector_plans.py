@@ -30,9 +30,9 @@ from kvproof.connectors.facts import (
     SendEnded,
     Waits,
 )
-from kvproof.connectors.ours import is_ours
+from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan, lines
-from kvproof.connectors.search import PlanSearch, accepted, bare, is_refusal
+from kvproof.connectors.search import PlanSearch, accepted, bare
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands

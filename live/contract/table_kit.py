@@ -62,6 +62,13 @@ ENTRIES = entries(
             "kv_connector_no_forward",
         )
     ),
+    *(
+        (name, "one tensor for all layers, in older releases")
+        for name in (
+            "vllm.v1.worker.utils:AttentionGroup",
+            f"{TRANSFER}.kv_connector.utils:copy_kv_blocks",
+        )
+    ),
     ("vllm.forward_context:set_forward_context", "what a connector sees of a step"),
     (
         "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",

@@ -4,7 +4,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
+from vllm.v1.worker.utils import AttentionGroup
 
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
@@ -36,3 +40,37 @@ def test_saves_that_nobody_waits_for_are_missed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(KVConnectorModelRunnerMixin, "finalize_kv_connector", lambda: None)
     assert one("mooncake-store", 2).findings
     assert not one("mooncake-store", 0).findings
+
+
+def test_all_layers_lie_in_a_block_where_vllm_has_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in releases before August 2026: vLLM allocates one tensor, and the connector gets it."""
+    connector, given = OffloadingConnector, []
+
+    def one_group(groups: list[list[AttentionGroup]]) -> bool:
+        return len(groups) == len(groups[0]) == 1
+
+    def allocate(
+        config: KVCacheConfig, groups: list[list[AttentionGroup]], *_: object
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, object]:
+        [[attention]] = groups
+        spec, names = attention.kv_cache_spec, attention.layer_names
+        page = spec.page_size_bytes // 4
+        whole = torch.zeros(config.num_blocks, len(names), page)
+        shape = -1, spec.num_kv_heads, spec.block_size, page // spec.num_kv_heads // spec.block_size
+        named = {name: whole[:, at].view(shape) for at, name in enumerate(names)}
+        given.append(named)
+        return named, whole, attention.backend
+
+    def register(self: OffloadingConnector, whole: torch.Tensor, _backend: object) -> None:
+        [named] = given
+        assert {each.untyped_storage().data_ptr() for each in named.values()} == {whole.data_ptr()}
+        self.register_kv_caches(named)
+
+    mixin = KVConnectorModelRunnerMixin
+    monkeypatch.setattr(mixin, "use_uniform_kv_cache", staticmethod(one_group), raising=False)
+    monkeypatch.setattr(mixin, "allocate_uniform_kv_caches", staticmethod(allocate), raising=False)
+    monkeypatch.setattr(connector, "register_cross_layers_kv_cache", register, raising=False)
+    found = one("offloading", 0)
+    assert not found.findings
+    assert found.judged["promised tokens"]
+    assert found.judged["engines with all layers in a block"]

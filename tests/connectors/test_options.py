@@ -1,0 +1,56 @@
+"""Settings that a user of a connector may add: half of the plans have some."""
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
+
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
+from kvproof.connectors.search import search
+from kvproof.connectors.shipped import ON_DISK, SHIPPED
+from kvproof.connectors.subject import TestedConnector
+from kvproof.model.config import EngineConfig, Group
+
+pytestmark = pytest.mark.live
+
+ENGINE = EngineConfig("E", (Group("full", 4),), 64, chunk_tokens=64)
+TWICE = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14))
+WITH_OPTIONS = [(name, o) for name, each in SHIPPED.items() for o in each.subject.options]
+
+
+def of_each(name: str) -> TestedConnector:
+    return SHIPPED[name].subject
+
+
+@pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
+def test_what_was_stored_is_loaded(
+    name: str, options: tuple[tuple[str, bool | int | str], ...]
+) -> None:
+    plan = ConnectorPlan(ENGINE, (*TWICE, *TWICE), options=options)
+    assert all(f", {key} {value}" in lines(plan)[0] for key, value in options)
+    found = play(of_each(name), plan)
+    assert not found.findings
+    assert found.judged["promised tokens"]
+    assert not found.judged["refused options"]
+
+
+def test_options_that_are_refused_are_counted() -> None:
+    no_path = (("kv_offload_backend", "disk"),)
+    found = play(of_each("simple-cpu"), ConnectorPlan(ENGINE, TWICE, options=no_path))
+    assert (found.judged, found.steps, found.findings) == ({"refused options": 1}, 0, ())
+
+
+def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load from a file takes the blocks in the wrong order."""
+    load = DiskBackend._do_load
+
+    def wrong(self: DiskBackend, slots: list[int], blocks: list[int], stream: object) -> None:
+        load(self, slots[::-1], blocks, stream)
+
+    monkeypatch.setattr(DiskBackend, "_do_load", wrong)
+    found = search(of_each("simple-cpu"), 200, 0, shrinks=False)
+    assert found.rule == "promised_tokens_are_loaded"
+    assert found.plan is not None
+    assert found.plan.options == ON_DISK
