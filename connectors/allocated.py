@@ -158,12 +158,13 @@ def slots(view: Any, spec: Any) -> torch.Tensor:
     """A view of the same bytes as `[blocks, slots of a block, ...]` of float32. It is given as
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
     `[blocks, 2, slots, heads, values]`, of latent attention as `[blocks, slots, values]`; of Mamba
-    as pages, in older releases as a list of states. A page may be wider than its state: what
-    follows is nobody's, and a connector need not copy it."""
+    as pages, in older releases as a list of states, which follow each other in a page. A page may
+    be wider than its states: what follows is nobody's, and a connector need not copy it."""
     if not attends(spec):
-        pages = view[0] if isinstance(view, list) else view
-        values = pages.view(torch.float32).flatten(1).unsqueeze(1)
-        return values[..., : torch.Size(spec.shapes[0]).numel()]
+        size = sum(torch.Size(shape).numel() for shape in spec.shapes)
+        if isinstance(view, list):
+            return view[0].as_strided((len(view[0]), 1, size), (view[0].stride(0), size, 1))
+        return view.view(torch.float32).flatten(1).unsqueeze(1)[..., :size]
     if view.dtype != torch.float32:
         view = view.view(torch.float32)
     if view.dim() == 3:

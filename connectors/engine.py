@@ -111,7 +111,7 @@ class DrivenEngine:
             self.scheduler = self._scheduler()
             self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
             self.owners.model = self.served.unlike(self.first)
-            self.prompts = Prompts(self.owners.prompts)
+            self.prompts = Prompts()
             self._begin()
         except BaseException:
             self.opened.note()
@@ -514,8 +514,9 @@ class DrivenEngine:
         """Note with how many tokens the requests begin that did not run before a step."""
         for name, tokens in output.num_scheduled_tokens.items():
             if name not in ran:
-                begun = self.scheduler.requests[name].num_computed_tokens - tokens
-                self.prompts.begin(name, begun)
+                request = self.scheduler.requests[name]
+                begun = request.num_computed_tokens - tokens
+                self.prompts.begin(name, request.num_prompt_tokens, begun)
 
     def _note_short(self) -> None:
         """A window gives blocks up while its request runs. Where they may be used again, a

@@ -2,7 +2,7 @@
 were computed. Users see this for their request, and operators as counters by source."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from kvproof.connectors.facts import PromptReported
@@ -12,8 +12,8 @@ class Prompts:
     """The admissions of each request, as `(local, external)` tokens with which it begins, until it
     has its first output."""
 
-    def __init__(self, prompts: Mapping[str, str]) -> None:
-        self._prompts = prompts
+    def __init__(self) -> None:
+        self._tokens: dict[str, int] = {}
         self._admitted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self._loading: set[str] = set()
         self._reported: set[str] = set()
@@ -24,9 +24,11 @@ class Prompts:
         self._admitted[request].append((start, tokens))
         self._loading.add(request)
 
-    def begin(self, request: str, computed: int) -> None:
+    def begin(self, request: str, prompt_tokens: int, computed: int) -> None:
         """A step has a request that no step before it had, or that was preempted: so many tokens
-        need no step any more."""
+        need no step any more. Its prompt may be shorter than what was sent: beside Mamba layers,
+        NIXL leaves its last token to D."""
+        self._tokens[request] = prompt_tokens
         if request not in self._loading:
             self._admitted[request].append((computed, 0))
         self._loading.discard(request)
@@ -41,7 +43,7 @@ class Prompts:
         name = output.request_id
         if name in self._reported or name in self._failed:
             return
-        tokens = len(self._prompts[name])
+        tokens = self._tokens.get(name, 0)
         if (stats := getattr(output, "prefill_stats", None)) is not None:
             parts = stats.num_local_cached_tokens, stats.num_external_cached_tokens
             computed = stats.num_computed_tokens

@@ -154,11 +154,11 @@ class TestedConnector:
         return found
 
     def takes(self, groups: Sequence[Group], local: bool) -> bool:
-        """Whether it is driven with these cache groups. NIXL splits the state of a convolution,
-        which the kit's Mamba layers have not, and knows sliding windows alone as windows."""
+        """Whether it is driven with these cache groups. NIXL knows sliding windows alone as
+        windows."""
         if self.equal_blocks and len({group.block_size for group in groups}) > 1:
             return False
-        return not self.pair or (all(group.attention for group in groups) and not local)
+        return not (self.pair and local)
 
     @property
     def supports_groups(self) -> bool:

@@ -82,6 +82,11 @@ HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""
 
 
+STATES = (3, 1), (1, 1)
+"""The shapes of the two states of a Mamba layer: that of its convolution (x, B and C, one value
+each), and that of its one head."""
+
+
 class ServedModel(NamedTuple):
     """The model of an engine. Another engine over the same store may have one of another `name`, or
     with another type of values. With `latent`, its attention is latent (MLA): each layer has one
@@ -231,8 +236,8 @@ def spec_of(
 
     return MambaSpec(
         block_size=group.block_size,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
+        shapes=STATES,
+        dtypes=(torch.float32,) * len(STATES),
         mamba_cache_mode="all" if every_state else group.mode,
         num_speculative_blocks=drafts,
         page_size_padded=page_bytes,

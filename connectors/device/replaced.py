@@ -201,6 +201,11 @@ REPLACED: tuple[Replacement, ...] = (
         for name in ("zeros", "empty", "frombuffer")
     ),
     Replacement("torch:empty_like", _always(copies.empty_like), PINNED),
+    Replacement(
+        "vllm.model_executor.layers.mamba.mamba_utils:get_conv_state_layout",
+        _always(lambda: "DS"),
+        "the state of a convolution has the order that NIXL needs",
+    ),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),

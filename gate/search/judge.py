@@ -21,7 +21,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
-from kvproof.gate.source.parts import CONNECTED, LOOP, ONLY_IN, STARTED, of_device
+from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder, needed_before
 from kvproof.live.trees import Tree, environment
@@ -129,6 +129,7 @@ class _Judge:
             connected,
             sized,
             loop_only=all(each.part == LOOP for each in changes.accounting),
+            paired=[each.key for each in changes.accounting if each.part == NIXL],
         )
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None

@@ -73,7 +73,8 @@ OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
     whether what was confirmed so far is enough to end. `connected` are the changed functions of
-    connectors and of what only they reach; `connectors` are the names of those that can be driven,
+    connectors and of what only they reach, and `paired` those that plans of a pair of engines reach
+    as clusters do; `connectors` are the names of those that can be driven,
     and `reaching` of those that reach what is changed. `sized` says that head changes what starts
     and loops reach best, and `engines` are those of them that reach what is changed. `loop_only`
     says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
@@ -94,6 +95,7 @@ class Search:
         connected: Collection[str] = (),
         sized: bool = False,
         loop_only: bool = False,
+        paired: Collection[str] = (),
     ) -> None:
         self.comparison = comparison
         self.changes = changes
@@ -112,6 +114,7 @@ class Search:
         self.fails = fails
         self.show = show
         self.connected = connected
+        self.paired = paired
         self.sized = sized
         self.loop_only = loop_only
         self.engines: list[OfEngines] = []
@@ -140,12 +143,14 @@ class Search:
         if self.sized:
             self._look_at_engines()
         reaching = self._look_at_connectors((True, False) if self.connected else (True,))
-        if self.connected:
+        if self.connected or self.paired:
             self.reaching = reaching
         if self.engines or self.reaching or self.loop_only:
             return bool(self.engines or self.reaching)
         self.by_traces = self._traces_reach()
-        if not self.connected:  # traces reach what they call, without images and statistics
+        if not (
+            self.connected or self.paired
+        ):  # traces reach what they call, without images and statistics
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
@@ -293,9 +298,10 @@ class Search:
     def _nearest(self) -> list[str]:
         """The connectors whose plans come first: those that reach a changed function of connectors,
         if there is one. What else is changed, the traces reach better."""
-        if not self.connected:
+        of_connectors = [*self.connected, *self.paired]
+        if not of_connectors:
             return self.reaching
-        return [name for name in self.reaching if touched(self.called[name], self.connected)]
+        return [name for name in self.reaching if touched(self.called[name], of_connectors)]
 
     def _plans(self, names: Sequence[str], after: int = 0) -> Iterator[Workload]:
         """Further plans for these connectors, without end, from the part `after` on."""

@@ -99,13 +99,17 @@ class Side:
         return last or f"the process ended with {self._process.poll()}"
 
 
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""Each request is carried out in a fork, where the threads of OpenMP are no more."""
+
+
 @contextmanager
 def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
     """A side in a process with this environment. It ends with the body, or with kvproof."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", PROGRAM],
-            env={**environment, children.PARENT: str(os.getpid())},
+            env={**environment, **ONE_THREAD, children.PARENT: str(os.getpid())},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
