@@ -94,6 +94,14 @@ LOOKED_AT = {
     "0.33.0, and in none of these plans. After a reset of the connector's cache, blocks that the "
     "window of a running request has given up are stored again, with what another request has "
     "put there: `findings/reset_stores_window_again`.",
+    "OffloadingConnector with chunks of several blocks beside sliding windows, "
+    "`promised_tokens_are_loaded`": "In 0.32.0, mended in 0.33.0. A request that begins with a hit "
+    "has the null block where the window needs nothing. Of the blocks of a chunk, "
+    "`_build_store_jobs` looks at the last one alone. So a chunk whose first block is null is "
+    "stored in part, under the key of the whole, and another request loads it whole.",
+    "OffloadingConnector that stores answers too, `copies_are_made_once`": "In one of 400 plans, "
+    "after a forced reset: a block is copied again while it is being copied. Not read in the "
+    "source.",
     "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
     "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from kvproof.connectors.plan import Action
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.workload import Play, Start
 from kvproof.gate.search import known_plans
@@ -19,7 +20,14 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 
 KEPT = list(plans())
-PLAN = Play("", "example", {"actions": [1, 2]})
+
+
+def acting(*actions: dict[str, Any]) -> Play:
+    """A plan with these actions."""
+    return Play("", "example", {"actions": [{"type": "Submit"}, *actions]})
+
+
+PLAN = acting()
 DIES = "connector_survives"
 WHERE, WHAT = "AssertionError in save", "assert file"
 FILES = "ours_saves_nothing"
@@ -73,6 +81,24 @@ def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
 ) -> None:
     assert known(broken(), broken()) == FILES
     assert known(broken(event="Drain", feature="window of window"), broken()) == FILES
+
+
+RESET = {"type": known_plans.RESET, "running": False, "connector": True}
+
+
+def test_the_actions_are_those_of_plans() -> None:
+    kinds = {str(kind.__struct_config__.tag) for kind in get_args(Action)}
+    assert {known_plans.RESET, *known_plans.CAUSES} <= kinds
+
+
+@pytest.mark.parametrize("action", [RESET, {"type": "Restart"}, {"type": "Fail", "times": 1}])
+def test_what_only_an_action_brings_about_explains_no_plan_without_it(
+    action: dict[str, Any], known: Callable[..., str]
+) -> None:
+    assert known(broken(), broken(), plan=acting(action)) == ""
+    assert known(broken(plan=acting(action)), broken(), plan=acting(action)) == FILES
+    own_cache = {**RESET, "connector": False}
+    assert known(broken(), broken(), plan=acting(own_cache)) == FILES
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,35 @@ def sign_of(found: Break) -> BreakSign:
 def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
     """The name of the finding in `findings/` that explains a break, or an empty text. `driven` has
     what a plan breaks on the vLLM of this break, and with its connector."""
-    sign = sign_of(found)
+    sign, happened = sign_of(found), causes(found.plan)
     for name, plan in plans():
-        if type(plan.run) is type(found.plan) and sign in signs(plan, driven(plan.run)):
+        if type(plan.run) is not type(found.plan) or not causes(plan.run) <= happened:
+            continue
+        if sign in signs(plan, driven(plan.run)):
             return name
     return ""
+
+
+RESET = "Reset"
+CAUSES = {
+    "Abort": "a client goes away",
+    "Fail": "what is behind the connector fails",
+    "Forget": "what is behind the connector fails",
+    "Pause": "a pause",
+    "Restart": "another engine",
+}
+"""What nothing but an action of a plan for a connector brings about, by its kind."""
+
+
+def causes(run: Planned | None) -> frozenset[str]:
+    """What happens in a plan for a connector that only its actions bring about. A finding whose
+    plan has one of these, and its plans are as small as they can be, explains no plan without."""
+    if not isinstance(run, Play):
+        return frozenset()
+    actions = [(each["type"], each.get("connector")) for each in run.plan["actions"]]
+    found = {CAUSES[kind] for kind, _ in actions if kind in CAUSES}
+    resets = any(kind == RESET and connector for kind, connector in actions)
+    return frozenset(found | {"a reset of the connector's cache"} if resets else found)
 
 
 def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
