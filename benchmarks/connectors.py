@@ -98,7 +98,8 @@ LOOKED_AT = {
     "`promised_tokens_are_loaded`": "In 0.32.0, mended in 0.33.0. A request that begins with a hit "
     "has the null block where the window needs nothing. Of the blocks of a chunk, "
     "`_build_store_jobs` looks at the last one alone. So a chunk whose first block is null is "
-    "stored in part, under the key of the whole, and another request loads it whole.",
+    "stored in part, under the key of the whole, and another request loads it whole: the finding "
+    "`partial_chunk_is_stored_as_whole`.",
     "OffloadingConnector that stores answers too, `copies_are_made_once`": "In one of 400 plans, "
     "after a forced reset: a block is copied again while it is being copied. Not read in the "
     "source.",
