@@ -111,7 +111,7 @@ class DrivenEngine:
             self.scheduler = self._scheduler()
             self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
             self.owners.model = self.served.unlike(self.first)
-            self.prompts = Prompts()
+            self.prompts = Prompts(self.owners.prompts)
             self._begin()
         except BaseException:
             self.opened.note()

@@ -45,8 +45,9 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.several import EngineReplicas, SeveralEngines
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
+from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.finding import Finding
 
 COUNTED: dict[type, str] = {
@@ -79,10 +80,20 @@ class EpisodeResult:
     judged: Counter[str]
 
 
+class RefusedOptions(UsageError):
+    """An engine with the options of a plan is refused, by the connector or because the kit cannot
+    drive it."""
+
+    def __init__(self, error: BaseException) -> None:
+        why = f"The options of this plan are refused ({last_line(error)})"
+        super().__init__(f"{why}. Use a plan without options.")
+        self.why = why
+
+
 def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None) -> EpisodeResult:
-    """Play a plan on a new engine with a new connector. `note` is called after each action. Where
-    the options of the plan are refused, nothing is played. Raises AdapterDrift if this vLLM lacks
-    something that the kit needs, and names it."""
+    """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
+    RefusedOptions if an engine with the options of the plan is refused, and AdapterDrift if this
+    vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
@@ -98,7 +109,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             except (Exception, AdapterDrift) as error:
                 if not (plan.options or plan.unlike) or not _refuses(error):
                     raise
-                return EpisodeResult((), 0, 0, Counter({"refused options": 1}))
+                raise RefusedOptions(error) from error
             stack.enter_context(contextlib.closing(engine))
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None

@@ -31,6 +31,7 @@ def model_layer() -> Any:
     kind: Any = adapt.first([LAYER])
     layer = kind.__new__(kind)
     torch.nn.Module.__init__(layer)
+    layer.kv_cache = torch.tensor([])
     return layer
 
 

@@ -2,7 +2,7 @@
 were computed. Users see this for their request, and operators as counters by source."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.connectors.facts import PromptReported
@@ -12,7 +12,8 @@ class Prompts:
     """The admissions of each request, as `(local, external)` tokens with which it begins, until it
     has its first output."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompts: Mapping[str, str]) -> None:
+        self._prompts = prompts
         self._tokens: dict[str, int] = {}
         self._admitted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self._loading: set[str] = set()
@@ -26,9 +27,9 @@ class Prompts:
 
     def begin(self, request: str, prompt_tokens: int, computed: int) -> None:
         """A step has a request that no step before it had, or that was preempted: so many tokens
-        need no step any more. Its prompt may be shorter than what was sent: beside Mamba layers,
-        NIXL leaves its last token to D."""
-        self._tokens[request] = prompt_tokens
+        need no step any more. Its prompt may be a token shorter than what was sent: beside Mamba
+        layers, NIXL leaves the last one to D."""
+        self._tokens[request] = max(prompt_tokens, len(self._prompts[request]) - 1)
         if request not in self._loading:
             self._admitted[request].append((computed, 0))
         self._loading.discard(request)

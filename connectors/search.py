@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import ALONE, HIDDEN, HYBRID, SPREAD, LayerGroups, plans, unequal
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
@@ -192,7 +192,11 @@ def search(
                 found.plan, found.result = plan, broken[plan]
                 raise RuleBroken
             return
-        result = play(subject, plan)
+        try:
+            result = play(subject, plan)
+        except RefusedOptions:
+            found.judged["plans with options that are refused"] += 1
+            return
         breaks = found.take(plan, result)
         if progress is not None:
             progress(found.episodes, found.steps)

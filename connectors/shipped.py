@@ -58,7 +58,7 @@ USED_AGAIN = (("store_threshold", 2),)
 """What comes a second time is stored."""
 
 CANONICAL = (("canonical_layout", True),)
-"""Pages in a form that does not depend on the number of ranks."""
+"""Files in a form that does not depend on the number of ranks."""
 
 OFFLOADING = TestedConnector(
     "OffloadingConnector",
@@ -67,7 +67,7 @@ OFFLOADING = TestedConnector(
     asks=LIMITS,
     replicas=True,
     in_pages=True,
-    options=(ANSWERS, USED_AGAIN, CANONICAL),
+    options=(ANSWERS, USED_AGAIN),
 )
 SMALL = TestedConnector(
     "OffloadingConnector",
@@ -83,7 +83,7 @@ WIDE = TestedConnector(
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
     asks=LIMITS,
     in_pages=True,
-    options=(ANSWERS, USED_AGAIN, CANONICAL),
+    options=(ANSWERS, USED_AGAIN),
 )
 CHUNKS = TestedConnector(
     "OffloadingConnector",
@@ -126,7 +126,7 @@ ROOMY = TestedConnector(
     {"cpu_bytes_to_use": 2**20},
     keeps_prompts=True,
     ranks=True,
-    options=(ANSWERS, CANONICAL),
+    options=(ANSWERS,),
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
 ON_DISK = (

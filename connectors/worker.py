@@ -112,7 +112,7 @@ class ConnectorWorker:
             second: Any = None
             if first and across:
                 first.register(across)
-                owners.judged["engines with all layers in a block"] += 1
+                owners.judged["workers with all layers in a block"] += 1
             else:  # it registers the caches
                 second = ActiveKVConnector(self.vllm_config, self.caches.named)
         self.runner = first
@@ -324,10 +324,14 @@ def end_forward(calls: Any, output: Any) -> Any:
 
 def model_layer(latent: bool = False) -> Any:
     """A layer of the model in vLLM's forward context."""
+    import torch
+
     base = adapt.first([LAYER])
     chosen = latent_backend if latent else backend
     own = {"get_attn_backend": staticmethod(chosen), "get_kv_cache_spec": None}
-    return type("ModelLayer", (base,), own)()
+    layer = type("ModelLayer", (base,), own)()
+    layer.kv_cache = torch.tensor([])  # until the caches are allocated, as in vLLM
+    return layer
 
 
 class Metadata:

@@ -78,7 +78,7 @@ def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def make_scheduler(folder: Path) -> Scheduler:
-    """The scheduler of an engine with a CPU tier of 64 blocks or fewer."""
+    """The scheduler of an engine with a CPU tier of 64 chunks or fewer."""
     model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
     model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
     model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}

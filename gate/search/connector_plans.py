@@ -17,7 +17,7 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
-from kvproof.connectors.episode import EpisodeResult, Played, play
+from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.connectors.facts import (
     BlocksKept,
     Died,
@@ -80,14 +80,21 @@ def subject(workload: Play | Plays) -> TestedConnector:
 
 def driven(workload: Play | Plays, place: int | None = None, note: Note | None = None) -> Result:
     """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. `note` is called after each action. Raises AdapterDrift where the kit does not
-    fit this vLLM."""
+    a plan was taken. `note` is called after each action. Of random plans, those whose options are
+    refused are left out. Raises AdapterDrift where the kit does not fit this vLLM, or the options
+    of the one plan are refused."""
     chosen = subject(workload)
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
         these = _random_plans(chosen, workload)
-    played = [_Played(workload.connector, chosen, plan, place, note) for plan in these]
+    played = []
+    for plan in these:
+        try:
+            played.append(_Played(workload.connector, chosen, plan, place, note))
+        except RefusedOptions as error:
+            if isinstance(workload, Play):
+                raise AdapterDrift(error.why, chosen.name) from error
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
         if each.key not in kept or each.order < kept[each.key].order:

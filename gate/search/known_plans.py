@@ -61,7 +61,7 @@ def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
     """The name of the finding in `findings/` that explains a break, or an empty text. `driven` has
     what a plan breaks on the vLLM of this break, and with its connector."""
     sign, happened = sign_of(found), causes(found.plan)
-    for name, plan in plans():
+    for name, plan in sorted(plans(), key=lambda each: -len(causes(each[1].run))):
         if type(plan.run) is not type(found.plan) or not causes(plan.run) <= happened:
             continue
         if sign in signs(plan, driven(plan.run)):
@@ -81,8 +81,9 @@ CAUSES = {
 
 
 def causes(run: Planned | None) -> frozenset[str]:
-    """What happens in a plan for a connector that only its actions bring about. A finding whose
-    plan has one of these, and its plans are as small as they can be, explains no plan without."""
+    """What happens in a plan for a connector that only its actions bring about. The plans of a
+    finding are as small as they can be: it explains no plan in which less happens, and the finding
+    in whose plan most happens comes first."""
     if not isinstance(run, Play):
         return frozenset()
     actions = [(each["type"], each.get("connector")) for each in run.plan["actions"]]

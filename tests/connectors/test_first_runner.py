@@ -73,4 +73,4 @@ def test_all_layers_lie_in_a_block_where_vllm_has_that(monkeypatch: pytest.Monke
     found = one("offloading", 0)
     assert not found.findings
     assert found.judged["promised tokens"]
-    assert found.judged["engines with all layers in a block"]
+    assert found.judged["workers with all layers in a block"]

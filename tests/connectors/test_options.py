@@ -1,17 +1,23 @@
 """Settings that a user of a connector may add: half of the plans have some."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 pytest.importorskip("vllm")
 
 from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
-from kvproof.connectors.episode import play
+from kvproof.connectors.episode import RefusedOptions, play
 from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import ON_DISK, SHIPPED
 from kvproof.connectors.subject import TestedConnector
+from kvproof.gate.difference.workload import Play
+from kvproof.gate.search import connector_plans
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import AdapterDrift
 
 pytestmark = pytest.mark.live
 
@@ -33,13 +39,20 @@ def test_what_was_stored_is_loaded(
     found = play(of_each(name), plan)
     assert not found.findings
     assert found.judged["promised tokens"]
-    assert not found.judged["refused options"]
 
 
-def test_options_that_are_refused_are_counted() -> None:
+def test_options_that_are_refused_are_said() -> None:
     no_path = (("kv_offload_backend", "disk"),)
-    found = play(of_each("simple-cpu"), ConnectorPlan(ENGINE, TWICE, options=no_path))
-    assert (found.judged, found.steps, found.findings) == ({"refused options": 1}, 0, ())
+    plan = ConnectorPlan(ENGINE, TWICE, options=no_path)
+    with pytest.raises(RefusedOptions, match="requires disk_path to be set"):
+        play(of_each("simple-cpu"), plan)
+    only_these = replace(of_each("simple-cpu"), options=(no_path,))
+    found = search(only_these, 10, 0, shrinks=False)
+    assert found.judged["plans with options that are refused"] > 0
+    assert found.episodes > 0
+    one = Play("one", "simple-cpu", msgspec.to_builtins(plan))
+    with pytest.raises(AdapterDrift, match="options of this plan are refused"):
+        connector_plans.driven(one)
 
 
 def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
