@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
@@ -81,19 +83,21 @@ class EpisodeResult:
 
 
 class RefusedOptions(UsageError):
-    """An engine with the options of a plan is refused, by the connector or because the kit cannot
-    drive it."""
+    """An engine with the options of a plan, or with a P that is unlike D, is refused, by the
+    connector or because the kit cannot drive it."""
 
-    def __init__(self, error: BaseException) -> None:
-        why = f"The options of this plan are refused ({last_line(error)})"
-        super().__init__(f"{why}. Use a plan without options.")
-        self.why = why
+    def __init__(self, plan: ConnectorPlan, error: BaseException) -> None:
+        what, instead = ("The options of this plan are", "a plan without options")
+        if plan.unlike:
+            what, instead = ("P and D of this plan are", "a plan in which they are alike")
+        self.why = f"{what} refused ({last_line(error)})"
+        super().__init__(f"{self.why}. Use {instead}.")
 
 
 def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None) -> EpisodeResult:
     """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
-    RefusedOptions if an engine with the options of the plan is refused, and AdapterDrift if this
-    vLLM lacks something that the kit needs, and names it."""
+    RefusedOptions if an engine with the options of the plan is refused, and one without them is
+    not, and AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
     past = Past()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
@@ -109,7 +113,9 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             except (Exception, AdapterDrift) as error:
                 if not (plan.options or plan.unlike) or not _refuses(error):
                     raise
-                raise RefusedOptions(error) from error
+                stack.close()
+                play(subject, replace(plan, actions=(), options=(), unlike=""))
+                raise RefusedOptions(plan, error) from error
             stack.enter_context(contextlib.closing(engine))
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None

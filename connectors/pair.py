@@ -96,10 +96,11 @@ class EnginePair(SeveralEngines):
         name = f"{'PD'[place]}{number or ''}"
         connector, _, numbers = self.parts
         another: Another = ""
-        if not place and plan.unlike == "transfer":
+        unlike = "" if place else plan.unlike
+        if unlike == "transfer":
             connector = {**connector, "kv_connector": OTHER_WAY[connector["kv_connector"]]}
-        elif not place and plan.unlike != "transfer":
-            another = plan.unlike
+        else:
+            another = unlike
         made = one_of_two(name, place + 1, plan, connector, clock, numbers, another)
         self.threads[place] = frozenset(clock.threads).difference(others)
         return made

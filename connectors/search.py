@@ -40,7 +40,7 @@ class PlanSearch:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
     counts findings that are less severe than a leak. `unmade` are the cache groups with which the
     connector could not be made, and what it raised; `lacking` are those that this vLLM cannot have,
-    and why."""
+    and why. `unplayed` counts the plans whose options are refused, by the reason."""
 
     episodes: int = 0
     steps: int = 0
@@ -50,6 +50,7 @@ class PlanSearch:
     tolerated: Counter[str] = field(default_factory=Counter)
     unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
     lacking: dict[LayerGroups, str] = field(default_factory=dict)
+    unplayed: Counter[str] = field(default_factory=Counter)
 
     @property
     def refused(self) -> dict[str, str]:
@@ -194,8 +195,8 @@ def search(
             return
         try:
             result = play(subject, plan)
-        except RefusedOptions:
-            found.judged["plans with options that are refused"] += 1
+        except RefusedOptions as error:
+            found.unplayed[error.why] += 1
             return
         breaks = found.take(plan, result)
         if progress is not None:

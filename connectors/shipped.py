@@ -189,8 +189,6 @@ MOONCAKE = TestedConnector(
     replicas=True,
     options=(
         (("save_decode_cache", True),),
-        (("lookup_async", True),),
-        (("enable_group_semantics", True),),
         (("enable_cross_layers_blocks", "true"),),
     ),
 )

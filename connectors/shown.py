@@ -32,6 +32,8 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
     for groups, lacks in searched.lacking.items():
         yield f"Not driven with the cache groups {groups.words}. {lacks}."
+    for reason, plans in searched.unplayed.items():
+        yield f"Not played: {plans} plan{'s' * (plans != 1)}. {reason}."
     if searched.plan is not None or searched.nothing_judged:
         yield from _tolerated(searched)
 

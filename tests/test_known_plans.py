@@ -12,6 +12,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.workload import Play, Start
 from kvproof.gate.search import known_plans
 from kvproof.gate.search.known_plans import KnownPlan, Planned, known_as, plans, signs
+from kvproof.gate.search.known_plans import causes as causes_of
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -169,6 +170,24 @@ def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
     from kvproof.campaign.planned import driven
 
     assert signs(plan, driven(plan.run).breaks), f"findings/{name} is not shown"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "plan", [each for _, each in KEPT if causes_of(each.run)], ids=lambda each: each.check
+)
+def test_without_its_causes_the_plan_of_a_finding_shows_nothing(plan: KnownPlan) -> None:
+    """So a break that happened without one of them is not the finding."""
+    pytest.importorskip("vllm")
+    from kvproof.gate.search import connector_plans
+
+    assert isinstance(plan.run, Play)
+    actions = plan.run.plan["actions"]
+    for cause in causes_of(plan.run):
+        alone = [Play("", plan.run.connector, {"actions": [each]}) for each in actions]
+        left = [a for a, one in zip(actions, alone, strict=True) if cause not in causes_of(one)]
+        without = Play("", plan.run.connector, {**plan.run.plan, "actions": left})
+        assert plan.check not in {b.signature.check for b in connector_plans.driven(without).breaks}
 
 
 @pytest.mark.live

@@ -287,6 +287,17 @@ def test_a_changed_connector_is_driven_first_and_alone() -> None:
     assert both.names[3:6] == [f"plans for store, part {part}" for part in (2, 3, 4)]
 
 
+def test_plans_of_pairs_follow_a_trace_of_each_cluster_where_nixl_changes() -> None:
+    with compared(nothing_reached, reaching("store", traces=True)) as both:
+        made = searching(both, paired=[SOME], until=time.monotonic() + 6000)
+        made.connectors = (KitConnector("store", (SOME.partition(":")[0],)),)
+        assert made.reaches()
+        assert made.reaching == ["store"]
+        made.fails = lambda: "plans for store, part 2" in both.names
+        made.run()
+    assert both.names.index(RUN.name) < both.names.index("plans for store, part 2")
+
+
 def test_connectors_that_reach_only_the_scheduler_do_not_come_before_the_traces() -> None:
     """A pull request changes the scheduler and a connector, and every connector calls the first."""
     with compared(nothing_reached, reaching("store", traces=True)) as both:

@@ -12,6 +12,7 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Event, Schedule
+from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -22,7 +23,7 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import stateful
 from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Verdict
-from tests.cover import BROKEN, PRESETS, others_slow
+from tests.cover import others_slow
 from tests.planted import under
 
 pytestmark = pytest.mark.stateful
@@ -35,9 +36,7 @@ SHARE = 8
 explorer takes each of them to its end, and here the jobs are drawn too."""
 
 
-@pytest.mark.parametrize(
-    "name", others_slow((n for n in SCOPES.values() if not n.startswith("fault")), PRESETS)
-)
+@pytest.mark.parametrize("name", [n for n in SCOPES.values() if not n.startswith("fault")])
 def test_every_invariant_and_guard_holds_in_a_preset(name: str) -> None:
     check_machine(CLUSTERS[name], ModelMachine, examples=max(settings().max_examples // SHARE, 5))
 
@@ -46,9 +45,8 @@ SEEDS = {"copied_before_filled": 2}
 """For faults that the episodes of the seed 0 come to late: after 871, of this one."""
 
 
-@pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
-def test_every_fault_is_found(name: str) -> None:
-    fault = FAULTS[name]
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=list(FAULTS))
+def test_every_fault_is_found(fault: Fault) -> None:
     expected = [INVARIANTS[i] for i in fault.breaks]
     cluster = CLUSTERS[fault.cluster]
     seed = SEEDS.get(fault.name, 0)

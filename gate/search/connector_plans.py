@@ -80,21 +80,22 @@ def subject(workload: Play | Plays) -> TestedConnector:
 
 def driven(workload: Play | Plays, place: int | None = None, note: Note | None = None) -> Result:
     """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. `note` is called after each action. Of random plans, those whose options are
-    refused are left out. Raises AdapterDrift where the kit does not fit this vLLM, or the options
-    of the one plan are refused."""
+    a plan was taken. `note` is called after each action. Plans whose options are refused are left
+    out. Raises AdapterDrift where the kit does not fit this vLLM, or all plans are refused."""
     chosen = subject(workload)
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
         these = _random_plans(chosen, workload)
-    played = []
+    played: list[_Played] = []
+    refused: RefusedOptions | None = None
     for plan in these:
         try:
             played.append(_Played(workload.connector, chosen, plan, place, note))
         except RefusedOptions as error:
-            if isinstance(workload, Play):
-                raise AdapterDrift(error.why, chosen.name) from error
+            refused = error
+    if refused is not None and not played:
+        raise AdapterDrift(refused.why, chosen.name) from refused
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
         if each.key not in kept or each.order < kept[each.key].order:

@@ -148,9 +148,8 @@ class Search:
         if self.engines or self.reaching or self.loop_only:
             return bool(self.engines or self.reaching)
         self.by_traces = self._traces_reach()
-        if not (
-            self.connected or self.paired
-        ):  # traces reach what they call, without images and statistics
+        # Traces reach what they call, without images and statistics.
+        if not (self.connected or self.paired):
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))

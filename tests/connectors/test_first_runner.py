@@ -43,7 +43,7 @@ def test_saves_that_nobody_waits_for_are_missed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_all_layers_lie_in_a_block_where_vllm_has_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in releases before August 2026: vLLM allocates one tensor, and the connector gets it."""
+    """As in older releases: vLLM allocates one tensor, and the connector gets it."""
     connector, given = OffloadingConnector, []
 
     def one_group(groups: list[list[AttentionGroup]]) -> bool:

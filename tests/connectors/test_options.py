@@ -1,6 +1,9 @@
 """Settings that a user of a connector may add: half of the plans have some."""
 
+import sys
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,10 +12,19 @@ pytest.importorskip("vllm")
 
 from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
+from kvproof.connectors import engine
 from kvproof.connectors.episode import RefusedOptions, play
-from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
+from kvproof.connectors.plan import (
+    ConnectorPlan,
+    Drain,
+    Options,
+    ResetCache,
+    SubmitRequest,
+    lines,
+)
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import ON_DISK, SHIPPED
+from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.search import connector_plans
@@ -22,7 +34,7 @@ from kvproof.model.errors import AdapterDrift
 pytestmark = pytest.mark.live
 
 ENGINE = EngineConfig("E", (Group("full", 4),), 64, chunk_tokens=64)
-TWICE = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14))
+TWICE = (SubmitRequest(0, 14, 4), Drain(), ResetCache(), SubmitRequest(0, 14, 4))
 WITH_OPTIONS = [(name, o) for name, each in SHIPPED.items() for o in each.subject.options]
 
 
@@ -31,9 +43,7 @@ def of_each(name: str) -> TestedConnector:
 
 
 @pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
-def test_what_was_stored_is_loaded(
-    name: str, options: tuple[tuple[str, bool | int | str], ...]
-) -> None:
+def test_what_was_stored_is_loaded(name: str, options: Options) -> None:
     plan = ConnectorPlan(ENGINE, (*TWICE, *TWICE), options=options)
     assert all(f", {key} {value}" in lines(plan)[0] for key, value in options)
     found = play(of_each(name), plan)
@@ -48,11 +58,58 @@ def test_options_that_are_refused_are_said() -> None:
         play(of_each("simple-cpu"), plan)
     only_these = replace(of_each("simple-cpu"), options=(no_path,))
     found = search(only_these, 10, 0, shrinks=False)
-    assert found.judged["plans with options that are refused"] > 0
+    [(why, plans)] = found.unplayed.items()
     assert found.episodes > 0
+    [line] = [each for each in shown(only_these, found) if each.startswith("Not played: ")]
+    assert line.startswith(f"Not played: {plans} plan")
+    assert line.endswith(f". {why}.")
     one = Play("one", "simple-cpu", msgspec.to_builtins(plan))
     with pytest.raises(AdapterDrift, match="options of this plan are refused"):
         connector_plans.driven(one)
+
+
+def test_what_is_missing_without_options_too_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: object) -> None:
+        raise AdapterDrift("This vLLM has no x")
+
+    monkeypatch.setattr(engine, "Owners", lacks)
+    with pytest.raises(AdapterDrift, match="has no x"):
+        play(of_each("simple-cpu"), ConnectorPlan(ENGINE, TWICE, options=ON_DISK))
+
+
+OLDER = "enable_cross_layers_blocks"
+"""Releases of August 2026 and before have it; this one reads it and does nothing."""
+
+LINES_MIN = 10
+"""So many lines of vLLM are executed with an option alone: more than a warning has."""
+
+
+def executed(subject: TestedConnector, plan: ConnectorPlan) -> set[tuple[str, int]]:
+    lines: set[tuple[str, int]] = set()
+
+    def local(frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            lines.add((frame.f_code.co_filename, frame.f_lineno))
+        return local
+
+    def called(frame: FrameType, _event: str, _: object) -> Any:
+        name = frame.f_code.co_filename
+        return local if "/kv_connector/" in name or "kv_offload/" in name else None
+
+    before = sys.gettrace()
+    sys.settrace(called)
+    try:
+        play(subject, plan)
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in WITH_OPTIONS if o[0][0] != OLDER])
+def test_each_option_does_something(name: str, options: Options) -> None:
+    plan = ConnectorPlan(ENGINE, (*TWICE, *TWICE), options=options)
+    without = executed(of_each(name), msgspec.structs.replace(plan, options=()))
+    assert len(executed(of_each(name), plan) - without) >= LINES_MIN
 
 
 def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
