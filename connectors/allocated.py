@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from kvproof.live import adapt, build
+from kvproof.live.contract.lookup import may_take
 from kvproof.model.errors import AdapterDrift
 
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
@@ -53,14 +54,23 @@ def layout(vllm_config: Any) -> Any:
 
 
 def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any]:
-    """The KV cache of each layer by name, on the CPU. The kernels of older releases have blocks of
-    their own, so many (`parts`) to an attention block, and a connector gets theirs. Raises
-    AdapterDrift where it gets whole blocks."""
+    """The KV cache of each layer by name, on the CPU. Kernels may have blocks of their own, so many
+    (`parts`) to an attention block, and a connector gets theirs. Raises AdapterDrift where it gets
+    whole blocks: where the layers of several groups share the bytes of a block, and in releases
+    of July 2026."""
     home = importlib.import_module("vllm.v1.worker.utils")
     if hasattr(home, "allocate_kv_cache"):
+        allocate, named = home.allocate_kv_cache, {}
         if parts > 1:
-            raise AdapterDrift("In this vLLM a connector gets whole blocks, not those of a kernel")
-        made: dict[str, Any] = home.allocate_kv_cache(kv_cache_config, torch.device("cpu"), order)
+            if not may_take(allocate, "kernel_block_sizes") or any(
+                tensor.block_stride > tensor.layer_stride
+                for tensor in kv_cache_config.kv_cache_tensors
+            ):
+                raise AdapterDrift("Here a connector gets whole blocks, not those of a kernel")
+            specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
+            sizes = [spec.block_size // parts ** attends(spec) for spec in specs]
+            named["kernel_block_sizes"] = sizes
+        made: dict[str, Any] = allocate(kv_cache_config, torch.device("cpu"), order, **named)
         return made
     raw: dict[str, torch.Tensor] = {}
     groups = kv_cache_config.kv_cache_groups

@@ -54,17 +54,18 @@ class SharedBytes(NamedTuple):
 
 class Shards(NamedTuple):
     """What the worker of a rank has of a layer, if the layer lies on `ranks` ranks of tensor
-    parallelism: some of the KV `heads` of the model, or a part of each state. Where heads are
-    alike, there is one."""
+    parallelism: some of the KV `heads` of the model, or of the heads of each of its `states`. Where
+    heads are alike, there is one."""
 
     rank: int = 0
     ranks: int = 1
     heads: int = 1
+    states: int = 1
 
     def of(self, layer: str, spec: Any) -> tuple[str, ...]:
         """The layer, or which parts of it the worker has: heads, which ranks beyond the number of
-        heads have together, or its part of a state."""
-        parts = self.heads if attends(spec) else self.ranks
+        heads have together."""
+        parts = self.heads if attends(spec) else self.states
         if parts == 1:
             return (layer,)
         first, here = self.rank * parts // self.ranks, max(parts // self.ranks, 1)
@@ -144,10 +145,18 @@ class Caches:
         return wrong
 
     def _split(self, layer: str, values: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """The parts of a layer that the worker has, and the values of each in a slot (with several
-        parts `[..., heads, values]`)."""
+        """The parts of a layer that the worker has, and the values of each in a slot: with several
+        parts `[..., heads, values]`, of a state `[values x heads]`."""
         own = self.parts[layer]
-        return zip(own, values.chunk(len(own), dim=-2) if own[1:] else (values,), strict=True)
+        if not own[1:]:
+            return zip(own, (values,), strict=True)
+        of_state = values.dim() == 1
+        held = (
+            values.unflatten(0, (-1, len(own))).unbind(1)
+            if of_state
+            else values.chunk(len(own), -2)
+        )
+        return zip(own, held, strict=True)
 
     def _prefix(self, layer: str, values: torch.Tensor) -> str | None:
         found = {self._part(layer, own, held) for own, held in self._split(layer, values)}

@@ -215,13 +215,15 @@ heads: two of four tensor ranks have one of them each, and each rank has states 
 
 def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
     """Cache groups of a pair of engines on these numbers of ranks: of two KV heads, a rank has
-    both, one, or one that another rank has too; latent attention has one head, which all have."""
+    both, one, or one that another rank has too; latent attention has one head, which all have. No
+    two ranks have the same head of a state."""
     spread = [
         LayerGroups((Group("full", 4),), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks
     ]
-    both = (Group("full", 4), Group("window", 4, window=8))
-    latent = [each._replace(latent=True) for each in spread]
-    return [*spread, *latent, *(each._replace(groups=both) for each in latent)]
+    spread += [each._replace(latent=True) for each in spread]
+    beside = Group("window", 4, window=8), Group("mamba", 4)
+    more = [each._replace(groups=(*each.groups, one)) for each in spread for one in beside]
+    return [*spread, *more]
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))

@@ -129,7 +129,9 @@ class DrivenEngine:
             ranks=plan.ranks,
             stripes=plan.stripes,
             every_state=plan.every_state,
-            heads=max(self.served.heads // plan.ranks, 1) if plan.tensor else 1,
+            of_rank=self.served.on_rank(plan.ranks, plan.parts_of_states)
+            if plan.tensor
+            else build.ALL_OF_IT,
             served=self.served,
             replica=self.replica,
         )

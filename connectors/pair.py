@@ -74,7 +74,8 @@ class EnginePair(SeveralEngines):
         clock: Clock,
         keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
     ) -> None:
-        computes = replace(plan, ranks=plan.prefill_ranks or plan.ranks)
+        other = plan.prefill_ranks
+        computes = replace(plan, ranks=other or plan.ranks, prefill_ranks=plan.ranks * (other > 0))
         self.parts = connector, clock, Numbers()
         self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
         self.prefill = self._made(0, computes)
@@ -123,7 +124,8 @@ class EnginePair(SeveralEngines):
         keeps for D. While one is started again, it keeps nothing. Where P and D do not fit, each
         load may fail."""
         if self.unlike or self.clock.now >= max(self.begun) + self.lease_s:
-            self.prefill.facts.append(MayFail())
+            for each in self.engines:
+                each.facts.append(MayFail())
         super().step()
 
     def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)

@@ -254,6 +254,11 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
         return ("float16", "bfloat16") if changes else ("float32",)
 
     @property
+    def parts_of_states(self) -> int:
+        """The heads of a state: each rank of the engine, or of the two, has a part of each."""
+        return max(self.ranks, self.prefill_ranks)
+
+    @property
     def stripes(self) -> int:
         """The number of ranks on which the tokens of an attention block lie."""
         return 1 if self.tensor else self.ranks

@@ -79,7 +79,8 @@ class ConnectorWorker:
         order = layout(self.vllm_config)
         served = build.ServedModel(latent=plan.latent, uneven=plan.uneven)
         heads = served.heads if plan.tensor else 1
-        shards = Shards(rank, plan.ranks // plan.stripes, heads)
+        states = plan.parts_of_states if plan.tensor else 1
+        shards = Shards(rank, plan.ranks // plan.stripes, heads, states)
         kernel = plan.kernel_blocks
         kv_cache_config = served.of_worker(scheduler.kv_cache_config)
         names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
@@ -160,9 +161,15 @@ class ConnectorWorker:
         clock.rank, clock.ranks, clock.stripes = self.rank, plan.ranks, plan.stripes
 
     def _accepted(self, output: Any) -> dict[str, int]:
-        """The number of accepted drafts of each request."""
+        """The number of accepted drafts of each request. In its first step after it waited it has
+        places for drafts at most, which nobody has made (vllm#45237): all are rejected."""
         drafts = output.scheduled_spec_decode_tokens
-        return {name: min(len(ids), self.plan.accepted) for name, ids in drafts.items()}
+        begun = {new.req_id for new in output.scheduled_new_reqs}
+        begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        return {
+            name: min(len(ids), self.plan.accepted) * (name not in begun)
+            for name, ids in drafts.items()
+        }
 
     def _parts(self, output: Any) -> tuple[list[ComputedPart], list[Flight]]:
         for name in (*self.batch.update(output), *(n.req_id for n in output.scheduled_new_reqs)):

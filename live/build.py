@@ -84,7 +84,15 @@ HIDDEN = int(_CONFIG["hidden_size"])
 
 STATES = (3, 1), (1, 1)
 """The shapes of the two states of a Mamba layer: that of its convolution (x, B and C, one value
-each), and that of its one head."""
+each), and that of its head. A rank with several heads of a state has as many times as much: first x
+of each, then B, then C."""
+
+
+class OfRank(NamedTuple):
+    """What a rank of tensor parallelism has of a layer: KV heads, and heads of a state."""
+
+    heads: int = 1
+    states: int = 1
 
 
 class ServedModel(NamedTuple):
@@ -143,6 +151,10 @@ class ServedModel(NamedTuple):
         """Its KV heads."""
         return 1 if self.latent else int(model_config().get_total_num_kv_heads())
 
+    def on_rank(self, ranks: int, states: int) -> OfRank:
+        """What one of `ranks` has, if a state has so many heads."""
+        return OfRank(max(self.heads // ranks, 1), states // ranks)
+
     def head(self, heads: int) -> dict[str, Any]:
         """Arguments of a spec for so many KV heads of the fewest values that vLLM accepts."""
         size = HEAD_BYTES // self.values.itemsize
@@ -185,6 +197,7 @@ class ServedModel(NamedTuple):
 
 
 FIRST_MODEL = ServedModel()
+ALL_OF_IT = OfRank()
 
 
 @functools.cache
@@ -208,18 +221,19 @@ def spec_of(
     page_bytes: int | None = None,
     local: bool = False,
     every_state: bool = False,
-    heads: int = 1,
+    of_rank: OfRank = ALL_OF_IT,
     served: ServedModel = FIRST_MODEL,
 ) -> Any:
-    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with `heads` KV
-    heads; with `page_bytes`, attention has as many as fill such a page, and the pages of a Mamba
+    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with the heads
+    `of_rank`; with `page_bytes`, attention has as many as fill such a page, and those of a Mamba
     layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
     `local`, a window is chunked local attention: a token reads from the last multiple of the window
     on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
     after the last one of a step alone. `served` is the model."""
-    head = served.head(heads)
+    head = served.head(of_rank.heads)
     if group.attention and page_bytes is not None:
-        fills = page_bytes // spec_of(group, drafts, served=served).page_size_bytes
+        own = spec_of(group, drafts, of_rank=of_rank, served=served).page_size_bytes
+        fills = page_bytes // own
         head["head_size" if served.latent else "num_kv_heads"] *= fills
     if group.kind == "full":
         return served.kind("FullAttentionSpec")(block_size=group.block_size, **head)
@@ -236,7 +250,7 @@ def spec_of(
 
     return MambaSpec(
         block_size=group.block_size,
-        shapes=STATES,
+        shapes=tuple((size * of_rank.states, rows) for size, rows in STATES),
         dtypes=(torch.float32,) * len(STATES),
         mamba_cache_mode="all" if every_state else group.mode,
         num_speculative_blocks=drafts,
@@ -250,23 +264,23 @@ def kv_cache_config(
     local: bool = False,
     ranks: int = 1,
     every_state: bool = False,
-    heads: int = 1,
+    of_rank: OfRank = ALL_OF_IT,
     served: ServedModel = FIRST_MODEL,
 ) -> KVCacheConfig:
     """The cache groups and the pool of an engine, with this number of layers in each group. A group
     with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
     none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank. `every_state`, `heads` and
-    `served`: see `spec_of`."""
+    `ranks`, an attention block of a spec is the part of one rank. `every_state`, `of_rank`
+    and `served`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
     some = any(g.attention and not g.eagle for g in cfg.groups)
-    pages = [spec_of(group, heads=heads, served=served).page_size_bytes for group in here]
+    pages = [spec_of(group, of_rank=of_rank, served=served).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        spec = spec_of(group, cfg.drafts, padded, local, every_state, served=served)
+        spec = spec_of(group, cfg.drafts, padded, local, every_state, of_rank, served)
         if served.hidden and index == len(here) - 1:
             # Older releases know the layer by this name, later ones by its spec.
             names = [f"cache_only_layers.{index * layers}"]
@@ -424,7 +438,7 @@ def scheduler(
     ranks: int = 1,
     stripes: int | None = None,
     every_state: bool = False,
-    heads: int = 1,
+    of_rank: OfRank = ALL_OF_IT,
     served: ServedModel = FIRST_MODEL,
     replica: int | None = None,
 ) -> Scheduler:
@@ -434,7 +448,7 @@ def scheduler(
     them. With `layers`, its KV-cache config has that number of layers in each group and the
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
     attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
-    decode context parallelism. `every_state` and `heads`: see `spec_of`. `served` is the model.
+    decode context parallelism. `every_state` and `of_rank`: see `spec_of`. `served` is the model.
     `replica` is its number among the engines of data parallelism, without experts."""
     stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
@@ -488,7 +502,7 @@ def scheduler(
         cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
-    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, heads, served)
+    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, of_rank, served)
     if layers:
         caches = for_scheduler(with_tensors(vllm_config, served.of_worker(caches)))
     with adapt.retention_variable(cfg.retention):

@@ -38,7 +38,9 @@ def test_each_head_of_a_slot_has_its_own_number(monkeypatch: pytest.MonkeyPatch)
     memory = torch.zeros(3, 2, 4, 4)
     monkeypatch.setattr(caches_of_kit, "allocated", lambda *_: {"layers.0.attn": memory})
     cfg = EngineConfig("E", (Group("full", 4),), num_blocks=3)
-    caches = Caches(build.kv_cache_config(cfg, heads=2), None, Numbers(), Shards(0, 1, 2))
+    caches = Caches(
+        build.kv_cache_config(cfg, of_rank=build.OfRank(2)), None, Numbers(), Shards(0, 1, 2)
+    )
     layer = caches.layers[0]
     caches.write(layer, 1, 2, "abc")
     assert caches.found(layer, 1, 2) == "abc"

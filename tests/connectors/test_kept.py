@@ -23,7 +23,7 @@ from kvproof.model.config import EngineConfig, Group
 pytestmark = pytest.mark.live
 
 RULE = "stored_prefix_is_offered"
-PLANS = 30
+PLANS = 60
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

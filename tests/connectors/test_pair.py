@@ -196,3 +196,13 @@ def test_one_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(base_worker.NixlBaseConnectorWorker, name, lambda _: None)
     found = played(*COME_AND_GO).findings
     assert {each.invariant for each in found} == {"gone_engines_are_forgotten"}
+
+
+def test_places_for_drafts_that_nobody_has_made_are_rejected() -> None:
+    """The last token of a prompt is computed beside places for drafts (vllm#45237), on P too."""
+    groups = Group("full", 4), Group("window", 4, window=8)
+    engine = EngineConfig("E", groups, num_blocks=64, chunk_tokens=64, drafts=2)
+    prompts = SubmitRequest(0, 24, 4), SubmitRequest(0, 21, 4)
+    result = played(engine=engine, actions=(prompts[0], RunSteps(3), prompts[1]), accepted=2)
+    assert result.findings == ()
+    assert result.judged["loads"] == 2

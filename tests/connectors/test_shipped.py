@@ -163,11 +163,13 @@ def test_states_of_several_ranks_under_one_key_are_named(monkeypatch: pytest.Mon
 
 def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() -> None:
     heads, states = (spec_of(Group(kind, 4)) for kind in ("full", "mamba"))
-    on = [Shards(rank, ranks=4, heads=2) for rank in range(4)]
+    on = [Shards(rank, ranks=4, heads=2, states=4) for rank in range(4)]
     assert len({each.of("a", heads) for each in on}) == 2
     assert on[0].of("a", heads) == on[1].of("a", heads)
     assert len({each.of("a", states) for each in on}) == 4
     assert Shards(rank=1).of("a", states) == ("a",)
+    both = Shards(1, ranks=2, states=4).of("a", states)
+    assert both == on[2].of("a", states) + on[3].of("a", states)
     assert Shards(heads=2).of("a", heads) == Shards(0, 2, 2).of("a", heads) + Shards(1, 2, 2).of(
         "a", heads
     )
