@@ -117,10 +117,6 @@ LOOKED_AT = {
     "the copy is free, and with it is not.",
     "NixlConnector with a drafter, `every_request_ends`": "The finding "
     "`load_keeps_room_for_drafts`.",
-    "MultiConnector of NIXL and OffloadingConnector, `promised_tokens_are_loaded`": "With n-gram "
-    "drafts. P loads a whole prompt from its own tier, so its next step is no first prefill and "
-    "reserves slots for drafts. The list that P offers has one block more than the prompt, and D "
-    "pairs from the end. Without a tier P's list has the blocks of the prompt alone (vllm#43733).",
     "SimpleCPUOffloadConnector beside chunked local attention, `promised_tokens_are_loaded`": "In "
     "0.32.0, mended in 0.33.0, and in none of these plans: the finding "
     "`chunk_counted_from_local_hit`.",

@@ -5,6 +5,7 @@ import contextlib
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from kvproof.cli import streams
@@ -13,6 +14,9 @@ from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
 
 BAD_USAGE, DEFECT = 2, 3
+
+ROOT = f"{Path(__file__).parents[1]}{os.sep}"
+"""Where the code of kvproof is."""
 
 
 def program(module: str) -> NoReturn:
@@ -102,7 +106,20 @@ def _defect() -> int:
     live_line.clear()
     with contextlib.suppress(Exception):  # where no file can be opened, there are no lines of code
         sys.excepthook(*sys.exc_info())
-    return _report("This is a defect of kvproof, and there is no verdict.", DEFECT)
+    line = f"{_place()}This is a defect of kvproof, and there is no verdict."
+    return _report(line, DEFECT)
+
+
+def _place() -> str:
+    """Where the exception that is handled left kvproof's code, in a sentence: an author of a check
+    looks there first."""
+    frame, place = sys.exc_info()[2], ""
+    while frame is not None:
+        file = frame.tb_frame.f_code.co_filename
+        if file.startswith(ROOT):
+            place = f"An exception in {file[len(ROOT) :]}, line {frame.tb_lineno}, ended the run. "
+        frame = frame.tb_next
+    return place
 
 
 def _report(line: str, code: int) -> int:

@@ -74,6 +74,11 @@ def inferred(make: Make) -> Profile:
     return Profile(tuple(has), tuple(unknown))
 
 
+def without_trace() -> list[str]:
+    """The known deviations that no search uses, because nothing shows whether a vLLM has them."""
+    return sorted(KNOWN.keys() - {path.parent.name for path in traces.paths()})
+
+
 def _place(cache: Path | None) -> Path | None:
     """The file of the profile; None where there is no cache folder."""
     try:

@@ -17,6 +17,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
+from kvproof.cli.profile import without_trace
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
@@ -87,6 +88,11 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
             f"{_times(len(known), 'known finding')} of this vLLM {were} met, with counts: "
             f"{', '.join(f'{name} {count}' for name, count in known.items())}. "
             "(kvproof explain NAME says what one is.)"
+        )
+    if machine.met is not None and (unused := without_trace()):
+        lines.append(
+            "Known deviations that are not used, because findings/NAME/trace.jsonl is not there: "
+            f"{', '.join(unused)}."
         )
     if policy:
         differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())

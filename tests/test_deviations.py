@@ -4,6 +4,7 @@ and no mistake that is put back into live vLLM is excused at all."""
 import pytest
 
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.deviations.facts import seen
 from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
@@ -36,6 +37,18 @@ def follow(machine: Counting, trace: Trace) -> int:
 
 def test_there_is_a_deviation_for_each_finding_and_a_finding_for_each_deviation() -> None:
     assert sorted(KNOWN) == FINDINGS
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_it_names_the_function_of_vllm(name: str) -> None:
+    """Its own `in_vllm`, or that of the fault of its name."""
+    assert KNOWN[name].in_vllm or (name in FAULTS and FAULTS[name].in_vllm)
+
+
+@pytest.mark.parametrize("names", [("no_such_check", "Schedule"), ("references_are_exact", "Step")])
+def test_a_signature_of_what_is_not_there_is_refused(names: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"Use its exact name\.$"):
+        seen(*names)
 
 
 @pytest.mark.live

@@ -47,7 +47,9 @@ def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
     )
     done = python("-m", "kvproof", "faults", first=[tmp_path])
     assert done.returncode == 3
-    assert done.stderr.endswith("This is a defect of kvproof, and there is no verdict.\n")
+    place, _, verdict = done.stderr.splitlines()[-1].partition(", ended the run. ")
+    assert place.startswith("An exception in cli/")
+    assert verdict == "This is a defect of kvproof, and there is no verdict."
 
 
 def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:

@@ -72,6 +72,22 @@ def test_counts_of_findings() -> None:
     assert words in " ".join(README.split())
 
 
+def test_counts_of_reports() -> None:
+    """Each page that is a report is in the table of reports once."""
+    reports = page("findings/README.md").split("\n## Reports")[1].split("\n## ")[0]
+    pages = {path.parent.name for path in (ROOT / "findings").glob("*/issue.md")}
+    listed = [name for name in re.findall(r"`(\w+)`", reports) if name in pages]
+    assert sorted(listed) == sorted(pages)
+    [whole], [several] = (
+        [line for line in reports.splitlines() if words in line.split(" | ")[0]]
+        for words in ("| new", "more, new")
+    )
+    new = 1 + sum(name in pages for name in re.findall(r"`(\w+)`", several))
+    assert f"The {len(pages)} pages are {new} new reports" in reports
+    assert f"They make {new} new reports" in " ".join(README.split())
+    assert whole
+
+
 def test_counts_of_planted_mistakes() -> None:
     """Those of the table in reports/, which the sanitizer's page has too."""
     table = page("reports/planted_mistakes.md").splitlines()

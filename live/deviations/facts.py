@@ -1,8 +1,9 @@
 """Questions about one step, from which the deviations describe their circumstances."""
 
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About
 from kvproof.model.config import REVERSE, Cluster
-from kvproof.model.events import Choice, Complete, Schedule
+from kvproof.model.events import EVENTS, Choice, Complete, Schedule
 from kvproof.model.signature import Signature
 from kvproof.model.state import Engine, Request, Transfer
 from kvproof.model.step import Admission, Allocation, Step
@@ -11,7 +12,13 @@ GROUPS = ("full", "window", "mamba")
 
 
 def seen(check: str, *events: str, on: tuple[str, ...] = ("",)) -> frozenset[Signature]:
-    """The signatures of a check after events of these kinds, on groups of these kinds."""
+    """The signatures of a check after events of these kinds, on groups of these kinds. Raises
+    ValueError if nothing has one of these names."""
+    for name, among in ((check, CHECKS), *((event, EVENTS) for event in events)):
+        if name not in among:
+            raise ValueError(
+                f"No check and no kind of event is named {name!r}. Use its exact name."
+            )
     return frozenset(Signature(check, event, kind) for event in events for kind in on)
 
 

@@ -12,5 +12,5 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in declared(room, "FAULT
 def fault_named(name: str) -> Fault:
     """The fault of this name. Raises UsageError with the nearest name."""
     if name not in FAULTS:
-        raise unknown("fault", name, FAULTS)
+        raise unknown("fault", name, FAULTS, "model/faults")
     return FAULTS[name]
