@@ -38,7 +38,9 @@ LOOKED_AT = {
     "whole prompt, the file those of the first chunk, so the engine dies in "
     "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
     "more computed tokens gets a negative number; whether it does harm was not settled on an "
-    "engine. It loads another file than it looked up: `findings/example_loads_another_file`.",
+    "engine. It loads another file than it looked up: `findings/example_loads_another_file`. And "
+    "it takes the blocks of a kernel for those of the engine: "
+    "`findings/example_takes_blocks_of_a_kernel`.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector between two engines that copy from each other, "
