@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -31,6 +31,10 @@ Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""
 
 
+Known = Callable[[ConnectorPlan], Mapping[str, str]]
+"""The rules that a plan breaks and that a known finding of vLLM explains, each with its name."""
+
+
 class RuleBroken(Exception):
     """The plan of the episode breaks a rule."""
 
@@ -38,7 +42,8 @@ class RuleBroken(Exception):
 @dataclass
 class PlanSearch:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
-    counts findings that are less severe than a leak. `unmade` are the cache groups with which the
+    counts findings that are less severe than a leak, `known` those that a known finding explains,
+    by its name. `unmade` are the cache groups with which the
     connector could not be made, and what it raised; `lacking` are those that this vLLM cannot have,
     and why. `unplayed` counts the plans whose options are refused, by the reason."""
 
@@ -48,6 +53,7 @@ class PlanSearch:
     plan: ConnectorPlan | None = None
     result: EpisodeResult | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
     unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
     lacking: dict[LayerGroups, str] = field(default_factory=dict)
     unplayed: Counter[str] = field(default_factory=Counter)
@@ -68,8 +74,9 @@ class PlanSearch:
         """The id of the rule that is broken; empty if none is."""
         return self.result.findings[0].invariant if self.result is not None else ""
 
-    def take(self, plan: ConnectorPlan, result: EpisodeResult) -> bool:
-        """Count an episode. Returns whether it breaks a rule: the one that was found first."""
+    def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
+        """Count an episode. Returns whether it breaks a rule: the one that was found first. What
+        comes after a finding that is `known` says nothing new."""
         self.episodes += 1
         self.steps += result.steps
         self.judged += result.judged
@@ -78,6 +85,9 @@ class PlanSearch:
             self.tolerated.update(f.invariant for f in result.findings[:1])
             return False
         if self.rule and grave[0].invariant != self.rule:
+            return False
+        if known is not None and (name := known(plan).get(grave[0].invariant)):
+            self.known[name] += 1
             return False
         self.plan, self.result = plan, result
         return True
@@ -167,9 +177,11 @@ def search(
     shrinks: bool = True,
     found: PlanSearch | None = None,
     progress: Progress | None = None,
+    known: Known | None = None,
 ) -> PlanSearch:
-    """Play random plans until one breaks a rule. `start` is the seed; `shrinks` says whether the
-    plan is made smaller. What is found is in `found` also if an interruption ends the search."""
+    """Play random plans until one breaks a rule, and does not show what is `known`. `start` is the
+    seed; `shrinks` says whether the plan is made smaller. What is found is in `found` also if an
+    interruption ends the search."""
     found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)
     began: list[float] = []
@@ -198,7 +210,7 @@ def search(
         except RefusedOptions as error:
             found.unplayed[error.why] += 1
             return
-        breaks = found.take(plan, result)
+        breaks = found.take(plan, result, known)
         if progress is not None:
             progress(found.episodes, found.steps)
         if breaks:

@@ -21,13 +21,16 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
     else:
         whole = "no grave rule" if searched.tolerated else "no rule"
-        yield f"SAMPLED: {subject.name} broke {whole} in {_episodes(searched.episodes)}."
+        new = " in a new way" if searched.known else ""
+        yield f"SAMPLED: {subject.name} broke {whole}{new} in {_episodes(searched.episodes)}."
         yield from _tolerated(searched)
     yield (
         f"{_episodes(searched.episodes)}, {searched.steps} steps; judged: "
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
+    for name, count in sorted(searched.known.items()):
+        yield f"Known: in {_episodes(count)} the finding {name} (kvproof explain {name})."
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
     for groups, lacks in searched.lacking.items():

@@ -19,7 +19,8 @@ class BrokenRule(OutputPart, frozen=True, kw_only=True):
 
 class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
     """Random episodes of a connector. `judged` counts the slots that were compared, `tolerated` the
-    episodes whose gravest finding is less severe than a leak. `plan` is the smallest episode known
+    episodes whose gravest finding is less severe than a leak, and `known` those that show a known
+    finding of vLLM, by its name. `plan` is the smallest episode known
     that breaks a rule, `at` the number of the action that breaks it, and `plan_file` the file that
     has the plan; they are there if the verdict is VIOLATED."""
 
@@ -30,6 +31,7 @@ class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
     steps: int
     judged: dict[str, int]
     tolerated: dict[str, int]
+    known: dict[str, int]
     findings: Maybe[tuple[BrokenRule, ...]] = UNSET
     plan: Maybe[dict[str, Any]] = UNSET
     at: Maybe[int] = UNSET
