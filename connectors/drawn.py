@@ -231,12 +231,16 @@ def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
     return [*spread, *more]
 
 
-def narrower(one: Narrow) -> list[LayerGroups]:
-    """Cache groups of a pair of engines, one of which has narrower blocks."""
-    full = LayerGroups((Group("full", 8),), narrow=one)
-    beside = Group("window", 8, window=16), Group("mamba", 8)
-    more = [full._replace(groups=(*full.groups, each)) for each in beside]
-    return [full, full._replace(latent=True), full._replace(kernel_blocks=2), *more]
+FULL_ON_NARROW = LayerGroups((Group("full", 8),), narrow="P")
+NARROWER: tuple[LayerGroups, ...] = (
+    FULL_ON_NARROW,
+    FULL_ON_NARROW._replace(latent=True),
+    *(FULL_ON_NARROW._replace(kernel_blocks=2, narrow=one) for one in ("P", "D")),
+    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("window", 8, window=16))),
+    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("mamba", 8))),
+)
+"""Cache groups of a pair of engines, one of which has narrower blocks. Where D reads from wider
+blocks, the blocks of a kernel are equal."""
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))

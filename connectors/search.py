@@ -13,9 +13,9 @@ from kvproof.connectors.drawn import (
     ALONE,
     HIDDEN,
     HYBRID,
+    NARROWER,
     SPREAD,
     LayerGroups,
-    narrower,
     plans,
     unequal,
 )
@@ -100,8 +100,8 @@ def accepted(
     exception that was raised goes on: one that refuses on purpose, if any does."""
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
-    spread = [*SPREAD * subject.ranks, *unequal(subject.unequal)]
-    spread += narrower(subject.narrow) if subject.narrow else []
+    beside = SPREAD * subject.ranks, unequal(subject.unequal), NARROWER * subject.narrow
+    spread = [each for several in beside for each in several]
     if subject.hidden and not subject.supports_groups:
         raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
     if subject.hidden:

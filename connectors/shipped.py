@@ -208,7 +208,7 @@ NIXL = TestedConnector(
     unequal=UNEQUAL,
     restarts=("",),
     unlike=UNLIKE,
-    narrow="P",
+    narrow=True,
 )
 PUSH = TestedConnector(
     "NixlPushConnector",

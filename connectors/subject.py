@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import ROUTES, Another, Narrow, Options, TransferParams, Unlike
+from kvproof.connectors.plan import ROUTES, Another, Options, TransferParams, Unlike
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
@@ -49,7 +49,7 @@ class TestedConnector:
     hidden states of prompts, and the engine has a drafter that keeps them. With `in_pages`, the
     bytes of `extra` are pages of memory, one for each chunk (`pages`). `options` are what else its
     user may set: a plan has some of them, and each keeps what is true of the connector here. In a
-    pair the first may be `unlike` the second: the connector is to see that. The `narrow` one of a
+    pair the first may be `unlike` the second: the connector is to see that. With `narrow`, one of a
     pair may have narrower blocks."""
 
     name: str
@@ -68,7 +68,7 @@ class TestedConnector:
     in_pages: bool = False
     options: tuple[Options, ...] = ()
     unlike: tuple[Unlike, ...] = ()
-    narrow: Narrow = ""
+    narrow: bool = False
 
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this
