@@ -21,6 +21,7 @@ from kvproof.connectors.plan import (
     Fail,
     Forget,
     Image,
+    Narrow,
     Options,
     PauseEngine,
     ReceiveOutput,
@@ -44,7 +45,8 @@ class LayerGroups(NamedTuple):
     more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
     to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
     prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
-    wide. With `hidden`, the last group is for the hidden states of tokens."""
+    wide. With `hidden`, the last group is for the hidden states of tokens. The blocks of the
+    `narrow` one of a pair of engines are half as wide."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -60,6 +62,7 @@ class LayerGroups(NamedTuple):
     uncached: bool = False
     uneven: bool = False
     hidden: bool = False
+    narrow: Narrow = ""
 
     @property
     def drafts(self) -> int:
@@ -72,7 +75,7 @@ class LayerGroups(NamedTuple):
         engine = plan.engine
         further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
         own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
-        last = not engine.prefix_caching, plan.uneven, plan.hidden
+        last = not engine.prefix_caching, plan.uneven, plan.hidden, plan.narrow
         return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, *last)
 
     @property
@@ -100,6 +103,7 @@ class LayerGroups(NamedTuple):
             "uncached": self.uncached,
             "uneven layers": self.uneven,
             "hidden states": self.hidden,
+            "narrow": self.narrow,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -128,6 +132,7 @@ class LayerGroups(NamedTuple):
             + ", no prefix cache" * self.uncached
             + ", the last layer twice as wide" * self.uneven
             + ", the last group for hidden states" * self.hidden
+            + f", half as wide on {self.narrow}" * bool(self.narrow)
         )
 
 
@@ -224,6 +229,18 @@ def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
     beside = Group("window", 4, window=8), Group("mamba", 4)
     more = [each._replace(groups=(*each.groups, one)) for each in spread for one in beside]
     return [*spread, *more]
+
+
+FULL_ON_NARROW = LayerGroups((Group("full", 8),), narrow="P")
+NARROWER: tuple[LayerGroups, ...] = (
+    FULL_ON_NARROW,
+    FULL_ON_NARROW._replace(latent=True),
+    *(FULL_ON_NARROW._replace(kernel_blocks=2, narrow=one) for one in ("P", "D")),
+    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("window", 8, window=16))),
+    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("mamba", 8))),
+)
+"""Cache groups of a pair of engines, one of which has narrower blocks. Where D reads from wider
+blocks, the blocks of a kernel are equal."""
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))
@@ -336,6 +353,7 @@ def plans(
         latent=layers.latent,
         uneven=layers.uneven,
         hidden=layers.hidden,
+        narrow=layers.narrow,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

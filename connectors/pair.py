@@ -55,6 +55,27 @@ START_S = 20
 """How long the start of an engine takes, in seconds."""
 
 
+def of_prefill(plan: ConnectorPlan) -> ConnectorPlan:
+    """The plan of P: that of the pair, on its own number of ranks."""
+    other = plan.prefill_ranks
+    ranks = replace(plan, ranks=other or plan.ranks, prefill_ranks=plan.ranks * (other > 0))
+    return in_its_blocks(ranks, "P")
+
+
+def in_its_blocks(plan: ConnectorPlan, name: str) -> ConnectorPlan:
+    """The plan of P or D, as many tokens in narrower blocks if that is its name. The blocks of
+    kernels are as wide as before."""
+    if plan.narrow != name:
+        return plan
+    engine = plan.engine
+    groups = tuple(replace(each, block_size=each.block_size // 2) for each in engine.groups)
+    return replace(
+        plan,
+        engine=replace(engine, groups=groups, num_blocks=2 * engine.num_blocks),
+        kernel_blocks=max(plan.kernel_blocks // 2, 1),
+    )
+
+
 class Replaced(NamedTuple):
     """An engine that has ended, its place, and the time, in seconds."""
 
@@ -74,8 +95,7 @@ class EnginePair(SeveralEngines):
         clock: Clock,
         keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
     ) -> None:
-        other = plan.prefill_ranks
-        computes = replace(plan, ranks=other or plan.ranks, prefill_ranks=plan.ranks * (other > 0))
+        computes, plan = of_prefill(plan), in_its_blocks(plan, "D")
         self.parts = connector, clock, Numbers()
         self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
         self.prefill = self._made(0, computes)

@@ -163,6 +163,10 @@ Unlike = Literal["", "model", "dtype", "transfer"]
 values, or the side that copies. Then the two must not work together."""
 
 
+Narrow = Literal["", "P", "D"]
+"""Which of a pair of engines has blocks that are half as wide as those of the other one."""
+
+
 class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The engine ends its work and is shut down, and another process starts one over what is behind
     the connector, of `another` model or type of values. What this changes, the next such action
@@ -212,7 +216,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     `shared_layer`, the model has one layer more, which reads the KV cache of the first
     (`kv_sharing_target_layer_name`) and is in no cache group. The kernels of older vLLMs have
     blocks of their own, `kernel_blocks` to an attention block of the engine. Of a pair of engines,
-    the one that computes prompts has `prefill_ranks` ranks; 0 says as many as the other. The clock
+    the one that computes prompts has `prefill_ranks` ranks; 0 says as many as the other. The blocks
+    of the `narrow` one, P or D, are half as wide as those of the engine. The clock
     of a worker is `clock_ahead` seconds ahead of the scheduler's. With `latent`, attention is
     latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
     there are several such engines side by side (data parallelism), and requests go to each in
@@ -236,6 +241,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     stops: bool = False
     tensor: bool = False
     prefill_ranks: Annotated[int, Meta(ge=0, le=8)] = 0
+    narrow: Narrow = ""
     clock_ahead: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     latent: bool = False
     replicas: bool = False
@@ -299,6 +305,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     groups += ", the last group for hidden states" * plan.hidden
     groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
+    groups += f", half as wide on {plan.narrow}" * bool(plan.narrow)
     if plan.encoder_tokens:
         drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [

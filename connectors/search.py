@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.drawn import ALONE, HIDDEN, HYBRID, SPREAD, LayerGroups, plans, unequal
+from kvproof.connectors.drawn import (
+    ALONE,
+    HIDDEN,
+    HYBRID,
+    NARROWER,
+    SPREAD,
+    LayerGroups,
+    plans,
+    unequal,
+)
 from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
@@ -101,7 +110,8 @@ def accepted(
     exception that was raised goes on: one that refuses on purpose, if any does."""
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
-    spread = (*SPREAD * subject.ranks, *unequal(subject.unequal))
+    beside = SPREAD * subject.ranks, unequal(subject.unequal), NARROWER * subject.narrow
+    spread = [each for several in beside for each in several]
     if subject.hidden and not subject.supports_groups:
         raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
     if subject.hidden:
@@ -165,6 +175,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         latent=layers.latent,
         uneven=layers.uneven,
         hidden=layers.hidden,
+        narrow=layers.narrow,
     )
 
 

@@ -202,7 +202,13 @@ so many, but vLLM refuses to read from so many with fewer."""
 
 UNLIKE: tuple[Unlike, ...] = ("model", "dtype", "transfer")
 NIXL = TestedConnector(
-    "NixlConnector", NIXL_TIMES, pair=True, unequal=UNEQUAL, restarts=("",), unlike=UNLIKE
+    "NixlConnector",
+    NIXL_TIMES,
+    pair=True,
+    unequal=UNEQUAL,
+    restarts=("",),
+    unlike=UNLIKE,
+    narrow=True,
 )
 PUSH = TestedConnector(
     "NixlPushConnector",
@@ -212,7 +218,8 @@ PUSH = TestedConnector(
     restarts=("",),
     unlike=UNLIKE,
 )
-"""Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake."""
+"""Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake.
+Blocks of two widths end D: the finding `unequal_blocks_end_push`."""
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""

@@ -49,7 +49,8 @@ class TestedConnector:
     hidden states of prompts, and the engine has a drafter that keeps them. With `in_pages`, the
     bytes of `extra` are pages of memory, one for each chunk (`pages`). `options` are what else its
     user may set: a plan has some of them, and each keeps what is true of the connector here. In a
-    pair the first may be `unlike` the second: the connector is to see that."""
+    pair the first may be `unlike` the second: the connector is to see that. With `narrow`, one of a
+    pair may have narrower blocks."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class TestedConnector:
     in_pages: bool = False
     options: tuple[Options, ...] = ()
     unlike: tuple[Unlike, ...] = ()
+    narrow: bool = False
 
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this

@@ -1,0 +1,73 @@
+"""One of P and D has blocks that are half as wide as those of the other one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("vllm")
+
+from msgspec.structs import replace
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
+
+from kvproof.connectors.drawn import NARROWER, LayerGroups
+from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.pair import in_its_blocks
+from kvproof.connectors.plan import Action, Drain, ResetCache, SubmitRequest, lines
+from kvproof.connectors.search import bare
+from kvproof.connectors.shipped import SHIPPED
+
+pytestmark = pytest.mark.live
+
+FULL = NARROWER[0]
+SUBJECT = SHIPPED["nixl-pull"].subject
+
+
+def played(layers: LayerGroups, *actions: Action) -> EpisodeResult:
+    plan = bare(layers)
+    engine = replace(plan.engine, num_blocks=48, chunk_tokens=64)
+    return play(SUBJECT, replace(plan, engine=engine, actions=actions))
+
+
+def prompt(tokens: int) -> SubmitRequest:
+    return SubmitRequest(0, tokens, 2)
+
+
+def test_as_many_tokens_are_in_narrower_blocks() -> None:
+    plan = replace(bare(FULL), kernel_blocks=2)
+    assert "half as wide on P" in lines(plan)[0]
+    narrow = in_its_blocks(plan, "P")
+    assert in_its_blocks(plan, "D") is plan
+    assert narrow.engine.num_blocks == 2 * plan.engine.num_blocks
+    assert narrow.engine.groups[0].block_size == 4
+    assert narrow.kernel_blocks == 1
+
+
+@pytest.mark.parametrize(
+    "layers", [e for e in NARROWER if "window" not in e.traits], ids=lambda each: each.kinds
+)
+def test_whole_prompts_are_loaded(layers: LayerGroups) -> None:
+    result = played(layers, prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16))
+    assert result.findings == ()
+    assert result.judged["promised tokens"]
+
+
+HIT = prompt(9), Drain(), prompt(18)
+"""D has the first block of the second prompt, and half of its last block is behind the prompt."""
+
+
+def test_padding_that_is_paired_with_tokens_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding of this name, and the same where the padding is left out."""
+    assert played(FULL, *HIT).findings[0].invariant == "promised_tokens_are_loaded"
+    released: Any = NixlBaseConnectorWorker._map_block_ids_for_block_size_ratio
+
+    def left_out(self: Any, local: Any, remote: Any, ratio: int) -> Any:
+        ours, theirs = released(self, local, remote, ratio)
+        if not any(ours):
+            return ours, theirs
+        [pieces] = (self.get_mapped_blocks(np.asarray(each), ratio).tolist() for each in local)
+        return [pieces[: len(pieces) - -len(remote[0]) % ratio]], theirs
+
+    name = "_map_block_ids_for_block_size_ratio"
+    monkeypatch.setattr(NixlBaseConnectorWorker, name, left_out)
+    assert played(FULL, *HIT).findings == ()
