@@ -68,7 +68,7 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
     from kvproof.campaign.planned import carry_out_plans, written
     from kvproof.gate.difference.workload import Plays
 
-    unit = PlansUnit(0, Plays(OURS, OURS, 3, 12))
+    unit = PlansUnit(0, Plays(OURS, OURS, 3, 30))
     found = carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
     assert first.signature.feature.startswith(OURS)
@@ -91,7 +91,7 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     from kvproof.gate.search import known_plans
     from kvproof.gate.search.known_plans import KnownPlan
 
-    unit = PlansUnit(0, Plays(OURS, OURS, 3, 12))
+    unit = PlansUnit(0, Plays(OURS, OURS, 3, 30))
     before = carry_out_plans(unit)
     [first] = [each for each in before.found if each.signature.check == RULE]
     assert isinstance(first.entry, Play)

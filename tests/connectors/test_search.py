@@ -17,6 +17,7 @@ from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import BENCH
+from kvproof.connectors.shown import shown
 
 pytestmark = pytest.mark.live
 
@@ -43,6 +44,24 @@ def test_a_search_that_time_cuts_off_ends_in_its_plan(
     assert found.rule == RULE
     assert found.plan is not None
     assert found.result == result(found.plan)
+
+
+def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans of five actions show a finding of vLLM, and longer ones something new."""
+    monkeypatch.setattr(search, "play", lambda _subject, plan: result(plan))
+    monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
+
+    def known(plan: ConnectorPlan) -> dict[str, str]:
+        return {RULE: "a_finding"} if len(plan.actions) == 5 else {}
+
+    found = search.search(BENCH, 100, 0, known=known)
+    assert found.plan is not None
+    assert len(found.plan.actions) == 7
+    assert found.known["a_finding"] > 0
+    found = search.search(BENCH, 100, 0, known=lambda _: {RULE: "a_finding"})
+    assert found.episodes == 100
+    assert found.result is None
+    assert "Known: in " in "\n".join(shown(BENCH, found))
 
 
 def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
