@@ -3,7 +3,7 @@ prompts share beginnings, requests are aborted, and the engine's own cache is em
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -34,6 +34,12 @@ from kvproof.connectors.plan import (
     Unlike,
 )
 from kvproof.model.config import EngineConfig, Group
+
+OF_PLAN = (
+    *("local", "ranks", "tensor", "every_state", "shared_layer", "kernel_blocks"),
+    *("prefill_ranks", "latent", "uneven", "hidden", "narrow"),
+)
+"""The fields of `LayerGroups` that a plan has too."""
 
 
 class LayerGroups(NamedTuple):
@@ -73,10 +79,18 @@ class LayerGroups(NamedTuple):
     def of(cls, plan: ConnectorPlan) -> "LayerGroups":
         """The cache groups of a plan."""
         engine = plan.engine
-        further = engine.match_unit, engine.retention, plan.shared_layer, plan.tensor
-        own = *further, plan.kernel_blocks, plan.prefill_ranks, plan.latent
-        last = not engine.prefix_caching, plan.uneven, plan.hidden, plan.narrow
-        return cls(engine.groups, plan.local, plan.ranks, plan.every_state, *own, *last)
+        return cls(
+            engine.groups,
+            match_unit=engine.match_unit,
+            retention=engine.retention,
+            uncached=not engine.prefix_caching,
+            **{name: getattr(plan, name) for name in OF_PLAN},
+        )
+
+    @property
+    def of_plan(self) -> dict[str, Any]:
+        """What a plan has of them beside its engine."""
+        return {name: getattr(self, name) for name in OF_PLAN}
 
     @property
     def of_some(self) -> bool:
@@ -341,19 +355,9 @@ def plans(
         tuple(actions),
         "recompute" if recompute else "fail",
         copies,
-        local=layers.local,
         accepted=draw(st.integers(0, drafts)) if drafts else 0,
         encoder_tokens=room,
-        ranks=layers.ranks,
-        tensor=layers.tensor,
-        every_state=layers.every_state,
-        shared_layer=layers.shared_layer,
-        kernel_blocks=layers.kernel_blocks,
-        prefill_ranks=layers.prefill_ranks,
-        latent=layers.latent,
-        uneven=layers.uneven,
-        hidden=layers.hidden,
-        narrow=layers.narrow,
+        **layers.of_plan,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

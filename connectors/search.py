@@ -165,17 +165,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
     return ConnectorPlan(
         engine,
         (),
-        local=layers.local,
-        ranks=layers.ranks,
-        tensor=layers.tensor,
-        every_state=layers.every_state,
-        shared_layer=layers.shared_layer,
-        kernel_blocks=layers.kernel_blocks,
-        prefill_ranks=layers.prefill_ranks,
-        latent=layers.latent,
-        uneven=layers.uneven,
-        hidden=layers.hidden,
-        narrow=layers.narrow,
+        **layers.of_plan,
     )
 
 

@@ -16,7 +16,6 @@ On 0.32.0 [released] fails and [patched] passes.
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
@@ -47,7 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         whole = max(len(group) for group in remote)  # full attention: all blocks of the prompt
         paired = []
         for ids, offered in zip(local, remote, strict=True):
-            pieces = self.get_mapped_blocks(np.asarray(ids), ratio).tolist()
+            pieces = [block * ratio + piece for block in ids for piece in range(ratio)]
             pieces = pieces[: len(pieces) - -whole % ratio]
             paired.append(pieces[max(len(pieces) - len(offered), 0) :])
         return paired, theirs
