@@ -140,6 +140,10 @@ LOOKED_AT = {
     "(`_validate_remote_agent_handshake`), which is logged. D has registered its blocks by then, "
     "is never written to, and its request waits for ever: D's watchdog of registrations only "
     "logs, too. NixlConnector (pull) serves the same numbers of ranks.",
+    "NixlConnector, where P's blocks are narrower than D's, `promised_tokens_are_loaded`": "The "
+    "finding `padding_is_paired_with_tokens`.",
+    "MultiConnector of SimpleCPUOffloadConnector and MooncakeStoreConnector, "
+    "`every_request_ends`": "After a forced reset: the finding `forced_reset_loses_mooncake_load`.",
     "NixlPushConnector, where P and D have blocks of unequal sizes, `connector_survives`": "In "
     "0.32.0 and 0.33.0, and in none of these plans. Where D's blocks are narrower, D dies of an "
     "assertion in `block_size_ratio` when its first load ends; with equal blocks of a kernel of an "
