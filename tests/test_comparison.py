@@ -3,14 +3,16 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kvproof.gate.difference.compare import cut_short
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
-from kvproof.gate.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload, follow
 from kvproof.gate.search import comparison
 from kvproof.gate.search.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
@@ -72,6 +74,21 @@ def test_performance_that_base_owes_to_a_graver_defect_is_not_counted(
     later.drive([RUN])
     later.confirm([RUN.name])
     assert [each.found for each in later.introduced] == [head]
+
+
+@pytest.mark.parametrize(
+    ("death", "steps", "counts"),
+    [("ValueError in f", 4, True), ("ValueError in f", 5, False), ("", 4, False)],
+)
+def test_base_says_something_of_a_head_that_dies_if_it_goes_further(
+    death: str, steps: int, counts: bool
+) -> None:
+    """Base breaks something else in the run of a plan, and is driven no further."""
+    died = replace(CRASH, death=death, plan=Play("", "offloading", {"actions": []}))
+    base = Result("plan", breaks=(LEAK,), steps=5)
+    ended = cut_short(died, base, Result("plan", breaks=(died,), steps=steps))
+    assert ended == (None if counts else LEAK)
+    assert cut_short(died, Result("plan", whole=True), Result("plan")) is None
 
 
 def test_both_sides_take_the_run_again_and_base_what_is_around_it(compare: Any) -> None:

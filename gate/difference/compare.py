@@ -96,10 +96,11 @@ def graver(found: Break, base: Result, head: Result) -> Break | None:
     )
 
 
-def cut_short(found: Break, base: Result) -> Break | None:
+def cut_short(found: Break, base: Result, head: Result) -> Break | None:
     """What ended base's run of the plan of a break of head, before its last action at the latest;
-    None where base took the plan to the end. Both take one plan, and it ends with the break."""
-    if found.plan is None or base.whole:
+    None where base took the plan to the end, or went on for more steps than a head that dies. Both
+    take one plan, and it ends with the break."""
+    if found.plan is None or base.whole or (found.death and base.steps > head.steps):
         return None
     return min(base.breaks, key=_order, default=None)
 

@@ -176,7 +176,7 @@ class Comparison:
                 self.on_both.add(key)
             elif any(other.reason for other in on_base):
                 self.unconfirmed.append(candidate)
-            elif worse := cut_short(again, on_base[0]) or graver(again, on_base[0], result):
+            elif worse := cut_short(again, on_base[0], result) or graver(again, on_base[0], result):
                 self.instead.append((candidate, worse))
             else:
                 reached = frozenset(result.reached)
