@@ -57,7 +57,7 @@ def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any
     """The KV cache of each layer by name, on the CPU. Kernels may have blocks of their own, so many
     (`parts`) to an attention block, and a connector gets theirs. Raises AdapterDrift where it gets
     whole blocks: where the layers of several groups share the bytes of a block, and in releases
-    of July 2026."""
+    that allocate without the sizes of kernels."""
     home = importlib.import_module("vllm.v1.worker.utils")
     if hasattr(home, "allocate_kv_cache"):
         allocate, named = home.allocate_kv_cache, {}

@@ -261,8 +261,9 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def parts_of_states(self) -> int:
-        """The heads of a state: each rank of the engine, or of the two, has a part of each."""
-        return max(self.ranks, self.prefill_ranks)
+        """The heads of a state: of tensor parallelism, each rank of the engine, or of the two, has
+        some of them."""
+        return max(self.ranks, self.prefill_ranks) if self.tensor else 1
 
     @property
     def stripes(self) -> int:

@@ -52,9 +52,9 @@ class RuleBroken(Exception):
 class PlanSearch:
     """What was searched, and what was found: the smallest plan known and its result. `tolerated`
     counts findings that are less severe than a leak, `known` those that a known finding explains,
-    by its name. `unmade` are the cache groups with which the
-    connector could not be made, and what it raised; `lacking` are those that this vLLM cannot have,
-    and why. `unplayed` counts the plans whose options are refused, by the reason."""
+    by its name. `unmade` are the cache groups with which the connector could not be made, and what
+    it raised; `lacking` are those that this vLLM cannot have, and why. `unplayed`
+    counts the plans whose options are refused, by the reason."""
 
     episodes: int = 0
     steps: int = 0
@@ -84,8 +84,8 @@ class PlanSearch:
         return self.result.findings[0].invariant if self.result is not None else ""
 
     def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
-        """Count an episode. Returns whether it breaks a rule: the one that was found first. What
-        comes after a finding that is `known` says nothing new."""
+        """Count an episode. Returns whether it breaks a rule: the one that was found first. Where
+        all that it breaks is `known`, it says nothing new."""
         self.episodes += 1
         self.steps += result.steps
         self.judged += result.judged
@@ -95,8 +95,9 @@ class PlanSearch:
             return False
         if self.rule and grave[0].invariant != self.rule:
             return False
-        if known is not None and (name := known(plan).get(grave[0].invariant)):
-            self.known[name] += 1
+        names = known(plan) if known is not None else {}
+        if all(each.invariant in names for each in grave):
+            self.known.update({names[each.invariant] for each in grave})
             return False
         self.plan, self.result = plan, result
         return True
@@ -162,11 +163,7 @@ def bare(layers: LayerGroups) -> ConnectorPlan:
         retention=layers.retention,
         prefix_caching=not layers.uncached,
     )
-    return ConnectorPlan(
-        engine,
-        (),
-        **layers.of_plan,
-    )
+    return ConnectorPlan(engine, (), **layers.of_plan)
 
 
 def search(

@@ -219,7 +219,7 @@ PUSH = TestedConnector(
     unlike=UNLIKE,
 )
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake.
-Blocks of two widths end D: the finding `unequal_blocks_end_push`."""
+Blocks of two widths end D (`reports/connectors.md`)."""
 
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""

@@ -79,8 +79,7 @@ class ConnectorWorker:
         order = layout(self.vllm_config)
         served = build.ServedModel(latent=plan.latent, uneven=plan.uneven)
         heads = served.heads if plan.tensor else 1
-        states = plan.parts_of_states if plan.tensor else 1
-        shards = Shards(rank, plan.ranks // plan.stripes, heads, states)
+        shards = Shards(rank, plan.ranks // plan.stripes, heads, plan.parts_of_states)
         kernel = plan.kernel_blocks
         kv_cache_config = served.of_worker(scheduler.kv_cache_config)
         names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]

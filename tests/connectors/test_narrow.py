@@ -1,14 +1,10 @@
 """One of P and D has blocks that are half as wide as those of the other one."""
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 pytest.importorskip("vllm")
 
 from msgspec.structs import replace
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 
 from kvproof.connectors.drawn import NARROWER, LayerGroups
 from kvproof.connectors.episode import EpisodeResult, play
@@ -16,6 +12,7 @@ from kvproof.connectors.pair import in_its_blocks
 from kvproof.connectors.plan import Action, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.search import bare
 from kvproof.connectors.shipped import SHIPPED
+from tests.engine.findings import inside
 
 pytestmark = pytest.mark.live
 
@@ -56,18 +53,11 @@ HIT = prompt(9), Drain(), prompt(18)
 """D has the first block of the second prompt, and half of its last block is behind the prompt."""
 
 
-def test_padding_that_is_paired_with_tokens_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The finding of this name, and the same where the padding is left out."""
+def test_padding_that_is_paired_with_tokens_is_found() -> None:
+    """The finding of this name, and the same prompts with the patch of its reproducer."""
     assert played(FULL, *HIT).findings[0].invariant == "promised_tokens_are_loaded"
-    released: Any = NixlBaseConnectorWorker._map_block_ids_for_block_size_ratio
-
-    def left_out(self: Any, local: Any, remote: Any, ratio: int) -> Any:
-        ours, theirs = released(self, local, remote, ratio)
-        if not any(ours):
-            return ours, theirs
-        [pieces] = (self.get_mapped_blocks(np.asarray(each), ratio).tolist() for each in local)
-        return [pieces[: len(pieces) - -len(remote[0]) % ratio]], theirs
-
-    name = "_map_block_ids_for_block_size_ratio"
-    monkeypatch.setattr(NixlBaseConnectorWorker, name, left_out)
-    assert played(FULL, *HIT).findings == ()
+    inside.patch(None, "padding_is_paired_with_tokens", {})
+    try:
+        assert played(FULL, *HIT).findings == ()
+    finally:
+        inside.unpatch(None)

@@ -64,6 +64,16 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     assert "Known: in " in "\n".join(shown(BENCH, found))
 
 
+def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
+    plan = search.bare(ALONE[0])
+    findings: Any = tuple(SimpleNamespace(invariant=each) for each in (RULE, "connector_survives"))
+    found = search.PlanSearch()
+    both = EpisodeResult(findings, 1, 0, Counter())
+    assert found.take(plan, both, lambda _: {RULE: "a_finding"})
+    assert found.result is both
+    assert not found.known
+
+
 def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     context: Any = PeerContext(None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError) as raised:
