@@ -21,7 +21,7 @@ from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
 from kvproof.reports.live_line import SHORTER
-from tests import signals
+from tests import lent, signals
 from tests.live_line import LiveLine
 from tests.outputs import decoded
 from tests.sentences import two_sentences
@@ -57,6 +57,7 @@ if os.environ.get("PYTHONPATH"):
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
 
+lent.BEFORE.update(os.environ)
 if os.environ.get("KVPROOF_VLLM") or importlib.util.find_spec("vllm"):
     try:
         lend(named(os.environ.get("KVPROOF_VLLM") or None, None))

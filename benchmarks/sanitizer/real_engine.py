@@ -1,6 +1,6 @@
-"""What the sanitizer costs a real engine on the CPU, as a ratio.
+"""What the sanitizer costs a real engine, as a ratio.
 
-python benchmarks/sanitizer/real_engine.py [--requests 8] [--rounds 40]
+python benchmarks/sanitizer/real_engine.py [--device cpu] [--requests 8] [--rounds 40]
 
 Two engines of the same random weights, in a process each, take turns of 10 decode steps: one runs
 under KVPROOF=record. The smaller the model, the larger is the share of the sanitizer. Install
@@ -18,7 +18,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.engine.process import OPTIONS, Process  # noqa: E402
+from tests.engine.conftest import DEVICES  # noqa: E402
+from tests.engine.process import Process  # noqa: E402
 
 STEPS = 10
 PROMPT = 200
@@ -36,9 +37,11 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def started(process: Process, size: dict[str, Any], requests: int, answer: int) -> float:
+def started(
+    process: Process, device: str, size: dict[str, Any], requests: int, answer: int
+) -> float:
     """Build an engine and let it read its prompts. Returns the seconds of the prompts."""
-    options = OPTIONS | {
+    options = DEVICES[device] | {
         "hf_overrides": size,
         "load_format": "dummy",
         "max_model_len": PROMPT + answer + 8,
@@ -60,14 +63,14 @@ def _good(answer: Any) -> float:
     return float(answer.seconds)
 
 
-def compared(size: str, requests: int, rounds: int) -> str:
+def compared(device: str, size: str, requests: int, rounds: int) -> str:
     """A line with the times of both engines."""
     answer = (rounds + 2) * STEPS
     with tempfile.TemporaryDirectory() as folder:
         models = Path(folder)
         with Process(models) as plain, Process(models, mode="record") as watched:
             sides = (plain, watched)
-            read = [started(side, SIZES[size], requests, answer) for side in sides]
+            read = [started(side, device, SIZES[size], requests, answer) for side in sides]
             times: list[list[float]] = [[], []]
             for _ in range(rounds):
                 for side, seconds in zip(sides, times, strict=True):
@@ -85,11 +88,12 @@ def compared(size: str, requests: int, rounds: int) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--requests", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=40)
     args = parser.parse_args()
     for size in SIZES:
-        print(compared(size, args.requests, args.rounds), flush=True)
+        print(compared(args.device, size, args.requests, args.rounds), flush=True)
 
 
 if __name__ == "__main__":

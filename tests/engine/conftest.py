@@ -1,11 +1,13 @@
 """Engines that serve without the sanitizer and with each of its modes, once for each device."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests import lent
 from tests.engine.process import OPTIONS, Process
 from tests.engine.workloads import Served, serve
 
@@ -26,16 +28,22 @@ class Runs:
     """The runs on one device by the mode of the sanitizer. Each is done when it is first asked
     for."""
 
-    def __init__(self, options: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self, options: dict[str, Any], folder: Path, inherited: Mapping[str, str] | None
+    ) -> None:
         self.options = options
+        self.inherited = inherited
         self.folder = folder
         self.of = cache(self._of)
 
     def _of(self, mode: str | None) -> Run:
-        return Run(*serve(self.options, mode, self.folder, self.folder / f"store-{mode}"))
+        scratch = self.folder / f"store-{mode}"
+        return Run(*serve(self.options, mode, self.folder, scratch, self.inherited))
 
 
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The runs on the device that the module names."""
-    return Runs(DEVICES[request.module.DEVICE], tmp_path_factory.mktemp("models"))
+    device = request.module.DEVICE
+    inherited = None if device == "cpu" else lent.BEFORE
+    return Runs(DEVICES[device], tmp_path_factory.mktemp("models"), inherited)

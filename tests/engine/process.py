@@ -72,7 +72,8 @@ class Answer:
 
 
 class Process:
-    """The process. `mode` is the value of KVPROOF, None for none. `log` is its standard error."""
+    """The process. `mode` is the value of KVPROOF, None for none. It inherits the environment
+    `inherited`, or that of this process. `log` is its standard error."""
 
     def __init__(
         self,
@@ -81,9 +82,10 @@ class Process:
         mode: str | None = None,
         several: bool = False,
         environment: Mapping[str, str] | None = None,
+        inherited: Mapping[str, str] | None = None,
         limit_s: float = 900,
     ) -> None:
-        inherited = {k: v for k, v in os.environ.items() if k != "KVPROOF"}
+        inherited = {k: v for k, v in (inherited or os.environ).items() if k != "KVPROOF"}
         paths = [str(ROOT / "src"), str(ROOT), inherited.get("PYTHONPATH", "")]
         self.environment = {
             **inherited,

@@ -1,11 +1,39 @@
-"""The same on a GPU."""
+"""The same on a GPU, and what only a GPU shows: steps that overlap, and vLLM's own copies."""
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kvproof.invariants.of_bytes import CACHED, LOADED
+from tests import lent
 from tests.engine.comparisons import is_content, is_served, is_unchanged
-from tests.engine.conftest import Runs
+from tests.engine.conftest import DEVICES, Runs
+from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.process import Process
+from tests.engine.workloads import FIRST, KINDS, ORDINARY, add
 
 DEVICE = "cuda"
+OPTIONS = DEVICES[DEVICE]
+BYTES = {"KVPROOF_BYTES": "1"}
+
+TIERS: dict[str, dict[str, Any]] = {
+    "OffloadingConnector": {"cpu_bytes_to_use": 2**26},
+    "SimpleCPUOffloadConnector": {"cpu_bytes_to_use": 2**26},
+}
+"""Connectors of vLLM whose workers copy between a GPU and memory of the CPU."""
+
+STORED: list[list[Any]] = [
+    add("saved", FIRST, 8),
+    ["run"],
+    add("other", [7] * 40, 8),
+    ["run"],
+    ["reset"],
+    add("loaded", FIRST, 8),
+    ["run"],
+]
+
+FOUND = ("evicted_key_stays", "hit_is_one_block_too_long", "preempted_keeps_its_counter")
 
 pytestmark = pytest.mark.gpu
 
@@ -28,3 +56,52 @@ def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
     is_content(process)
     for name, plain in runs.of(None).served.items():
         is_unchanged(name, plain, served[name])
+
+
+@pytest.mark.parametrize("name", ["full", "window"])
+def test_bytes_stay(name: str, tmp_path: Path) -> None:
+    """Also where a step is scheduled before the GPU has ended the step before."""
+    with Process(tmp_path, mode="raise", environment=BYTES, inherited=lent.BEFORE) as process:
+        for asynchronous in (True, False):
+            options = OPTIONS | KINDS[name].options | {"async_scheduling": asynchronous}
+            built = process.take(["engine", KINDS[name].model, options])
+            assert built.error is None, built.error
+            answer = process.take(*ORDINARY)
+            assert answer.error is None, answer.error
+            judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
+            assert judged[CACHED] > 15
+    assert process.complaints == [], process.log
+
+
+@pytest.mark.parametrize("connector", TIERS)
+def test_a_tier_brings_back_the_bytes_that_were_computed(connector: str, tmp_path: Path) -> None:
+    """vLLM's own worker copies, on streams of its own."""
+    tier = {
+        "kv_connector": connector,
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": TIERS[connector],
+    }
+    options = OPTIONS | {"num_gpu_blocks_override": 40, "kv_transfer_config": tier}
+    with Process(tmp_path, mode="raise", environment=BYTES, inherited=lent.BEFORE) as process:
+        built = process.take(["engine", "full", options])
+        assert built.error is None, built.error
+        answer = process.take(*STORED)
+        assert answer.error is None, answer.error
+        judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
+    assert answer.outputs["loaded"].cached > 0
+    assert answer.outputs["loaded"].tokens == answer.outputs["saved"].tokens
+    assert judged[LOADED] > 0
+    assert process.complaints == [], process.log
+
+
+@pytest.mark.parametrize("mistake", FOUND)
+def test_a_mistake_in_vllm_ends_a_watched_engine(mistake: str, tmp_path: Path) -> None:
+    from tests.engine.mistakes import MISTAKES
+
+    options = OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}
+    with Process(tmp_path, mode="raise", inherited=lent.BEFORE) as process:
+        plant = ["call", "tests.engine.mistakes:plant", mistake]
+        built = process.take(plant, ["engine", "full", options])
+        assert built.error is None, built.error
+        answer = process.take(["call", "tests.engine.ordinary:work"])
+    assert any(f"VIOLATED {each}" in process.log for each in MISTAKES[mistake].names), answer.error

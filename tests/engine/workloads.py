@@ -1,7 +1,7 @@
 """What real engines are given to do, and what is compared with and without the sanitizer."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,13 +143,17 @@ class Served:
 
 
 def serve(
-    options: dict[str, Any], mode: str | None, models: Path, scratch: Path
+    options: dict[str, Any],
+    mode: str | None,
+    models: Path,
+    scratch: Path,
+    inherited: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Served], Process]:
     """Let an engine of each kind serve its work, one after the other in a process with this mode of
-    the sanitizer."""
+    the sanitizer, which inherits this environment."""
     served: dict[str, Served] = {}
     store = STORE | {"kv_connector_extra_config": {"shared_storage_path": str(scratch)}}
-    with Process(models, mode=mode) as process:
+    with Process(models, mode=mode, inherited=inherited) as process:
         for name, kind in KINDS.items():
             chosen = options | kind.options
             if "kv_transfer_config" in chosen:
