@@ -23,7 +23,7 @@ beside *holds* is what was compared or asked. Made by `benchmarks/connectors.py`
 NOT_DRIVEN = {
     "DecodeBenchConnector": "it fills blocks with values that are wrong on purpose",
     "MooncakeConnector": "a pair of engines over Mooncake's transfer engine",
-    "LMCacheConnectorV1, LMCacheMPConnector": "the package lmcache is not installed",
+    "LMCacheConnectorV1": "most of it is LMCache's own engine, and that package is not installed",
     "MoRIIOConnector": "it needs ROCm and the package mori",
     "HF3FSKVConnector": "it needs a 3FS server",
     "FlexKVConnectorV1": "its package is not public",
@@ -110,6 +110,22 @@ LOOKED_AT = {
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
     "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit: "
     "`findings/tail_beyond_offload_limit`.",
+    "LMCacheMPConnector, `promised_tokens_are_loaded` and `request_reads_its_own_tokens`": "The "
+    "key of a chunk has tokens and the salt, and no adapter: a request loads the KV of another "
+    "adapter (vllm#44250, open).",
+    "LMCacheMPConnector, `connector_survives`": "It reports the end of a save for each request "
+    "that has ended. One whose load failed, or that was aborted while it loaded, is reported "
+    "twice, and the engine dies: the finding `stray_report_dies` (vllm#46240, open).",
+    "LMCacheMPConnector, `every_request_ends`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A load "
+    "fails, its request is to be computed again (`kv_load_failure_policy=recompute`), and LMCache "
+    "still has the prompt. The connector promises the load again, but its tracker of the request "
+    "is `READY` since the first load, so `update_state_after_alloc` does not begin another one: "
+    "the request waits for ever. No public report of the built-in connector was found.",
+    "LMCacheMPConnector, `stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. "
+    "Where LMCache has nothing of a prompt, `get_num_new_matched_tokens` returns before it notes "
+    "what the engine's own cache has (vllm#39719 counts this). So of a prompt whose first blocks "
+    "are there, as many blocks less are stored. And to a request that was preempted it offers "
+    "nothing: its source names this as work to be done.",
     "NixlConnector and NixlPushConnector beside sliding windows, "
     "`request_reads_its_own_tokens`": "The finding `window_of_loaded_tokens`.",
     "Connectors beside Mamba layers with hits inside a block, `every_request_ends`": "In 0.33.0, "

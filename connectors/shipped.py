@@ -193,6 +193,12 @@ MOONCAKE = TestedConnector(
     ),
 )
 """What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
+LMCACHE = TestedConnector(
+    "LMCacheMPConnector", {"lmcache.mp.port": 1}, keeps_prompts=True, forgets=True
+)
+LMCACHE_WIDE = TestedConnector(LMCACHE.name, {"lmcache.mp.port": 2}, forgets=True)
+"""The port of the kit's server is the number of blocks of a chunk."""
+
 NIXL_TIMES = {"kv_lease_duration": LEASE_S, "engine_ttl": LEASE_S // 2}
 """How long P keeps blocks for D, and how long one keeps what it knows of the other, in seconds."""
 
@@ -242,6 +248,7 @@ OF_STORED = ("distributed/ec_transfer", "v1/worker/ec_connector_model_runner_mix
 OF_OFFLOADING = (V1 + "offloading_connector.py", V1 + "offloading", "v1/kv_offload")
 OF_TIERS = (*OF_OFFLOADING, "v1/kv_offload/tiering")
 OF_SIMPLE = (V1 + "simple_cpu_offload_connector.py", "v1/simple_kv_offload")
+OF_LMCACHE = (V1 + "lmcache_mp_connector.py",)
 OF_EXAMPLE = (V1 + "example_connector.py",)
 OF_MULTI = (V1 + "multi_connector.py",)
 
@@ -266,6 +273,8 @@ SHIPPED: dict[str, Shipped] = {
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),
     "simple-cpu-lazy": Shipped(LAZY, OF_SIMPLE),
     "mooncake-store": Shipped(MOONCAKE, (V1 + "mooncake/store", "distributed/mooncake_store.py")),
+    "lmcache": Shipped(LMCACHE, OF_LMCACHE),
+    "lmcache-wide": Shipped(LMCACHE_WIDE, OF_LMCACHE),
     "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
     "nixl-push": Shipped(PUSH, (V1 + "nixl",)),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),

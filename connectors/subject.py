@@ -137,12 +137,15 @@ class TestedConnector:
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
+        from kvproof.connectors.device.lmcache import in_place  # needs torch
+
         module, colon, name = self._place
         try:
             if colon:
                 found: type = getattr(importlib.import_module(module), name)
             else:
-                found = KVConnectorFactory.get_connector_class_by_name(name)
+                with in_place():
+                    found = KVConnectorFactory.get_connector_class_by_name(name)
         except (ImportError, AttributeError, ValueError) as error:
             raise NoConnector(
                 f"There is no connector {self.name!r} ({str(error).rstrip('.')})",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import copies, mooncake, nixl, objects, peers, streams
+from kvproof.connectors.device import copies, lmcache, mooncake, nixl, objects, peers, streams
 from kvproof.connectors.device.allocations import watched
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
@@ -320,6 +320,7 @@ def device(clock: Clock) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
         stack.enter_context(_mooncake())
+        stack.enter_context(lmcache.in_place())
         stack.enter_context(patch.dict(os.environ, SETTINGS))
         places = [(each, found(each.place)) for each in REPLACED]
         for each, place in places:

@@ -42,7 +42,10 @@ MAMBA = (Group("full", 4), Group("mamba", 4))
 NOT_WHOLE = {"decode-bench", "hidden-states", "images", "images-stored", "images-encoded"}
 """Some load what is wrong on purpose, the others store nothing."""
 
-ONE_GROUP = {"example", "multi-example-offloading"}
+STORES_LESS = {"lmcache"}
+"""It stores too little of a prompt whose beginning the engine has (`reports/connectors.md`)."""
+
+ONE_GROUP = {"example", "multi-example-offloading", "lmcache", "lmcache-wide"}
 """They support one cache group."""
 
 SMALL = {"offloading-small"}
@@ -75,7 +78,8 @@ def test_a_shipped_connector_loads_what_it_stored(
     subject = SHIPPED[name].subject
     engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
     result = play(subject, ConnectorPlan(engine, TWICE, copies=Copies(late, 1)))
-    assert result.findings == ()
+    less = {"stored_prefix_is_offered"} if name in STORES_LESS else set()
+    assert {each.invariant for each in result.findings} == less
     assert result.judged["promised tokens"]
 
 

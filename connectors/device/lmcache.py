@@ -1,0 +1,305 @@
+"""LMCache's server in memory, and its clients: it keeps the KV of chunks under the tokens that they
+stand for (`lmcache.integration.vllm.vllm_multi_process_adapter`)."""
+
+import contextlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from kvproof.connectors.device.store_client import StoreClient
+from kvproof.connectors.device.streams import Stream
+from kvproof.connectors.device.threads import TaskThread
+
+PACKAGE = "lmcache"
+
+
+@dataclass
+class LoadStoreOp:
+    """Whole chunks of a request: the tokens from its first on, those from `start` to `end` of which
+    are meant, and their blocks. Of a load, the first `skip_first_n_tokens` are not written."""
+
+    block_ids: list[int]
+    token_ids: list[int]
+    start: int = 0
+    end: int = 0
+    skip_first_n_tokens: int = 0
+
+    def __len__(self) -> int:
+        return len(self.block_ids)
+
+
+class Ranks(SimpleNamespace):
+    """`ParallelStrategy`: the ranks, in the order of its fields."""
+
+    def __init__(self, *values: Any) -> None:
+        names = ("use_mla", "kv_world_size", "kv_worker_id", "actual_world_size")
+        more = ("actual_worker_id", "tp_size", "pp_size")
+        super().__init__(**dict(zip((*names, *more), values, strict=True)))
+
+
+class LMCacheClient:
+    """What both clients have. The port of the server is the number of blocks of its chunks. Until
+    April 2026 vLLM gives the number of ranks, the rank and the tokens of a block (`sizes`)."""
+
+    def __init__(
+        self,
+        server_url: str,
+        context: object,  # noqa: ARG002
+        model_name: str,
+        *sizes: int,
+        vllm_block_size: int = 0,
+        parallel_strategy: Ranks | None = None,
+        **_: object,
+    ) -> None:
+        if parallel_strategy is None:
+            number, rank, vllm_block_size = sizes
+            parallel_strategy = Ranks(False, number, rank, number, rank, 1, 1)
+        self.model, self.ranks = model_name, parallel_strategy
+        self.block_tokens = vllm_block_size
+        self.chunk_blocks = int(server_url.rpartition(":")[2])
+        self.chunk_tokens = self.chunk_blocks * vllm_block_size
+        self.server = StoreClient()
+        self.thread = TaskThread(Stream.clock)
+
+    def num_blocks_per_chunk(self) -> int:
+        """How many blocks a chunk has."""
+        return self.chunk_blocks
+
+    def fails(self) -> bool:
+        """Whether the server does not answer. The clients of LMCache raise nothing then."""
+        try:
+            return self.server.fails()
+        except RuntimeError:
+            return True
+
+    def key(self, tokens: Sequence[int], end: int, salt: str, rank: int) -> str:
+        """The name of the chunk that ends before this token."""
+        return f"{self.model}/{salt}/{rank}/{tuple(tokens[:end])}"
+
+
+class SchedulerClient(LMCacheClient):
+    """`LMCacheMPSchedulerAdapter`: it counts what is kept. Nothing is evicted, so locks of chunks
+    and the ends of sessions need nothing."""
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self.counts: dict[str, Future[int]] = {}
+
+    def maybe_submit_lookup_request(
+        self, request_id: str, token_ids: Sequence[int], cache_salt: str = ""
+    ) -> None:
+        """Begin to count what is kept of a prompt, unless this has begun."""
+        if request_id not in self.counts:
+            tokens = tuple(token_ids)
+            self.counts[request_id] = self.thread.submit(self._count, tokens, cache_salt)
+
+    def check_lookup_result(self, request_id: str) -> int | None:
+        """The number of tokens, or None while they are counted."""
+        future = self.counts[request_id]
+        return future.result() if future.done() else None
+
+    def cleanup_lookup_result(self, request_id: str) -> None:
+        """Forget the number."""
+        self.counts.pop(request_id, None)
+
+    def end_session(self, request_id: str) -> None:
+        """A request has ended."""
+        self.counts.pop(request_id, None)
+
+    def free_lookup_locks(self, **_: object) -> None:
+        """Chunks that were counted are not loaded."""
+
+    def report_block_allocations(self, records: object) -> None:
+        """What requests have got."""
+
+    def _count(self, tokens: Sequence[int], salt: str) -> int:
+        if self.fails():
+            return 0
+        found = 0
+        for end in range(self.chunk_tokens, len(tokens) + 1, self.chunk_tokens):
+            keys = (self.key(tokens, end, salt, rank) for rank in range(self.ranks.kv_world_size))
+            if not all(key in self.server.kept for key in keys):
+                break
+            found = end
+        return found
+
+
+class WorkerClient(LMCacheClient):
+    """`LMCacheMPWorkerAdapter`: it copies chunks, and reports when that is done."""
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        super().__init__(*parts, **named)
+        self.caches: list[torch.Tensor] = []
+        self.stores: list[tuple[set[str], Future[None]]] = []
+        self.loads: list[tuple[set[str], Future[set[int]]]] = []
+        self.ended: set[str] = set()
+        self.failed: set[int] = set()
+
+    @property
+    def use_mla(self) -> bool:
+        """Whether all ranks have the same KV."""
+        return bool(self.ranks.use_mla)
+
+    @property
+    def is_first_rank_of_pp_group(self) -> bool:
+        """Whether this rank stores it."""
+        return bool(self.ranks.actual_worker_id % self.ranks.tp_size == 0)
+
+    def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
+        """The memory of each layer."""
+        self.caches = [self._by_block(each) for each in kv_caches.values()]
+        self.server.is_open = True
+
+    def _by_block(self, cache: torch.Tensor) -> torch.Tensor:
+        """A view with blocks of the engine first. Keys and values may come before them; a kernel
+        may have several blocks in one."""
+        keys_first = cache.dim() > 3 and cache.shape[0] == 2
+        blocks_first = cache.movedim(1, 0) if keys_first else cache
+        kernel_tokens = Stream.clock.kernel_tokens or self.block_tokens
+        return blocks_first.unflatten(0, (-1, self.block_tokens // kernel_tokens))
+
+    def batched_submit_store_requests(
+        self,
+        request_ids: Sequence[str],
+        ops: Sequence[LoadStoreOp],
+        event: object,  # noqa: ARG002
+        cache_salts: Sequence[str] | None = None,
+    ) -> None:
+        """Begin to keep chunks."""
+        salts = cache_salts or [""] * len(ops)
+        self.stores.append((set(request_ids), self.thread.submit(self._store, ops, salts)))
+
+    def batched_submit_retrieve_requests(
+        self,
+        request_ids: Sequence[str],
+        ops: Sequence[LoadStoreOp],
+        event: object,  # noqa: ARG002
+        cache_salts: Sequence[str] | None = None,
+    ) -> None:
+        """Begin to load chunks."""
+        salts = cache_salts or [""] * len(ops)
+        self.loads.append((set(request_ids), self.thread.submit(self._load, ops, salts)))
+
+    def get_finished(self, finished: Collection[str]) -> tuple[set[str], set[str]]:
+        """The ended requests of which nothing is stored any more, and those that were loaded."""
+        self.stores = [(names, each) for names, each in self.stores if not _ready(each)]
+        loaded = [each for each in self.loads if _ready(each[1])]
+        self.loads = [each for each in self.loads if each not in loaded]
+        for _, future in loaded:
+            self.failed |= future.result()
+        self.ended |= set(finished)
+        stored = self.ended.difference(*(names for names, _ in self.stores))
+        self.ended -= stored
+        return stored, set().union(*(names for names, _ in loaded))
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """The blocks that were not loaded, once."""
+        failed, self.failed = self.failed, set()
+        return failed
+
+    def shutdown(self) -> None:
+        """Give the memory back."""
+        self.thread.shutdown()
+        self.server.is_open = False
+
+    def _chunks(self, op: LoadStoreOp, salt: str) -> Iterator[tuple[str, int, list[int]]]:
+        """The key, the first token and the blocks of each chunk."""
+        for number, start in enumerate(range(op.start, op.end, self.chunk_tokens)):
+            first = number * self.chunk_blocks
+            end = start + self.chunk_tokens
+            key = self.key(op.token_ids, end, salt, self.ranks.kv_worker_id)
+            yield key, start, op.block_ids[first : first + self.chunk_blocks]
+
+    def _store(self, ops: Sequence[LoadStoreOp], salts: Sequence[str]) -> None:
+        if self.fails():
+            return
+        for op, salt in zip(ops, salts, strict=True):
+            for key, _, blocks in self._chunks(op, salt):
+                pages = [_bytes(cache[block]) for block in blocks for cache in self.caches]
+                self.server.kept.setdefault(key, b"".join(pages))
+
+    def _load(self, ops: Sequence[LoadStoreOp], salts: Sequence[str]) -> set[int]:
+        """Returns the blocks of the loads that failed."""
+        failed: set[int] = set()
+        for op, salt in zip(ops, salts, strict=True):
+            kept = [self.server.kept.get(key) for key, _, _ in self._chunks(op, salt)]
+            if self.fails() or None in kept:
+                failed.update(op.block_ids)
+                continue
+            for key, start, blocks in self._chunks(op, salt):
+                self._fill(self.server.kept[key], blocks, op.start + op.skip_first_n_tokens - start)
+        return failed
+
+    def _fill(self, kept: bytes, blocks: Sequence[int], skipped_tokens: int) -> None:
+        begin = 0
+        for number, block in enumerate(blocks):
+            for cache in self.caches:
+                page = cache[block]
+                size = page.numel() * page.element_size()
+                if (number + 1) * self.block_tokens > skipped_tokens:
+                    values = torch.frombuffer(
+                        bytearray(kept[begin : begin + size]), dtype=page.dtype
+                    )
+                    page.copy_(values.view(page.shape))
+                begin += size
+
+
+def _ready(future: "Future[Any]") -> bool:
+    """Whether it is done. Raises what its task has raised."""
+    if future.done():
+        future.result()
+        return True
+    return False
+
+
+def _bytes(page: torch.Tensor) -> bytes:
+    return bytes(page.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+
+
+def _uses_latent_attention(model: Any) -> bool:
+    return bool(model.use_mla)
+
+
+MODULES: dict[str, dict[str, Any]] = {
+    "lmcache": {},
+    "lmcache.utils": {"init_logger": logging.getLogger},
+    "lmcache.integration": {},
+    "lmcache.integration.vllm": {},
+    "lmcache.integration.vllm.utils": {"mla_enabled": _uses_latent_attention},
+    "lmcache.integration.vllm.vllm_multi_process_adapter": {
+        "LMCacheMPSchedulerAdapter": SchedulerClient,
+        "LMCacheMPWorkerAdapter": WorkerClient,
+        "LoadStoreOp": LoadStoreOp,
+        "ParallelStrategy": Ranks,
+    },
+    "lmcache.v1": {},
+    "lmcache.v1.multiprocess": {},
+    "lmcache.v1.multiprocess.custom_types": {
+        "RequestAllocationRecord": SimpleNamespace,
+        "BlockAllocationRecord": SimpleNamespace,
+    },
+}
+"""What vLLM imports of LMCache, by module."""
+
+
+@contextlib.contextmanager
+def in_place() -> Iterator[None]:
+    """Have LMCache in memory until the block ends, unless the real one is installed."""
+    if PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None:
+        yield
+        return
+    for name, members in MODULES.items():
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__dict__.update(members)
+    try:
+        yield
+    finally:
+        for name in MODULES:
+            del sys.modules[name]

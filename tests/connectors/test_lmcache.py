@@ -1,0 +1,159 @@
+"""LMCacheMPConnector over LMCache in memory: it is whole, and three planted mistakes are found."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+import torch
+
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.lmcache import LoadStoreOp, SchedulerClient, WorkerClient
+from kvproof.connectors.device.replaced import device
+from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.plan import (
+    AbortRequest,
+    Action,
+    ConnectorPlan,
+    Copies,
+    Drain,
+    Fail,
+    Forget,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import EngineConfig, Group
+
+pytestmark = pytest.mark.live
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+NAMES = ("lmcache", "lmcache-wide")
+ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=20, chunk_tokens=5)
+
+
+def prompt(tokens: int, **more: Any) -> SubmitRequest:
+    """A request with a prompt of this family."""
+    return SubmitRequest(0, tokens, **more)
+
+
+def played(name: str, *actions: Action, copies: Copies | None = None) -> EpisodeResult:
+    """An episode of these actions."""
+    plan = ConnectorPlan(ENGINE, actions, copies=copies or Copies())
+    return play(SHIPPED[name].subject, plan)
+
+
+def rules(result: EpisodeResult) -> set[str]:
+    """The rules that it breaks."""
+    return {finding.invariant for finding in result.findings}
+
+
+AGAIN: tuple[Action, ...] = (prompt(17), Drain(), ResetCache(), prompt(17), Drain())
+SALTED: tuple[Action, ...] = (*AGAIN[:3], prompt(17, beside="salt"), Drain())
+HITS_MORE: tuple[Action, ...] = (
+    prompt(21),
+    prompt(21, max_tokens=2),
+    RunSteps(3),
+    AbortRequest(0),
+    prompt(24, max_tokens=4),
+    Drain(),
+    ResetCache(),
+    prompt(21),
+    Drain(),
+)
+"""The third request hits more in the cache of its engine than LMCache has by then."""
+
+LATE = Copies(late=True, steps=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("copies", [Copies(), LATE], ids=str)
+def test_a_prompt_that_comes_again_is_loaded(name: str, copies: Copies) -> None:
+    result = played(name, *AGAIN, copies=copies)
+    assert not result.findings
+    assert result.judged["promised tokens"] > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_server_that_forgets_or_fails_gives_no_wrong_token(name: str) -> None:
+    for lost in (Forget(), Fail(times=2, raises=True)):
+        assert not rules(played(name, *AGAIN[:3], lost, *AGAIN[3:]))
+
+
+def salts_are_dropped(patch: pytest.MonkeyPatch) -> None:
+    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
+
+    begin: Any = home.LMCacheMPRequestTracker.__init__
+
+    def without(self: Any, request: Any) -> None:
+        begin(self, request)
+        self.cache_salt = ""
+
+    patch.setattr(home.LMCacheMPRequestTracker, "__init__", without)
+
+
+def more_is_stored_than_computed(patch: pytest.MonkeyPatch) -> None:
+    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
+
+    count: Any = home.LMCacheMPRequestTracker.increase_num_scheduled_tokens
+    patch.setattr(
+        home.LMCacheMPRequestTracker,
+        "increase_num_scheduled_tokens",
+        lambda self, tokens: count(self, 2 * tokens),
+    )
+
+
+def own_hits_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """As before vllm#39719."""
+    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
+
+    made: Any = home.LMCacheMPRequestMetadata.GetStoreMetadata
+
+    def store(tracker: Any, *more: Any, **named: Any) -> Any:
+        hit, tracker.num_vllm_hit_blocks = tracker.num_vllm_hit_blocks, 0
+        try:
+            return made(tracker, *more, **named)
+        finally:
+            tracker.num_vllm_hit_blocks = hit
+
+    patch.setattr(home.LMCacheMPRequestMetadata, "GetStoreMetadata", staticmethod(store))
+
+
+PLANTED: dict[str, tuple[Plant, tuple[Action, ...], str]] = {
+    "salts": (salts_are_dropped, SALTED, "promised_tokens_are_loaded"),
+    "too much": (more_is_stored_than_computed, AGAIN, "promised_tokens_are_loaded"),
+    "too little": (own_hits_are_not_counted, HITS_MORE, "stored_prefix_is_offered"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_mistake_is_named(planted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, actions, rule = PLANTED[planted]
+    assert not played("lmcache", *actions, copies=LATE).findings
+    plant(monkeypatch)
+    assert rule in rules(played("lmcache", *actions, copies=LATE))
+
+
+def test_a_load_does_not_write_what_the_engine_has() -> None:
+    """`skip_first_n_tokens`, also where a kernel has two blocks in one of the engine."""
+    clock = Clock(Copies())
+    clock.kernel_tokens = 2
+    cache = torch.arange(2 * 8 * 2, dtype=torch.float32).view(8, 2, 2)
+    tokens = list(range(8))
+    with device(clock):
+        sizes = ("tcp://server:2", None, "model", 1, 0, 4)
+        worker, scheduler = WorkerClient(*sizes), SchedulerClient(*sizes)
+        worker.register_kv_caches({"layer": cache})
+        worker.batched_submit_store_requests(["r0"], [LoadStoreOp([0, 1], tokens, 0, 8)], None)
+        scheduler.maybe_submit_lookup_request("r1", tokens)
+        assert scheduler.check_lookup_result("r1") == 8
+        load = LoadStoreOp([2, 3], tokens, 0, 8, skip_first_n_tokens=4)
+        worker.batched_submit_retrieve_requests(["r1"], [load], None)
+        assert worker.get_finished({"r0"}) == ({"r0"}, {"r1"})
+        by_block = cache.view(4, 8)
+        assert by_block[3].tolist() == by_block[1].tolist()
+        assert by_block[2].tolist() == list(range(16, 24))
+        worker.shutdown()
