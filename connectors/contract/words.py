@@ -26,7 +26,22 @@ def content(prefix: str | None) -> Reason:
     return reason("kv_of", "the KV of {tokens!r}", tokens=prefix)
 
 
-def is_of_another_rank(finding: Finding) -> bool:
-    """Whether a finding says that a slot holds what another rank has of its layer."""
-    values = (value for each in finding.reasons for value in each.facts.values())
-    return any(isinstance(value, Reason) and value.kind == "another_rank" for value in values)
+def mixed_up(finding: Finding) -> str:
+    """Whose KV a slot holds where it is that of the right tokens: of another rank, adapter or salt.
+    Empty where it is no such KV."""
+    values = [value for each in finding.reasons for value in each.facts.values()]
+    held = [value for value in values if isinstance(value, Reason) and "tokens" in value.facts]
+    if any(each.kind == "another_rank" for each in held):
+        return "another rank's KV"
+    if len(held) < 2:
+        return ""
+    (right, tokens), (found, others) = (_parts(str(each.facts["tokens"])) for each in held[:2])
+    if tokens != others or right == found:
+        return ""
+    return "another adapter's KV" if "lora" in (right, found) else "another salt's KV"
+
+
+def _parts(prefix: str) -> tuple[str, str]:
+    """What KV depends on beside tokens, and the tokens."""
+    beside, colon, tokens = prefix.partition(":")
+    return (beside, tokens) if colon else ("", prefix)

@@ -9,6 +9,7 @@ pytest.importorskip("vllm")
 
 import torch
 
+from kvproof.connectors.contract.words import mixed_up
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.lmcache import LoadStoreOp, SchedulerClient, WorkerClient
 from kvproof.connectors.device.replaced import device
@@ -78,6 +79,14 @@ def test_a_prompt_that_comes_again_is_loaded(name: str, copies: Copies) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_kv_of_another_adapter_is_kept_apart(name: str) -> None:
+    """vllm#44250, which is open."""
+    result = played(name, *AGAIN[:3], prompt(17, beside="lora"), Drain())
+    assert rules(result) == {"promised_tokens_are_loaded", "request_reads_its_own_tokens"}
+    assert {mixed_up(finding) for finding in result.findings} == {"another adapter's KV"}
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_server_that_forgets_or_fails_gives_no_wrong_token(name: str) -> None:
     for lost in (Forget(), Fail(times=2, raises=True)):
         assert not rules(played(name, *AGAIN[:3], lost, *AGAIN[3:]))
@@ -134,7 +143,11 @@ def test_a_planted_mistake_is_named(planted: str, monkeypatch: pytest.MonkeyPatc
     plant, actions, rule = PLANTED[planted]
     assert not played("lmcache", *actions, copies=LATE).findings
     plant(monkeypatch)
-    assert rule in rules(played("lmcache", *actions, copies=LATE))
+    result = played("lmcache", *actions, copies=LATE)
+    assert rule in rules(result)
+    if planted != "too little":
+        other = "another salt's KV" if planted == "salts" else ""
+        assert {mixed_up(finding) for finding in result.findings} == {other}
 
 
 def test_a_load_does_not_write_what_the_engine_has() -> None:

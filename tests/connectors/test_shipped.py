@@ -14,7 +14,7 @@ import vllm
 from kvproof.connectors import drawn
 from kvproof.connectors.caches import Shards
 from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.contract.words import is_of_another_rank
+from kvproof.connectors.contract.words import mixed_up
 from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.episode import play
@@ -162,7 +162,7 @@ def test_states_of_several_ranks_under_one_key_are_named(monkeypatch: pytest.Mon
     result = play(SHIPPED["mooncake-store"].subject, on_ranks(layers))
     assert result.findings[0].invariant == "promised_tokens_are_loaded"
     assert "of another rank" in result.findings[0].sentence
-    assert is_of_another_rank(result.findings[0])
+    assert mixed_up(result.findings[0]) == "another rank's KV"
 
 
 def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() -> None:
