@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.cli.progress import progress
 from kvproof.gate.search.known_plans import known_as
+from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import made_folder
@@ -91,7 +93,14 @@ def run(args: argparse.Namespace) -> int:
                 show(episodes, steps)
 
             explained = partial(_known, subject)
-            search(subject, args.examples, args.seed, found=found, progress=note, known=explained)
+            try:
+                search(
+                    subject, args.examples, args.seed, found=found, progress=note, known=explained
+                )
+            except Exception as error:
+                if error not in found.unmade.values():
+                    raise
+                raise _not_made(args.name, error) from error
     broken = found.result.findings if found.result is not None else ()
     unknown = not broken and (bool(stopped) or found.nothing_judged)
     code = 1 if broken else 3 if unknown else 0
@@ -140,6 +149,15 @@ def run(args: argparse.Namespace) -> int:
             say(f"Known: {rule} is findings/{finding}.")
 
     return finish(args, code, output, text, files)
+
+
+def _not_made(name: str, error: Exception) -> UsageError:
+    """That a connector cannot be made with any cache groups."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return UsageError(
+        f"{name} cannot be made ({last_line(error)}; {Path(last.filename).name}, line "
+        f"{last.lineno}). Use settings (--extra) with which vLLM makes it."
+    )
 
 
 def _extra(text: str) -> dict[str, object]:

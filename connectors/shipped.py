@@ -197,7 +197,7 @@ LMCACHE = TestedConnector(
     "LMCacheMPConnector", {"lmcache.mp.port": 1}, keeps_prompts=True, forgets=True
 )
 LMCACHE_WIDE = TestedConnector(LMCACHE.name, {"lmcache.mp.port": 2}, forgets=True)
-"""The port of the kit's server is the number of blocks of a chunk."""
+"""A low port of the kit's server is the number of blocks of a chunk."""
 
 NIXL_TIMES = {"kv_lease_duration": LEASE_S, "engine_ttl": LEASE_S // 2}
 """How long P keeps blocks for D, and how long one keeps what it knows of the other, in seconds."""

@@ -18,6 +18,7 @@ from kvproof.connectors.device.streams import Stream
 from kvproof.connectors.device.threads import TaskThread
 
 PACKAGE = "lmcache"
+CHUNK_BLOCKS, CHUNK_BLOCKS_MAX = 2, 64
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Ranks(SimpleNamespace):
 
 
 class LMCacheClient:
-    """What both clients have. The port of the server is the number of blocks of its chunks. Until
+    """What both clients have. A low port of the server is the number of blocks of its chunks. Until
     April 2026 vLLM gives the number of ranks, the rank and the tokens of a block (`sizes`)."""
 
     def __init__(
@@ -63,7 +64,9 @@ class LMCacheClient:
             parallel_strategy = Ranks(False, number, rank, number, rank, 1, 1)
         self.model, self.ranks = model_name, parallel_strategy
         self.block_tokens = vllm_block_size
-        self.chunk_blocks = int(server_url.rpartition(":")[2])
+        port = server_url.rpartition(":")[2]
+        low = port.isdigit() and 0 < int(port) <= CHUNK_BLOCKS_MAX
+        self.chunk_blocks = int(port) if low else CHUNK_BLOCKS
         self.chunk_tokens = self.chunk_blocks * vllm_block_size
         self.server = StoreClient()
         self.thread = TaskThread(Stream.clock)

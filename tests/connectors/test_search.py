@@ -105,3 +105,13 @@ def test_what_the_device_does_not_take_is_no_mistake_of_vllm(call: str) -> None:
 @pytest.mark.parametrize("call", ["join(1)", "len()", "(lambda: 1)(2)", "1 + ''"])
 def test_another_wrong_call_is_one(call: str) -> None:
     assert not ours.is_ours(wrong(call))
+
+
+@pytest.mark.parametrize("extra", ["{}", '{"cpu_bytes_to_use": "much"}'])
+def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
+    refused: Any, extra: str
+) -> None:
+    name = "OffloadingConnector"
+    text = refused("connector", name, "--extra", extra, "--examples", "1")
+    assert f"{name} cannot be made" in text
+    assert "spec.py, line" in text
