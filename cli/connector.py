@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
     from kvproof.connectors.contract.rules import RULES
+    from kvproof.connectors.ours import is_ours
     from kvproof.connectors.search import PlanSearch, search
     from kvproof.connectors.shipped import as_driven
     from kvproof.connectors.shown import shown
@@ -84,23 +85,24 @@ def run(args: argparse.Namespace) -> int:
         interruption.stoppable() as stopped,
         progress("connector: {} episodes, {} steps") as show,
     ):
-        if args.replay is not None:
-            _replay(subject, args.replay, found)
-        else:
 
-            def note(episodes: int, steps: int) -> None:
-                interruption.check()
-                show(episodes, steps)
+        def note(episodes: int, steps: int) -> None:
+            interruption.check()
+            show(episodes, steps)
 
-            explained = partial(_known, subject)
-            try:
+        known_to = partial(_known, subject)
+        try:
+            if args.replay is not None:
+                _replay(subject, args.replay, found)
+            else:
                 search(
-                    subject, args.examples, args.seed, found=found, progress=note, known=explained
+                    subject, args.examples, args.seed, found=found, progress=note, known=known_to
                 )
-            except Exception as error:
-                if error not in found.unmade.values():
-                    raise
-                raise _not_made(args.name, error) from error
+        except Exception as error:
+            tried = args.replay is not None or error in found.unmade.values()
+            if not tried or is_ours(error):
+                raise
+            raise _not_made(args.name, error) from error
     broken = found.result.findings if found.result is not None else ()
     unknown = not broken and (bool(stopped) or found.nothing_judged)
     code = 1 if broken else 3 if unknown else 0
@@ -156,7 +158,7 @@ def _not_made(name: str, error: Exception) -> UsageError:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return UsageError(
         f"{name} cannot be made ({last_line(error)}; {Path(last.filename).name}, line "
-        f"{last.lineno}). Use settings (--extra) with which vLLM makes it."
+        f"{last.lineno}). Use settings (--extra) with which vLLM makes it, or mend it."
     )
 
 

@@ -169,26 +169,21 @@ class WorkerClient(LMCacheClient):
         return blocks_first.unflatten(0, (-1, self.block_tokens // kernel_tokens))
 
     def batched_submit_store_requests(
-        self,
-        request_ids: Sequence[str],
-        ops: Sequence[LoadStoreOp],
-        event: object,  # noqa: ARG002
-        cache_salts: Sequence[str] | None = None,
+        self, names: Sequence[str], ops: Sequence[LoadStoreOp], _event: object, **salts: Any
     ) -> None:
         """Begin to keep chunks."""
-        salts = cache_salts or [""] * len(ops)
-        self.stores.append((set(request_ids), self.thread.submit(self._store, ops, salts)))
+        self.stores.append((set(names), self._begun(self._store, ops, **salts)))
 
     def batched_submit_retrieve_requests(
-        self,
-        request_ids: Sequence[str],
-        ops: Sequence[LoadStoreOp],
-        event: object,  # noqa: ARG002
-        cache_salts: Sequence[str] | None = None,
+        self, names: Sequence[str], ops: Sequence[LoadStoreOp], _event: object, **salts: Any
     ) -> None:
         """Begin to load chunks."""
-        salts = cache_salts or [""] * len(ops)
-        self.loads.append((set(request_ids), self.thread.submit(self._load, ops, salts)))
+        self.loads.append((set(names), self._begun(self._load, ops, **salts)))
+
+    def _begun(
+        self, work: Any, ops: Sequence[LoadStoreOp], cache_salts: Sequence[str] = ()
+    ) -> "Future[Any]":
+        return self.thread.submit(work, ops, cache_salts or [""] * len(ops))
 
     def get_finished(self, finished: Collection[str]) -> tuple[set[str], set[str]]:
         """The ended requests of which nothing is stored any more, and those that were loaded."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("vllm")
@@ -27,6 +28,8 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.gate.difference.workload import Play
+from kvproof.gate.search import connector_plans
 from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
@@ -81,9 +84,14 @@ def test_a_prompt_that_comes_again_is_loaded(name: str, copies: Copies) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_kv_of_another_adapter_is_kept_apart(name: str) -> None:
     """vllm#44250, which is open."""
-    result = played(name, *AGAIN[:3], prompt(17, beside="lora"), Drain())
+    actions = (*AGAIN[:3], prompt(17, beside="lora"), Drain())
+    result = played(name, *actions)
     assert rules(result) == {"promised_tokens_are_loaded", "request_reads_its_own_tokens"}
-    assert {mixed_up(finding) for finding in result.findings} == {"another adapter's KV"}
+    other = "another adapter's KV"
+    assert {mixed_up(finding) for finding in result.findings} == {other}
+    plan = msgspec.to_builtins(ConnectorPlan(ENGINE, actions))
+    breaks = connector_plans.driven(Play("", name, plan)).breaks
+    assert {each.signature.feature for each in breaks} == {f"{other} of full of full"}
 
 
 @pytest.mark.parametrize("name", NAMES)

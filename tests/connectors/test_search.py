@@ -3,9 +3,11 @@ off."""
 
 import itertools
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("vllm")
@@ -109,9 +111,11 @@ def test_another_wrong_call_is_one(call: str) -> None:
 
 @pytest.mark.parametrize("extra", ["{}", '{"cpu_bytes_to_use": "much"}'])
 def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
-    refused: Any, extra: str
+    refused: Any, extra: str, tmp_path: Path
 ) -> None:
-    name = "OffloadingConnector"
-    text = refused("connector", name, "--extra", extra, "--examples", "1")
-    assert f"{name} cannot be made" in text
-    assert "spec.py, line" in text
+    name, plan = "OffloadingConnector", tmp_path / "plan.json"
+    plan.write_bytes(msgspec.json.encode(search.bare(ALONE[0])))
+    for more in (("--examples", "1"), ("--replay", str(plan))):
+        text = refused("connector", name, "--extra", extra, *more)
+        assert f"{name} cannot be made" in text
+        assert "spec.py, line" in text
