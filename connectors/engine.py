@@ -1,7 +1,9 @@
 """One engine under test: the real scheduler with the connector, and the worker of the kit."""
 
 import contextlib
+import copy
 import inspect
+import pickle
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -96,6 +98,8 @@ class DrivenEngine:
         self.given_up: dict[str, int] = {}
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
+        self.invalid: set[int] = set()
+        self.failing: set[str] = set()
         self.queue: deque[tuple[Any, Any, int]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
         self.first = build.ServedModel(
@@ -163,7 +167,7 @@ class DrivenEngine:
     def _start(self, another: Another) -> None:
         self.clock.begin_again()
         streams.begin()
-        for known in (self.ended, self.spoiled, self.given_up, self.computed):
+        for known in (self.ended, self.spoiled, self.given_up, self.computed, self.failing):
             known.clear()
         self.forgot = False
         self.served = self.served.changed(another, self.plan.dtypes)
@@ -423,7 +427,7 @@ class DrivenEngine:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
             if skips and new.num_computed_tokens:
                 self.facts.append(NotComputed(new.req_id, new.num_computed_tokens))
-        results = [worker.execute(output) for worker in self.workers]
+        results = [worker.execute(self._sent(output)) for worker in self.workers]
         result = self.reports.aggregate(results) if self.reports is not None else results[0]
         moved = getattr(result, "kv_connector_output", None)
         if moved is not None:
@@ -444,6 +448,14 @@ class DrivenEngine:
         self._end_loads(output, self.facts[begin:])
         return result
 
+    def _sent(self, output: Any) -> Any:
+        """A step as a worker gets it: one of several is another process, with its own objects."""
+        if self.plan.ranks == 1:
+            return output
+        sent = copy.copy(output)
+        sent.kv_connector_metadata = pickle.loads(pickle.dumps(output.kv_connector_metadata))
+        return sent
+
     def _aggregator(self) -> Any:
         """What makes one report of those of all workers (vLLM's executor has it)."""
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
@@ -452,12 +464,16 @@ class DrivenEngine:
 
     def _note_reports(self, moved: Any) -> None:
         """Note what the workers report together, and what their loads left wrong."""
-        failed = set(getattr(moved, "failed_recving", None) or ())  # from 0.32 on
+        # A worker may report a failure before the end of the load (`failed_recving`: from 0.32 on).
+        self.failing |= set(getattr(moved, "failed_recving", None) or ())
         invalid = set(moved.invalid_block_ids or ())
+        loading = self.owners.loading_blocks()
         if invalid:
-            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
-        for name in sorted(set(moved.finished_recving or ()) | failed):
-            bad = name in failed
+            self.facts.append(LoadFailed(tuple(sorted(invalid)), loading))
+        self.invalid = invalid = (self.invalid & {*loading}) | invalid
+        for name in sorted(set(moved.finished_recving or ())):
+            bad = name in self.failing
+            self.failing.discard(name)
             for worker in self.workers:
                 if not bad:
                     self.facts.extend(self.owners.loaded_later(worker.caches, name, invalid))

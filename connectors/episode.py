@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from kvproof.connectors.at_once import PairAtOnce
 from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
@@ -104,7 +105,8 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         settings = subject.settings(Path(folder), plan.options)
         clock, memory = Clock(plan.copies), Memory(Path(folder))
         alone = EngineReplicas if plan.replicas else DrivenEngine
-        made = EnginePair if subject.pair else EnginePeers if subject.has_peers else alone
+        pair = PairAtOnce if subject.at_once else EnginePair
+        made = pair if subject.pair else EnginePeers if subject.has_peers else alone
         judged: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
             stack.enter_context(device(clock))

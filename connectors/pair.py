@@ -17,7 +17,11 @@ from kvproof.connectors.several import SeveralEngines
 from kvproof.connectors.subject import LEASE_S
 from kvproof.live.observer.kept import entries
 
-PORTS = "VLLM_NIXL_SIDE_CHANNEL_PORT", "VLLM_P2P_SIDE_CHANNEL_PORT"
+PORTS = (
+    "VLLM_NIXL_SIDE_CHANNEL_PORT",
+    "VLLM_P2P_SIDE_CHANNEL_PORT",
+    "VLLM_MOONCAKE_BOOTSTRAP_PORT",
+)
 """The variables that make the engines of one machine different. Nothing listens there."""
 
 SEED = {"PYTHONHASHSEED": "0"}

@@ -227,6 +227,11 @@ PUSH = TestedConnector(
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake.
 Blocks of two widths end D (`reports/connectors.md`)."""
 
+WRITING = TestedConnector(
+    "MooncakeConnector", pair=True, at_once=True, unequal=UNEQUAL[:2], restarts=("",), forgets=True
+)
+"""Here P writes too, with the transfer engine of Mooncake."""
+
 IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
 
@@ -277,6 +282,9 @@ SHIPPED: dict[str, Shipped] = {
     "lmcache-wide": Shipped(LMCACHE_WIDE, OF_LMCACHE),
     "nixl-pull": Shipped(NIXL, (V1 + "nixl",)),
     "nixl-push": Shipped(PUSH, (V1 + "nixl",)),
+    "mooncake": Shipped(
+        WRITING, (V1 + "mooncake/mooncake_connector.py", V1 + "mooncake/mooncake_utils.py")
+    ),
     "multi-offloading-simple": Shipped(_several(OFFLOADING, SIMPLE), OF_MULTI),
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),

@@ -41,7 +41,7 @@ class TestedConnector:
     it is driven with several ranks of context and of tensor parallelism too, each with a worker.
     With `pair`, it is driven between two engines: one computes the prompt, the other loads it;
     `unequal` are numbers of tensor-parallel ranks of the first and of the second on which it runs
-    where they differ. With `equal_blocks`, its settings hold where the blocks of all cache groups
+    where they differ; with `at_once`, both get a request at the same time. With `equal_blocks`, its settings hold where the blocks of all cache groups
     have one size alone. `asks` is what a request may ask of it. Where what is behind it outlives
     an engine, `restarts` says what may be another one in the next engine that is started over it:
     the connector keeps their KV apart by itself. With `replicas`,
@@ -69,6 +69,7 @@ class TestedConnector:
     options: tuple[Options, ...] = ()
     unlike: tuple[Unlike, ...] = ()
     narrow: bool = False
+    at_once: bool = False
 
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this

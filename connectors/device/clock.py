@@ -1,6 +1,7 @@
 """When copies and threads in the background do their work."""
 
 import contextlib
+from bisect import insort
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ class Clock:
         self.shared: dict[str, Any] = {}
         self.order = ModelOrder()
         self._threads: list[Callable[[], None]] = []
-        self._due: list[int] = []
+        self._due: list[float] = []
         self._inside = False
         self.over = False
         self.current: Callable[[], None] | None = None
@@ -72,9 +73,13 @@ class Clock:
     def notify(self) -> None:
         """There is work for the threads."""
         if self.late:
-            self._due.append(self.now + max(self.window, 1))
+            self.wake(self.now + max(self.window, 1))
         else:
             self.run()
+
+    def wake(self, at: float) -> None:
+        """Let the threads work at that time, in seconds."""
+        insort(self._due, at)
 
     def run(self) -> None:
         """The threads do all that there is to do."""

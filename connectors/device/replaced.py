@@ -13,12 +13,24 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import copies, lmcache, mooncake, nixl, objects, peers, streams
+from kvproof.connectors.device import (
+    async_wire,
+    copies,
+    lmcache,
+    loops,
+    mooncake,
+    nixl,
+    objects,
+    peers,
+    streams,
+    transfer,
+)
 from kvproof.connectors.device.allocations import watched
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
+from kvproof.connectors.subject import LEASE_S
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
@@ -28,9 +40,15 @@ HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_con
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+WRITES = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector"
+SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
 
-SETTINGS = {"MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json"))}
-"""Where a connector looks for the settings of its store."""
+SETTINGS = {
+    "MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json")),
+    "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": str(LEASE_S),
+}
+"""What a connector takes from the environment: where the settings of its store are, and how long P
+keeps blocks for D, in seconds."""
 
 
 class Replacement(NamedTuple):
@@ -184,6 +202,7 @@ NO_NETWORK = "messages and copies between engines go through memory"
 SECONDS = "a step takes a second"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
+ENDS = "what is thrown away after its episode has nothing to shut down"
 RANKS = "the ranks are of one process, without a process group"
 
 REPLACED: tuple[Replacement, ...] = (
@@ -281,6 +300,27 @@ REPLACED: tuple[Replacement, ...] = (
             (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
         )
     ),
+    *(
+        Replacement(f"{WRITES}:{name}", by, why)
+        for name, by, why in (
+            ("TransferEngine", transfer.engines, COPIES),
+            ("MooncakeConnectorWorker.__init__", transfer.ends_in_time, ENDS),
+            ("asyncio", loops.Loops, THREADS),
+            ("threading", EventThreads, THREADS),
+            ("ThreadPoolExecutor", loops.executors, COPIES),
+            ("zmq", async_wire.AsyncSockets, NO_SOCKET),
+            ("make_zmq_socket", _always(async_wire.make_zmq_socket), NO_SOCKET),
+            ("httpx", transfer.clients, NO_SOCKET),
+            ("get_ip", _always(lambda: "localhost"), NO_NETWORK),
+            ("time", PeerTime, SECONDS),
+            ("current_platform", _bare_platform, "no core is reserved"),
+            ("get_tensor_model_parallel_rank", _rank, RANKS),
+            ("get_tensor_model_parallel_world_size", _ranks, RANKS),
+            ("get_pp_group", _always(lambda: GROUP), ONE_RANK),
+        )
+    ),
+    Replacement(f"{SERVER}:MooncakeBootstrapServer.start", transfer.start, NO_SOCKET),
+    Replacement(f"{SERVER}:MooncakeBootstrapServer.shutdown", transfer.shutdown, NO_SOCKET),
     Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
     Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(
@@ -319,6 +359,7 @@ def device(clock: Clock) -> Iterator[None]:
     streams.begin()
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
+        stack.callback(loops.close, clock)
         stack.enter_context(_mooncake())
         stack.enter_context(lmcache.in_place())
         stack.enter_context(patch.dict(os.environ, SETTINGS))

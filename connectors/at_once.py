@@ -1,0 +1,38 @@
+"""A prefill engine P and a decode engine D of which both get a request at once, as the router of
+vLLM's MooncakeConnector sends it: D waits for what P computes."""
+
+from kvproof.connectors.engine import DrivenEngine
+from kvproof.connectors.pair import OF_P, TO_DECODE, EnginePair
+from kvproof.connectors.plan import SubmitRequest
+
+FROM_PREFILL = {"do_remote_prefill": True, "do_remote_decode": False}
+"""What the router sends to D beside a request (`kv_transfer_params`)."""
+
+
+class PairAtOnce(EnginePair):
+    """P and D. A router does not end the one request where the client of the other goes away."""
+
+    def submit(self, name: str, arrives: SubmitRequest) -> None:
+        """A request arrives, at both."""
+        self.arrived += 1
+        both = {"transfer_id": name}
+        first = SubmitRequest(arrives.family, arrives.tokens, 1, arrives.beside)
+        self.prefill.submit(name + OF_P, first, {**TO_DECODE, **both})
+        where = {
+            "remote_engine_id": self.prefill.connector["engine_id"],
+            "remote_bootstrap_addr": "http://localhost:1",
+        }
+        self.decode.submit(name, arrives, {**FROM_PREFILL, **both, **where})
+
+    def _between(self) -> None:
+        """P sends nothing to the router."""
+
+    def abort(self, name: str) -> None:
+        """A client goes away. Without P's request, no load of D's can succeed."""
+        if name in self.prefill.running:
+            self.loses()
+        super().abort(name)
+
+    def loses(self) -> None:
+        """The network fails."""
+        self._each(DrivenEngine.loses)

@@ -1,0 +1,118 @@
+"""Mooncake's transfer engine in the memory of this process (`mooncake.engine`), and the servers at
+which vLLM's Mooncake workers ask for each other: vLLM's own, without a socket."""
+
+import ctypes
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.store_client import StoreClient
+
+FAILED = -1
+"""The answer if a transfer fails."""
+
+
+class TransferEngine(StoreClient):
+    """An engine that writes into the memory of another one. `known` is its registered memory."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.engines: list[TransferEngine] = clock.shared.setdefault("transfer engines", [])
+        self.engines.append(self)
+        self.port = len(self.engines)
+        self.known: list[tuple[int, int]] = []
+
+    def initialize(self, *_: object) -> int:
+        """Begin. 0 is success."""
+        return 0
+
+    def get_rpc_port(self) -> int:
+        """The port under which others find this engine."""
+        return self.port
+
+    def batch_register_memory(self, addresses: Sequence[int], sizes: Sequence[int]) -> int:
+        """Make memory known to the network card."""
+        self.known += zip(addresses, sizes, strict=True)
+        return 0
+
+    def batch_transfer_sync_write(
+        self,
+        session: str,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        sizes: Sequence[int],
+    ) -> int:
+        """Write into the memory of the engine `host:port`. `FAILED` where the network fails, or
+        where memory is not registered."""
+        if self.failures:
+            self.failures -= 1
+            return FAILED
+        other = self.engines[int(session.rpartition(":")[2]) - 1]
+        moves = [*zip(sources, targets, sizes, strict=True)]
+        for source, target, size in moves:
+            if not (self._has(source, size) and other._has(target, size)):
+                return FAILED
+        for source, target, size in moves:
+            ctypes.memmove(target, source, size)
+        return 0
+
+    def _has(self, at: int, size: int) -> bool:
+        return any(begin <= at and at + size <= begin + room for begin, room in self.known)
+
+
+def engines(clock: Clock) -> Any:
+    """In place of the class of transfer engines."""
+    return lambda: TransferEngine(clock)
+
+
+def ends_in_time(clock: Clock) -> Any:
+    """In place of the `__init__` of a worker whose `__del__` shuts it down: one that is thrown away
+    after its episode has nothing to shut down."""
+    from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector
+
+    kind: Any = mooncake_connector.MooncakeConnectorWorker
+    begin, shutdown = kind.__init__, kind.shutdown
+
+    def init(worker: Any, *parts: Any, **named: Any) -> None:
+        worker.shutdown = lambda: None if clock.over else shutdown(worker)
+        begin(worker, *parts, **named)
+
+    return init
+
+
+def _servers(clock: Clock) -> dict[int, Any]:
+    servers: dict[int, Any] = clock.shared.setdefault("servers", {})
+    return servers
+
+
+def start(clock: Clock) -> Any:
+    """In place of a server's `start`: it answers at its port."""
+    return lambda server: _servers(clock).update({server.port: server})
+
+
+def shutdown(clock: Clock) -> Any:
+    """In place of a server's `shutdown`."""
+
+    def ends(server: Any) -> None:
+        if _servers(clock).get(server.port) is server:
+            del _servers(clock)[server.port]
+
+    return ends
+
+
+def clients(clock: Clock) -> Any:
+    """In place of the module `httpx` in a module of vLLM: its client asks the servers."""
+    import httpx
+
+    class Network(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            server = _servers(clock).get(request.url.port)
+            if server is None:
+                raise httpx.ConnectError("nobody listens", request=request)
+            return await httpx.ASGITransport(server.app).handle_async_request(request)
+
+    def client(**named: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**named, transport=Network())
+
+    return SimpleNamespace(**{**vars(httpx), "AsyncClient": client})
