@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import inspect
-import pickle
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 
 from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.facts import (
     Announced,
     BlocksKept,
@@ -40,7 +39,6 @@ from kvproof.connectors.ours import is_ours
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.prompts import Prompts
-from kvproof.connectors.subject import LEASE_S
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
@@ -453,7 +451,7 @@ class DrivenEngine:
         if self.plan.ranks == 1:
             return output
         sent = copy.copy(output)
-        sent.kv_connector_metadata = pickle.loads(pickle.dumps(output.kv_connector_metadata))
+        sent.kv_connector_metadata = copy.deepcopy(output.kv_connector_metadata)
         return sent
 
     def _aggregator(self) -> Any:

@@ -42,7 +42,7 @@ class Opened:
         """Note what was opened. From now on, others may open something."""
         new = names() - self._names  # reading what is mapped takes far longer
         self.files = frozenset(path for path in shared_memory() if path in new) if new else new
-        self.clients = StoreClient.made[self._clients :]
+        self.clients = [each for each in StoreClient.made[self._clients :] if each.closes]
 
     def remove(self) -> None:
         """Take the names of the files away: their memory is free when nobody has it mapped."""

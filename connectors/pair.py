@@ -8,13 +8,12 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.facts import EngineKnown, Fact, LoadEnded, MayFail
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
-from kvproof.connectors.subject import LEASE_S
 from kvproof.live.observer.kept import entries
 
 PORTS = (

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from kvproof.connectors.device.clock import LEASE_S
 from kvproof.connectors.plan import Another, Unlike
-from kvproof.connectors.subject import LEASE_S, TestedConnector
+from kvproof.connectors.subject import TestedConnector
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 

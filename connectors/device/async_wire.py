@@ -19,7 +19,7 @@ class AsyncSocket:
         self.loop = asyncio.get_running_loop()
         self.inbox: asyncio.Queue[list[bytes] | None] = asyncio.Queue()
         self.timeout_s: float | None = None
-        self.address = ""
+        self.address, self.name = "", b""
         context.sockets.append(self)
 
     def __enter__(self) -> "AsyncSocket":
@@ -73,9 +73,10 @@ class AsyncSocket:
 
     def close(self) -> None:
         """End."""
-        for known in (self.context.listening, self.context.names):
-            for name in [name for name, each in known.items() if each is self]:
-                known[name] = None
+        if self.kind == zmq.ROUTER:
+            self.context.listening[self.address] = None
+        else:
+            self.context.names[self.name] = None
 
     def _give(self, socket: "AsyncSocket | None", parts: list[bytes] | None) -> None:
         if socket is not None and not socket.loop.is_closed():
@@ -116,9 +117,7 @@ class AsyncSockets:
         return getattr(zmq, name)
 
 
-def make_zmq_socket(
-    ctx: AsyncContext, path: str, socket_type: int, **_: object
-) -> AsyncSocket:
+def make_zmq_socket(ctx: AsyncContext, path: str, socket_type: int, **_: object) -> AsyncSocket:
     """In place of `vllm.utils.network_utils.make_zmq_socket`."""
     made = ctx.socket(socket_type)
     made.connect(path)

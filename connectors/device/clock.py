@@ -8,6 +8,9 @@ from typing import Any
 from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.plan import Copies
 
+LEASE_S = 30
+"""How long the first of a pair keeps blocks for the other, in seconds of this clock."""
+
 
 class ThreadIdle(BaseException):
     """A thread has nothing to do. No `except Exception` of vLLM catches it."""

@@ -9,11 +9,14 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any
+from contextvars import Context
+from typing import Any, TypeVarTuple
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.threads import TaskThread
 from kvproof.connectors.device.wire import AtOnce
+
+Parts = TypeVarTuple("Parts")
 
 
 class IdleSelector(selectors.DefaultSelector):
@@ -44,14 +47,25 @@ class ClockLoop(asyncio.SelectorEventLoop):
         """The time in seconds."""
         return float(self.clock.now)
 
-    def call_at(self, when: float, *call: Any, **named: Any) -> asyncio.TimerHandle:
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Parts], object],
+        *args: *Parts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
         """Call something then."""
         self.clock.wake(when)
-        return super().call_at(when, *call, **named)
+        return super().call_at(when, callback, *args, context=context)
 
-    def call_soon_threadsafe(self, *call: Any, **named: Any) -> asyncio.Handle:
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Parts], object],
+        *args: *Parts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
         """Call something, on behalf of another thread."""
-        handle = super().call_soon_threadsafe(*call, **named)
+        handle = super().call_soon_threadsafe(callback, *args, context=context)
         self.woken = True
         self.clock.notify()
         return handle
@@ -86,7 +100,7 @@ class AwaitedFuture:
         return self.future.result()
 
 
-class Loops:
+class LoopModule:
     """In place of the module `asyncio` in a module of vLLM."""
 
     def __init__(self, clock: Clock) -> None:
@@ -106,7 +120,7 @@ class Loops:
         return AwaitedFuture(loop, asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
-class LoopExecutor(TaskThread):
+class SenderExecutor(TaskThread):
     """An executor of a loop: a late one does a task at the end of the clock's window."""
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
@@ -118,7 +132,7 @@ class LoopExecutor(TaskThread):
 
 def executors(clock: Clock) -> Any:
     """In place of the class of executors."""
-    return lambda *_, **__: LoopExecutor(clock)
+    return lambda *_, **__: SenderExecutor(clock)
 
 
 def close(clock: Clock) -> None:

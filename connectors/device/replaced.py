@@ -26,11 +26,10 @@ from kvproof.connectors.device import (
     transfer,
 )
 from kvproof.connectors.device.allocations import watched
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
-from kvproof.connectors.subject import LEASE_S
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
@@ -40,7 +39,7 @@ HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_con
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
-WRITES = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector"
+WRITES = transfer.HOME
 SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
 
 SETTINGS = {
@@ -305,7 +304,7 @@ REPLACED: tuple[Replacement, ...] = (
         for name, by, why in (
             ("TransferEngine", transfer.engines, COPIES),
             ("MooncakeConnectorWorker.__init__", transfer.ends_in_time, ENDS),
-            ("asyncio", loops.Loops, THREADS),
+            ("asyncio", loops.LoopModule, THREADS),
             ("threading", EventThreads, THREADS),
             ("ThreadPoolExecutor", loops.executors, COPIES),
             ("zmq", async_wire.AsyncSockets, NO_SOCKET),

@@ -6,8 +6,9 @@ from typing import ClassVar
 class StoreClient:
     """A client of a store. Its next `failures` calls fail, by an exception if it `raises`. `made`
     are the clients of this episode, which have one store. It `is_open` from its connection on until
-    it is closed, where the store knows this."""
+    it is closed, where the store knows this. `closes` says whether there is a connection to end."""
 
+    closes: ClassVar[bool] = True
     made: ClassVar[list["StoreClient"]] = []
 
     def __init__(self) -> None:

@@ -2,6 +2,7 @@
 which vLLM's Mooncake workers ask for each other: vLLM's own, without a socket."""
 
 import ctypes
+import importlib
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.store_client import StoreClient
 
+HOME = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector"
+
 FAILED = -1
 """The answer if a transfer fails."""
 
 
 class TransferEngine(StoreClient):
     """An engine that writes into the memory of another one. `known` is its registered memory."""
+
+    closes = False
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -69,9 +74,7 @@ def engines(clock: Clock) -> Any:
 def ends_in_time(clock: Clock) -> Any:
     """In place of the `__init__` of a worker whose `__del__` shuts it down: one that is thrown away
     after its episode has nothing to shut down."""
-    from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector
-
-    kind: Any = mooncake_connector.MooncakeConnectorWorker
+    kind = importlib.import_module(HOME).MooncakeConnectorWorker
     begin, shutdown = kind.__init__, kind.shutdown
 
     def init(worker: Any, *parts: Any, **named: Any) -> None:
@@ -88,15 +91,20 @@ def _servers(clock: Clock) -> dict[int, Any]:
 
 def start(clock: Clock) -> Any:
     """In place of a server's `start`: it answers at its port."""
-    return lambda server: _servers(clock).update({server.port: server})
+
+    def begins(server: Any) -> None:
+        _servers(clock)[server.port] = server
+
+    return begins
 
 
 def shutdown(clock: Clock) -> Any:
     """In place of a server's `shutdown`."""
 
     def ends(server: Any) -> None:
-        if _servers(clock).get(server.port) is server:
-            del _servers(clock)[server.port]
+        port = server.port
+        if _servers(clock).get(port) is server:
+            del _servers(clock)[port]
 
     return ends
 
@@ -105,14 +113,13 @@ def clients(clock: Clock) -> Any:
     """In place of the module `httpx` in a module of vLLM: its client asks the servers."""
     import httpx
 
-    class Network(httpx.AsyncBaseTransport):
-        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-            server = _servers(clock).get(request.url.port)
-            if server is None:
-                raise httpx.ConnectError("nobody listens", request=request)
-            return await httpx.ASGITransport(server.app).handle_async_request(request)
+    async def answer(request: Any) -> Any:
+        server = _servers(clock).get(request.url.port)
+        if server is None:
+            raise httpx.ConnectError("nobody listens", request=request)
+        return await httpx.ASGITransport(server.app).handle_async_request(request)
 
-    def client(**named: Any) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**named, transport=Network())
+    def client(**named: Any) -> Any:
+        return httpx.AsyncClient(**named, transport=httpx.MockTransport(answer))
 
     return SimpleNamespace(**{**vars(httpx), "AsyncClient": client})

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as home
 
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.loops import ClockLoop, Loops
+from kvproof.connectors.device.loops import ClockLoop, LoopModule
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.device.transfer import FAILED, TransferEngine
 from kvproof.connectors.episode import EpisodeResult, play
@@ -149,7 +149,7 @@ def test_a_late_loop_sees_what_it_is_given_at_the_end_of_the_window() -> None:
 
 def test_a_loop_waits_in_the_seconds_of_the_clock() -> None:
     clock = Clock(EARLY)
-    loops = Loops(clock)
+    loops = LoopModule(clock)
     loop = loops.new_event_loop()
     clock.begin(loop.run_forever)
 
