@@ -16,8 +16,7 @@ class PairAtOnce(EnginePair):
         """A request arrives, at both."""
         self.arrived += 1
         both = {"transfer_id": name}
-        first = SubmitRequest(arrives.family, arrives.tokens, 1, arrives.beside)
-        self.prefill.submit(name + OF_P, first, {**TO_DECODE, **both})
+        self.prefill.submit(name + OF_P, arrives.to_prefill, {**TO_DECODE, **both})
         where = {
             "remote_engine_id": self.prefill.connector["engine_id"],
             "remote_bootstrap_addr": "http://localhost:1",

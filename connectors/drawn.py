@@ -325,7 +325,8 @@ def plans(
     ).filter(lambda count: 1 <= count <= PROMPT_TOKENS_MAX)
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
-    prompts = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
+    begun = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
+    prompts = [*((*prompt, 0, 0) for prompt in begun), *draw(later_turns(begun))]
     # Few images, so that a prompt needs what another one's image was evicted for.
     few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
     items = draw(few) if images else []
@@ -334,7 +335,7 @@ def plans(
         pictures = [*pictures, *draw(moved(pictures[0]))]
     room = draw(encoder_room([size for _, size in items], pictures)) if images else 0
     submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, *more: SubmitRequest(*prompt, *more),
+        lambda prompt, *more: SubmitRequest(*prompt[:2], *more, *prompt[2:]),
         st.sampled_from(prompts),
         st.integers(1, 4),
         st.sampled_from(draw(st.sampled_from(BESIDE))),
@@ -365,6 +366,23 @@ def plans(
         options=tuple(pair for each in beside for pair in each),
         unlike=draw(st.sampled_from(("",) * 9 + tuple(unlike))) if unlike else "",
     )
+
+
+@st.composite
+def later_turns(
+    draw: st.DrawFn, begun: Sequence[tuple[int, int]]
+) -> list[tuple[int, int, int, int]]:
+    """In a third of the plans, prompts that go on after an answer to one of these: the family, all
+    tokens, and where the answer begins and its tokens. What the user says next may be nothing."""
+    turns: list[tuple[int, int, int, int]] = []
+    for _ in range(draw(st.sampled_from((0, 0, 0, 0, 1, 2)))):
+        family, tokens = draw(st.sampled_from(begun))
+        room = PROMPT_TOKENS_MAX - tokens
+        if room:
+            answer = draw(st.integers(1, min(4, room)))
+            more = draw(st.integers(0, min(6, room - answer)))
+            turns.append((family, tokens + answer + more, tokens, answer))
+    return turns
 
 
 @st.composite

@@ -48,6 +48,7 @@ from kvproof.live.encoder_settings import only_encodes
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.state import SAMPLED
 
 LAYERS = 2
 """The layers of each group: a load that is over after the first of them is found."""
@@ -616,7 +617,10 @@ class DrivenEngine:
                 answer = finish(request, blocks)
                 if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
                     name = request.request_id
-                    self.ended[name] = self.owners.beside[name], self.owners.prompts[name]
+                    stored = self.owners.prompts[name]
+                    if self.plan.stores_answers:  # the last token of an answer is not computed
+                        stored = stored.ljust(request.num_tokens - 1, SAMPLED)
+                    self.ended[name] = self.owners.beside[name], stored
                 if answer[0]:
                     self.facts.append(BlocksKept(request.request_id))
                 return answer

@@ -133,8 +133,7 @@ class EnginePair(SeveralEngines):
         """A request arrives: it goes to P first."""
         self.arrived += 1
         self.sent[name + OF_P] = arrives
-        first = SubmitRequest(arrives.family, arrives.tokens, 1, arrives.beside)
-        self.prefill.submit(name + OF_P, first, dict(TO_DECODE))
+        self.prefill.submit(name + OF_P, arrives.to_prefill, dict(TO_DECODE))
 
     def _between(self) -> None:
         """What P has computed goes to D."""

@@ -72,8 +72,9 @@ class EnginePeers(SeveralEngines):
 
     def _prefill(self, name: str, arrives: SubmitRequest, engine: int) -> None:
         """An engine computes a prompt for the other."""
-        first = SubmitRequest(arrives.family, arrives.tokens, 1, arrives.beside)
-        self.places[engine].submit(name + OF_P, first, {DECODER: {"kv_request_id": name}})
+        self.places[engine].submit(
+            name + OF_P, arrives.to_prefill, {DECODER: {"kv_request_id": name}}
+        )
 
     def _begin(self, name: str, begins: Waiting) -> None:
         self.places[begins.engine].submit(name, begins.arrives, begins.params)

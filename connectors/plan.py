@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from kvproof.model.config import EngineConfig
+from kvproof.model.state import SAMPLED
 
 FAMILIES = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -68,7 +69,8 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
     depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
     the log-probabilities of its prompt. Its `images` are in order, and what of them is behind the
-    end of the prompt is not there. `asks` is what it asks of the connector."""
+    end of the prompt is not there. `asks` is what it asks of the connector. Of a later turn,
+    `answer` tokens from position `turn` on are what an engine has answered before."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
@@ -77,6 +79,15 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     computes_all: bool = False
     images: tuple[Image, ...] = ()
     asks: TransferParams = ()
+    turn: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)] = 0
+    answer: Annotated[int, Meta(ge=0, le=16)] = 0
+
+    @property
+    def to_prefill(self) -> "SubmitRequest":
+        """The same prompt, for an engine that computes it for another one."""
+        return SubmitRequest(
+            self.family, self.tokens, 1, self.beside, turn=self.turn, answer=self.answer
+        )
 
     @property
     def prompt(self) -> str:
@@ -95,6 +106,9 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
 
     def _with(self, letters: dict[Image, str]) -> str:
         text = list(FAMILIES[self.family][: self.tokens])
+        text[self.turn : self.turn + self.answer] = SAMPLED * len(
+            text[self.turn : self.turn + self.answer]
+        )
         for image in letters:
             begin, end = max(image.at - image.before, 0), image.at + image.tokens + image.behind
             text[begin:end] = PLACEHOLDER * (min(end, len(text)) - begin)
@@ -194,6 +208,10 @@ Options = tuple[tuple[str, bool | int | str], ...]
 """Settings of a connector by name (`kv_connector_extra_config`)."""
 
 
+STORE_ANSWERS: Options = (("offload_prompt_only", False), ("save_decode_cache", True))
+"""Settings of vLLM's connectors of which each has answers stored, too."""
+
+
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
     """Copies in the background: their end is reported `steps` steps after they are submitted, and
     they are made when they are submitted, or if `late`, just before the report."""
@@ -269,6 +287,11 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     def stripes(self) -> int:
         """The number of ranks on which the tokens of an attention block lie."""
         return 1 if self.tensor else self.ranks
+
+    @property
+    def stores_answers(self) -> bool:
+        """Whether the connector is to store what answers have computed."""
+        return any(option in STORE_ANSWERS for option in self.options)
 
     @property
     def kernel_tokens(self) -> int:

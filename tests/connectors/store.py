@@ -101,11 +101,17 @@ class Store(KVConnectorBase_V1):
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         self.caches = kv_caches
 
+    def rows(self, cache: torch.Tensor, block: int) -> torch.Tensor:
+        """A block of a layer: one row of its cache, or several where the kernel has smaller
+        blocks."""
+        number = cache.shape[0] // self._kv_cache_config.num_blocks
+        return cache[block * number : (block + 1) * number]
+
     def start_load_kv(self, forward_context: Any, **_more: Any) -> None:  # noqa: ARG002
         for name, copies in self._connector_metadata.loads.items():
             for key, block in copies:
                 for layer, cache in self.caches.items():
-                    cache[block] = self.kept[key][layer]
+                    self.rows(cache, block)[:] = self.kept[key][layer]
             if self.later:
                 self.loaded.add(name)
 
@@ -120,7 +126,8 @@ class Store(KVConnectorBase_V1):
         """Save a layer of all blocks of this step."""
         for copies in self._connector_metadata.saves.values():
             for key, block in copies:
-                self.kept.setdefault(key, {}).setdefault(layer_name, kv_layer[block].clone())
+                rows = self.rows(kv_layer, block).clone()
+                self.kept.setdefault(key, {}).setdefault(layer_name, rows)
 
     def wait_for_save(self) -> None:
         if self.later:
