@@ -109,17 +109,19 @@ LOOKED_AT = {
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
     "`boundary <= max_boundary`, and does not leave the tail out. It also takes 0 for no limit: "
     "`findings/tail_beyond_offload_limit`.",
-    "LMCacheMPConnector, `promised_tokens_are_loaded` and `request_reads_its_own_tokens`": "The "
-    "key of a chunk has tokens and the salt, and no adapter: a request loads the KV of another "
-    "adapter (vllm#44250, open).",
+    "LMCacheMPConnector, `promised_tokens_are_loaded` and `request_reads_its_own_tokens`": "Two "
+    "causes. The key of a chunk has tokens and the salt, and no adapter: a request loads the KV of "
+    "another adapter (vllm#44250, open). And a hit in LMCache that was not loaded counts as "
+    "computed, so blocks are stored too early: the finding `unloaded_hit_counts_as_computed`. It "
+    "is seen in plans without LoRA.",
     "LMCacheMPConnector, `connector_survives`": "It reports the end of a save for each request "
     "that has ended. One whose load failed, or that was aborted while it loaded, is reported "
     "twice, and the engine dies: the finding `stray_report_dies` (vllm#46240, open).",
-    "LMCacheMPConnector, `every_request_ends`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A load "
-    "fails, its request is to be computed again (`kv_load_failure_policy=recompute`), and LMCache "
-    "still has the prompt. The connector promises the load again, but its tracker of the request "
-    "is `READY` since the first load, so `update_state_after_alloc` does not begin another one: "
-    "the request waits for ever. No public report of the built-in connector was found.",
+    "LMCacheMPConnector, `every_request_ends`": "In 0.32.0 and 0.33.0. A load fails, its request "
+    "is to be computed again (`kv_load_failure_policy=recompute`), and LMCache still has the "
+    "prompt. The connector promises the load again, but its tracker of the request is `READY` "
+    "since the first load, so `update_state_after_alloc` does not begin another one: the finding "
+    "`failed_load_stays_noted`.",
     "LMCacheMPConnector, `stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. "
     "Where LMCache has nothing of a prompt, `get_num_new_matched_tokens` returns before it notes "
     "what the engine's own cache has (vllm#39719 counts this). So of a prompt whose first blocks "
@@ -160,11 +162,12 @@ LOOKED_AT = {
     "MultiConnector of SimpleCPUOffloadConnector and MooncakeStoreConnector, "
     "`every_request_ends`": "After a forced reset: the finding `forced_reset_loses_mooncake_load`.",
     "NixlPushConnector, where P and D have blocks of unequal sizes, `connector_survives`": "In "
-    "0.32.0 and 0.33.0, and in none of these plans. Where D's blocks are narrower, D dies of an "
-    "assertion in `block_size_ratio` when its first load ends; with equal blocks of a kernel of an "
-    "IndexError in `get_transfer_results`, which takes P's list of blocks, and D has none in push "
-    "mode. Where P's are narrower, P refuses in an assertion, which is logged, and D waits. So "
-    "push takes equal block sizes alone, and nothing says so.",
+    "0.32.0 and 0.33.0, and in none of these plans: the finding `push_dies_across_block_sizes`. "
+    "Where D's blocks are narrower, D dies of an assertion in `block_size_ratio` when its first "
+    "load ends; with equal blocks of a kernel of an IndexError in `get_transfer_results`, which "
+    "takes P's list of blocks, and D has none in push mode. Where P's are narrower, P refuses in "
+    "an assertion, which is logged, and D waits. So push takes equal block sizes alone, and "
+    "nothing says so.",
     "MooncakeConnector beside Mamba layers, where P and D have unequal numbers of ranks, "
     "`promised_tokens_are_loaded`": "In 0.32.0 and 0.33.0: vllm#53078, which is open. A state is "
     "several tensors one after the other, each divided by rank. P copies one piece of the page, "

@@ -226,7 +226,7 @@ PUSH = TestedConnector(
     unlike=UNLIKE,
 )
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake.
-Blocks of two widths end D (`reports/connectors.md`)."""
+Blocks of two widths end D (`findings/push_dies_across_block_sizes`)."""
 
 WRITING = TestedConnector(
     "MooncakeConnector", pair=True, at_once=True, unequal=UNEQUAL[:2], restarts=("",), forgets=True
