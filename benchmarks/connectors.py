@@ -116,7 +116,9 @@ LOOKED_AT = {
     "is seen in plans without LoRA.",
     "LMCacheMPConnector, `connector_survives`": "It reports the end of a save for each request "
     "that has ended. One whose load failed, or that was aborted while it loaded, is reported "
-    "twice, and the engine dies: the finding `stray_report_dies` (vllm#46240, open).",
+    "twice, and the engine dies: the finding `stray_report_dies` (vllm#46240, open). Between the "
+    "two reports its blocks are free, and the load still writes to them "
+    "(`load_stays_in_its_blocks`), or fails (`failed_blocks_are_of_loads`).",
     "LMCacheMPConnector, `every_request_ends`": "In 0.32.0 and 0.33.0. A load fails, its request "
     "is to be computed again (`kv_load_failure_policy=recompute`), and LMCache still has the "
     "prompt. The connector promises the load again, but its tracker of the request is `READY` "

@@ -49,7 +49,8 @@ class Past:
 class ConnectorRule:
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `counts`
     names what it judges, as a run counts it. If a run has none, `otherwise` says why it was not
-    judged. `judge` yields the reasons if a fact breaks the rule."""
+    judged. `judge` yields the reasons if a fact breaks the rule. With `of_groups`, a break beside
+    one set of cache groups says nothing of another."""
 
     id: str
     name: str
@@ -58,6 +59,7 @@ class ConnectorRule:
     counts: str
     otherwise: str
     judge: Callable[[Fact, Past], Iterator[Because]]
+    of_groups: bool = True
 
 
 def message_of(death: Death) -> Reason:

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED, Shipped
 from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
@@ -21,6 +21,7 @@ from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search import connector_plans
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
+from kvproof.model.config import EngineConfig, Group
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.cover import others_slow
@@ -132,3 +133,16 @@ def test_a_mistake_of_base_in_other_cache_groups_hides_none_of_head() -> None:
         features = {one.found.signature.feature for one in found.introduced}
         assert features
         assert all("window" not in each and "mamba" not in each for each in features)
+
+
+def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
+    """P counts a request of `mooncake` each time that it looks for it."""
+    alone, several = (Group("full", 4),), (Group("full", 4), Group("window", 4, window=8))
+    found = set()
+    for groups in (alone, several):
+        engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
+        plan = ConnectorPlan(engine, (SubmitRequest(0, 1),))
+        one = connector_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
+        found.add(tuple(each.signature for each in one.breaks))
+    [signatures] = found
+    assert {each.check for each in signatures} == {"statistics_count_once"}
