@@ -33,4 +33,5 @@ RULE = ConnectorRule(
     counts="answers after a reset",
     otherwise="it did not say that it has reset its cache",
     judge=judge,
+    apart="connectors",
 )

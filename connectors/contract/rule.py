@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kvproof.connectors.facts import (
     BlocksKept,
@@ -49,8 +50,8 @@ class Past:
 class ConnectorRule:
     """One rule. `name` is a sentence that must be true. `origin` says who relies on it. `counts`
     names what it judges, as a run counts it. If a run has none, `otherwise` says why it was not
-    judged. `judge` yields the reasons if a fact breaks the rule. With `of_groups`, a break beside
-    one set of cache groups says nothing of another."""
+    judged. `judge` yields the reasons if a fact breaks the rule. A break says nothing of others of
+    what is `apart`: of other cache groups, or of other connectors."""
 
     id: str
     name: str
@@ -59,7 +60,7 @@ class ConnectorRule:
     counts: str
     otherwise: str
     judge: Callable[[Fact, Past], Iterator[Because]]
-    of_groups: bool = True
+    apart: Literal["groups", "connectors", ""] = "groups"
 
 
 def message_of(death: Death) -> Reason:

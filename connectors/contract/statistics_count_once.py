@@ -37,5 +37,5 @@ RULE = ConnectorRule(
     counts="requests in statistics",
     otherwise="no statistics were made",
     judge=judge,
-    of_groups=False,  # the scheduler counts, whatever the connector does
+    apart="",  # the scheduler counts, whatever the connector does
 )

@@ -225,7 +225,7 @@ def test_a_request_goes_on_after_a_failed_load(scheduler: Scheduler) -> None:
 def test_what_is_stored_after_a_failed_load_is_of_its_tokens(scheduler: Scheduler) -> None:
     fail_a_load(scheduler)
     Client.found = 0  # LMCache has the prompt no more
-    stored = {}
+    stored: dict[int, int] = {}
     for _ in range(NUM_PROMPT // BLOCK_SIZE):
         for op in ops(take_step(scheduler), "STORE"):
             stored |= dict(zip(range(op.start, op.end, BLOCK_SIZE), op.block_ids, strict=True))

@@ -215,10 +215,9 @@ class _Played:
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
         layers = LayerGroups.of(self.plan)
-        # A break beside one set of groups says nothing of another: connectors treat them apart.
         where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
-        if not RULES[finding.invariant].of_groups:
-            where = ("any cache groups",)
+        if (apart := RULES[finding.invariant].apart) != "groups":
+            where = ("any cache groups", *[self.name] * (apart == "connectors"))
         if other := words.mixed_up(finding):  # this hides no mix-up of tokens
             where = (other, *where)
         if finding.of_kind("goes_round"):  # a tight pool may have this beside any other hang
