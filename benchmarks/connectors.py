@@ -53,7 +53,8 @@ LOOKED_AT = {
     "MooncakeStoreConnector, `every_request_ends` and `connector_survives`": "The same step: "
     "`build_connector_meta` drops the load or the state of each request in `preempted_req_ids`, "
     "also if it was admitted again. The load is never begun and the request waits for ever, or its "
-    "state is missing and the engine dies: `findings/forced_reset_loses_mooncake_load`.",
+    "state is missing and the engine dies: `findings/forced_reset_loses_mooncake_load`. Or the end "
+    "of a save is not reported, and a request that was aborted keeps its blocks.",
     "OffloadingConnector with files or an object store, `reset_forgets`": "Wanted by vLLM: the "
     "comment of `TieringOffloadingManager.reset_cache` says that files and network stores keep "
     "their data, although the call answers that the cache was reset.",

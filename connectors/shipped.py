@@ -36,10 +36,11 @@ def _child(subject: TestedConnector) -> dict[str, object]:
 
 
 def _several(*subjects: TestedConnector) -> TestedConnector:
-    """A MultiConnector of these."""
+    """A MultiConnector of these. It loads from the first that has something of a prompt: what that
+    one keeps is offered."""
     children = [_child(each) for each in subjects]
-    pair = any(each.pair for each in subjects)
-    return TestedConnector("MultiConnector", {"connectors": children}, pair=pair)
+    pair, keeps = any(each.pair for each in subjects), subjects[0].keeps_prompts
+    return TestedConnector("MultiConnector", {"connectors": children}, keeps, pair=pair)
 
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})

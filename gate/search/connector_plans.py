@@ -215,7 +215,9 @@ class _Played:
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
         layers = LayerGroups.of(self.plan)
-        where = (layers.kinds,) if group is None else (engine.groups[group].kind, layers.kinds)
+        where: tuple[str, ...] = (layers.kinds,)
+        if group is not None:
+            where = (engine.groups[group].kind, layers.kinds)
         if (apart := RULES[finding.invariant].apart) != "groups":
             where = ("any cache groups", *[self.name] * (apart == "connectors"))
         if other := words.mixed_up(finding):  # this hides no mix-up of tokens
