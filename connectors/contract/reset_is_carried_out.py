@@ -29,4 +29,5 @@ RULE = ConnectorRule(
     counts="resets",
     otherwise="its cache was not reset",
     judge=judge,
+    apart="connectors",
 )
