@@ -43,23 +43,24 @@ def test_counts_of_pull_requests() -> None:
     table = page("reports/pull_requests.md")
     words = " ".join(README.split())
     found = re.search(
-        r"(\d+) of (\d+) given fixes when .* Of (\d+) harmless .* green on (\d+), "
-        r"and UNKNOWN on (\d+)",
+        r"(\d+) of (\d+) given fixes of the core when .* on (\d+) of (\d+) of connectors, .* "
+        r"Of (\d+) harmless .* green on (\d+), and UNKNOWN on (\d+)",
         words,
     )
     assert found is not None
     rows = [line for line in table.splitlines() if line.startswith("| vllm#")]
     parts = table.split("\n## ")
-    mended = [line for line in parts[1].splitlines() if line.startswith("| vllm#")]
-    harmless = [line for line in parts[3].splitlines() if line.startswith("| vllm#")]
-    caught = sum("| caught |" in line for line in mended)
+    core, connectors, _, harmless = (
+        [line for line in part.splitlines() if line.startswith("| vllm#")] for part in parts[1:5]
+    )
+    caught, beside = (sum("| caught |" in line for line in one) for one in (core, connectors))
     green, unknown = (
         sum(f"| {word} |" in line for line in harmless) for word in ("green", "unknown")
     )
-    counts = caught, len(mended), len(harmless), green, unknown
+    counts = caught, len(core), beside, len(connectors), len(harmless), green, unknown
     assert tuple(map(int, found.groups())) == counts
     assert green + unknown == len(harmless)
-    assert len(rows) > len(mended) + len(harmless)
+    assert len(rows) > len(core) + len(connectors) + len(harmless)
     assert "FALSE ALARM" not in table
 
 
