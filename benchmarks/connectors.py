@@ -63,10 +63,10 @@ LOOKED_AT = {
     "ExampleConnector, also in MultiConnector, `promised_tokens_are_loaded`": "The name of a file "
     "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
     "or adapter.",
-    "OffloadingConnector with files, `every_request_ends`": "0.33.0, not settled, and in none of "
-    "these plans. After a reset of the connector's cache under load, the look-up of one block "
-    "answers HIT_PENDING for ever, and the request waits. 0.32.0 ends the same plan. Whether vLLM "
-    "or the kit's stand-in for threads loses the end of the promotion is not known.",
+    "OffloadingConnector with files, `every_request_ends`": "In 0.33.0, and in none of these "
+    "plans. After a reset of the connector's cache the chunks are in the files alone. Each look-up "
+    "of a prompt begins a promotion, for which it gives up chunks that an earlier one promoted, so it "
+    "never has all: the finding `promotion_evicts_what_was_found`.",
     "Connectors with much room, beside a window with a drafter, `stored_prefix_is_offered`": "A "
     "mistake of vLLM, read for OffloadingConnector. With sparse retention a prompt of 13 tokens "
     "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "
