@@ -65,8 +65,8 @@ LOOKED_AT = {
     "or adapter.",
     "OffloadingConnector with files, `every_request_ends`": "In 0.33.0, and in none of these "
     "plans. After a reset of the connector's cache the chunks are in the files alone. Each look-up "
-    "of a prompt begins a promotion, for which it gives up chunks that an earlier one promoted, so it "
-    "never has all: the finding `promotion_evicts_what_was_found`.",
+    "of a prompt begins a promotion, for which it gives up chunks that an earlier one promoted, so "
+    "it never has all: the finding `promotion_evicts_what_was_found`.",
     "Connectors with much room, beside a window with a drafter, `stored_prefix_is_offered`": "A "
     "mistake of vLLM, read for OffloadingConnector. With sparse retention a prompt of 13 tokens "
     "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "

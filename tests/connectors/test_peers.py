@@ -36,7 +36,7 @@ ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
 PEERS = SHIPPED["offloading-peers"].subject
 LATE = Copies(late=True, steps=2)
 EPISODES = 60
-SEEDS = (4, 5, 6, 0)
+SEEDS = (2, 4, 5, 0)
 
 
 def asked(family: int, route: TransferParams) -> SubmitRequest:
