@@ -4,8 +4,9 @@ import contextlib
 import copy
 import inspect
 import traceback
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from kvproof.connectors import hidden
@@ -97,7 +98,7 @@ class DrivenEngine:
         self.given_up: dict[str, int] = {}
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
-        self.invalid: set[int] = set()
+        self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
         self.queue: deque[tuple[Any, Any, int]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
@@ -166,6 +167,7 @@ class DrivenEngine:
     def _start(self, another: Another) -> None:
         self.clock.begin_again()
         streams.begin()
+        self.invalid.clear()
         for known in (self.ended, self.spoiled, self.given_up, self.computed, self.failing):
             known.clear()
         self.forgot = False
@@ -463,19 +465,24 @@ class DrivenEngine:
 
     def _note_reports(self, moved: Any) -> None:
         """Note what the workers report together, and what their loads left wrong."""
-        # A worker may report a failure before the end of the load (`failed_recving`: from 0.32 on).
-        self.failing |= set(getattr(moved, "failed_recving", None) or ())
+        finished = set(moved.finished_recving or ())
         invalid = set(moved.invalid_block_ids or ())
-        loading = self.owners.loading_blocks()
         if invalid:
-            self.facts.append(LoadFailed(tuple(sorted(invalid)), loading))
-        self.invalid = invalid = (self.invalid & {*loading}) | invalid
-        for name in sorted(set(moved.finished_recving or ())):
-            bad = name in self.failing
+            self.facts.append(LoadFailed(tuple(sorted(invalid)), self.owners.loading_blocks()))
+        # A worker may report a failure before the end of the load.
+        for name in self.owners.loads:
+            self.invalid[name] |= invalid.intersection(chain(*self.owners.tables(name)))
+        for name in sorted(getattr(moved, "failed_recving", None) or ()):  # from 0.32 on
+            if name in self.owners.loads:
+                self.failing.add(name)
+            elif name not in finished:
+                self.facts.append(LoadEnded(name, failed=True))
+        for name in sorted(finished):
+            bad, lost = name in self.failing, self.invalid.pop(name, set())
             self.failing.discard(name)
             for worker in self.workers:
                 if not bad:
-                    self.facts.extend(self.owners.loaded_later(worker.caches, name, invalid))
+                    self.facts.extend(self.owners.loaded_later(worker.caches, name, lost))
             self.facts.append(LoadEnded(name, bad))
         self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 

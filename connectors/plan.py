@@ -106,9 +106,8 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
 
     def _with(self, letters: dict[Image, str]) -> str:
         text = list(FAMILIES[self.family][: self.tokens])
-        text[self.turn : self.turn + self.answer] = SAMPLED * len(
-            text[self.turn : self.turn + self.answer]
-        )
+        answered = slice(self.turn, self.turn + self.answer)
+        text[answered] = SAMPLED * len(text[answered])
         for image in letters:
             begin, end = max(image.at - image.before, 0), image.at + image.tokens + image.behind
             text[begin:end] = PLACEHOLDER * (min(end, len(text)) - begin)

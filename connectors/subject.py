@@ -33,21 +33,21 @@ class TestedConnector:
     `kv_connector_extra_config`. `keeps_prompts` says that it stores each whole block of a prompt
     that was computed, and forgets it only if what is behind it fails. `forgets` says that what is
     behind it may lose all that it has at any time, and fail: files in `{tmp}`, or a Mooncake store.
-    With `images`, requests have images too; so they have if `extra` has the settings of an encoder-
-    cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`, it is
-    driven with several ranks of context and of tensor parallelism too, each with a worker. With
-    `pair`, it is driven between two engines: one computes the prompt, the other loads it; `unequal`
-    are numbers of tensor-parallel ranks of the first and of the second on which it runs where they
-    differ; with `at_once`, both get a request at the same time. With `equal_blocks`, its settings
-    hold where the blocks of all cache groups have one size alone. `asks` is what a request may ask
-    of it. Where what is behind it outlives an engine, `restarts` says what may be another one in
-    the next engine that is started over it: the connector keeps their KV apart by itself. With
-    `replicas`, it is driven in the engines of data parallelism too, side by side. With `hidden`, it
-    saves the hidden states of prompts, and the engine has a drafter that keeps them. With
-    `in_pages`, the bytes of `extra` are pages of memory, one for each chunk (`pages`). `options`
-    are what else its user may set: a plan has some of them, and each keeps what is true of the
-    connector here. In a pair the first may be `unlike` the second: the connector is to see that.
-    With `narrow`, one of a pair may have narrower blocks."""
+    With `images`, requests have images too; so they have if `extra` has the settings of an
+    encoder-cache connector (`ec_transfer_config`), which the engine has then beside. With `ranks`,
+    it is driven with several ranks of context and of tensor parallelism too, each with a worker.
+    With `pair`, it is driven between two engines: one computes the prompt, the other loads it;
+    `unequal` are numbers of tensor-parallel ranks of the first and of the second on which it runs
+    where they differ; with `at_once`, both get a request at the same time. With `equal_blocks`, its
+    settings hold where the blocks of all cache groups have one size alone. `asks` is what a request
+    may ask of it. Where what is behind it outlives an engine, `restarts` says what may be another
+    one in the next engine that is started over it: the connector keeps their KV apart by itself.
+    With `replicas`, it is driven in the engines of data parallelism too, side by side. With
+    `hidden`, it saves the hidden states of prompts, and the engine has a drafter that keeps them.
+    With `in_pages`, the bytes of `extra` are pages of memory, one for each chunk (`pages`).
+    `options` are what else its user may set: a plan has some of them, and each keeps what is true
+    of the connector here. In a pair the first may be `unlike` the second: the connector is to see
+    that. With `narrow`, one of a pair may have narrower blocks."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)

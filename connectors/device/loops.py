@@ -92,11 +92,11 @@ class AwaitedFuture:
         return getattr(self.future, name)
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ARG002
-        """What the coroutine returns. Raises RuntimeError if it does not end."""
+        """What the coroutine returns. Where it waits for other threads, they work. Raises
+        RuntimeError if it does not end."""
         if not self.future.done():
             self.loop.clock.serve(self.loop.run_forever)
-        if not self.future.done():
-            raise RuntimeError("the connector waits for a coroutine that does not end")
+        self.loop.clock.wait(self.future.done)
         return self.future.result()
 
 

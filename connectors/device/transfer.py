@@ -28,6 +28,10 @@ class TransferEngine(StoreClient):
         self.port = len(self.engines)
         self.known: list[tuple[int, int]] = []
 
+    def forget(self) -> None:
+        """All connections end: the next write fails."""
+        self.failures = max(self.failures, 1)
+
     def initialize(self, *_: object) -> int:
         """Begin. 0 is success."""
         return 0
