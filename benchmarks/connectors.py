@@ -35,11 +35,11 @@ NOT_DRIVEN = {
 LOOKED_AT = {
     "ExampleConnector": "It takes no chunked prompts: the mapping of a load has the slots of the "
     "whole prompt, the file those of the first chunk, so the engine dies in "
-    "`inject_kv_into_layer`. It matches tokens from the prompt alone, so a request with "
-    "more computed tokens gets a negative number; whether it does harm was not settled on an "
-    "engine. It loads another file than it looked up: `findings/example_loads_another_file`. And "
-    "it takes the blocks of a kernel for those of the engine: "
-    "`findings/example_takes_blocks_of_a_kernel`.",
+    "`inject_kv_into_layer`. It matches tokens of the prompt alone. A request that was preempted "
+    "may find more in the engine's own cache, its answer too: then the number is negative, the "
+    "scheduler takes so many tokens off its own hit, and they are computed again. It loads another "
+    "file than it looked up: `findings/example_loads_another_file`. And it takes the blocks of a "
+    "kernel for those of the engine: `findings/example_takes_blocks_of_a_kernel`.",
     "DecodeBenchConnector": "It fills blocks with values that are wrong on purpose, to measure "
     "decoding. No defect.",
     "OffloadingConnector between two engines that copy from each other, "
@@ -102,9 +102,6 @@ LOOKED_AT = {
     "`_build_store_jobs` looks at the last one alone. So a chunk whose first block is null is "
     "stored in part, under the key of the whole, and another request loads it whole: the finding "
     "`partial_chunk_is_stored_as_whole`.",
-    "OffloadingConnector that stores answers too, `copies_are_made_once`": "In one of 400 plans, "
-    "after a forced reset: a block is copied again while it is being copied. Not read in the "
-    "source.",
     "OffloadingConnector with hits inside a block, `connector_survives`": "In 0.32.0 and 0.33.0, "
     "and in none of these plans. A request that asks for `max_offload_tokens` ends the engine "
     "where its prompt has a partial tail behind it: `_build_partial_tail_store_jobs` asserts "
@@ -146,6 +143,10 @@ LOOKED_AT = {
     "number for each engine that it has ever read from (`_remote_registration_generations`), and "
     "`_cleanup_remote_engine`, which removes all state of an engine that is gone, leaves it. It is "
     "small: the name of an engine and a number.",
+    "NixlConnector and NixlPushConnector with buffers on the host, `promised_tokens_are_loaded` "
+    "and `request_reads_its_own_tokens`": "The findings `rest_of_block_is_not_staged` and, beside "
+    "sliding windows, `staging_overwrites_other_groups`. With the diffs of both, 800 plans show "
+    "nothing but what is known of pairs without such buffers.",
     "NixlConnector and NixlPushConnector, `statistics_count_once`": "D loads a "
     "prompt of one token, and leaves this token to be computed. So the request counts 0 tokens, is "
     "looked up again, and is counted twice: the cause of `one_token_turn_is_loaded_again`.",

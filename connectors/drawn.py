@@ -37,7 +37,7 @@ from kvproof.model.config import EngineConfig, Group
 
 OF_PLAN = (
     *("local", "ranks", "tensor", "every_state", "shared_layer", "kernel_blocks"),
-    *("prefill_ranks", "latent", "uneven", "hidden", "narrow"),
+    *("prefill_ranks", "latent", "uneven", "hidden", "narrow", "buffered"),
 )
 """The fields of `LayerGroups` that a plan has too."""
 
@@ -52,7 +52,8 @@ class LayerGroups(NamedTuple):
     to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
     prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
     wide. With `hidden`, the last group is for the hidden states of tokens. The blocks of the
-    `narrow` one of a pair of engines are half as wide."""
+    `narrow` one of a pair of engines are half as wide. With `buffered`, KV goes through buffers of
+    the host."""
 
     groups: tuple[Group, ...]
     local: bool = False
@@ -69,6 +70,7 @@ class LayerGroups(NamedTuple):
     uneven: bool = False
     hidden: bool = False
     narrow: Narrow = ""
+    buffered: bool = False
 
     @property
     def drafts(self) -> int:
@@ -118,6 +120,7 @@ class LayerGroups(NamedTuple):
             "uneven layers": self.uneven,
             "hidden states": self.hidden,
             "narrow": self.narrow,
+            "host buffers": self.buffered,
         }
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
@@ -147,6 +150,7 @@ class LayerGroups(NamedTuple):
             + ", the last layer twice as wide" * self.uneven
             + ", the last group for hidden states" * self.hidden
             + f", half as wide on {self.narrow}" * bool(self.narrow)
+            + ", through buffers of the host" * self.buffered
         )
 
 
@@ -222,6 +226,7 @@ beside which the kit has no Mamba groups."""
 
 SPREAD: tuple[LayerGroups, ...] = (
     LayerGroups((Group("full", 8),), ranks=2),
+    LayerGroups((Group("full", 8),), ranks=2, latent=True),
     LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2, every_state=True),
     LayerGroups((Group("full", 4), Group("mamba", 4)), ranks=4, tensor=True),
 )
@@ -255,6 +260,19 @@ NARROWER: tuple[LayerGroups, ...] = (
 )
 """Cache groups of a pair of engines, one of which has narrower blocks. Where D reads from wider
 blocks, the blocks of a kernel are equal."""
+
+
+BUFFERED: tuple[LayerGroups, ...] = tuple(
+    LayerGroups(groups, latent=latent, kernel_blocks=kernel_blocks, buffered=True)
+    for groups, latent, kernel_blocks in (
+        ((Group("full", 4),), False, 1),
+        ((Group("full", 4),), True, 1),
+        ((Group("full", 4),), False, 2),
+        ((Group("full", 4), Group("window", 4, window=8)), False, 1),
+        ((Group("full", 8), Group("window", 8, window=16)), False, 1),
+    )
+)
+"""Cache groups of a pair of engines on a device that NIXL cannot read."""
 
 
 TOGETHER = ((0,), (0, 1), (0, 3), (2, 3))

@@ -242,7 +242,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     the others. With `hidden`, the last cache group is a drafter's, which keeps the hidden states of
     each token and drafts nothing else. With `first_runner`, the connector is called as by vLLM's
     first model runner, not by the second. The connector has these `options` beside its settings.
-    The first of a pair may be `unlike` the second."""
+    The first of a pair may be `unlike` the second. With `buffered`, NIXL cannot read the memory of
+    the device: KV goes through buffers of the host."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -267,6 +268,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     first_runner: bool = False
     options: Options = ()
     unlike: Unlike = ""
+    buffered: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -325,6 +327,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     overlap += ", called by the first model runner" * plan.first_runner
     overlap += "".join(f", {name} {value}" for name, value in plan.options)
     overlap += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
+    overlap += ", KV goes through buffers of the host" * plan.buffered
     groups += ", the last group for hidden states" * plan.hidden
     groups += ", the last layer of attention twice as wide" * plan.uneven
     groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)

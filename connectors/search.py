@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import (
     ALONE,
+    BUFFERED,
     HIDDEN,
     HYBRID,
     NARROWER,
@@ -111,8 +112,8 @@ def accepted(
     exception that was raised goes on: one that refuses on purpose, if any does."""
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
-    beside = SPREAD * subject.ranks, unequal(subject.unequal), NARROWER * subject.narrow
-    spread = [each for several in beside for each in several]
+    pairs = unequal(subject.unequal), NARROWER * subject.narrow, BUFFERED * subject.buffered
+    spread = [each for several in (SPREAD * subject.ranks, *pairs) for each in several]
     if subject.hidden and not subject.supports_groups:
         raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
     if subject.hidden:

@@ -39,8 +39,13 @@ def _several(*subjects: TestedConnector) -> TestedConnector:
     """A MultiConnector of these. It loads from the first that has something of a prompt: what that
     one keeps is offered."""
     children = [_child(each) for each in subjects]
-    pair, keeps = any(each.pair for each in subjects), subjects[0].keeps_prompts
-    return TestedConnector("MultiConnector", {"connectors": children}, keeps, pair=pair)
+    return TestedConnector(
+        "MultiConnector",
+        {"connectors": children},
+        subjects[0].keeps_prompts,
+        pair=any(each.pair for each in subjects),
+        by_block=all(each.by_block or each.pair for each in subjects),
+    )
 
 
 EXAMPLE = TestedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
@@ -70,6 +75,7 @@ OFFLOADING = TestedConnector(
     replicas=True,
     in_pages=True,
     options=(ANSWERS, USED_AGAIN),
+    by_block=True,
 )
 SMALL = TestedConnector(
     "OffloadingConnector",
@@ -77,6 +83,7 @@ SMALL = TestedConnector(
     asks=LIMITS,
     in_pages=True,
     options=(ANSWERS, USED_AGAIN),
+    by_block=True,
 )
 """Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
 
@@ -122,6 +129,7 @@ FILES = TestedConnector(
     replicas=True,
     in_pages=True,
     options=(ANSWERS, CANONICAL),
+    by_block=True,
 )
 ROOMY = TestedConnector(
     "OffloadingConnector",
@@ -129,6 +137,7 @@ ROOMY = TestedConnector(
     keeps_prompts=True,
     ranks=True,
     options=(ANSWERS,),
+    by_block=True,
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
 ON_DISK = (
@@ -145,15 +154,26 @@ SIMPLE = TestedConnector(
     ranks=True,
     replicas=True,
     options=(ON_DISK,),
+    by_block=True,
 )
 LAZY = TestedConnector(
-    SIMPLE.name, {**SIMPLE.extra, "lazy_offload": True}, ranks=True, options=(ON_DISK,)
+    SIMPLE.name,
+    {**SIMPLE.extra, "lazy_offload": True},
+    ranks=True,
+    options=(ON_DISK,),
+    by_block=True,
 )
 SIMPLE_ROOMY = TestedConnector(
-    SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True
+    SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True, by_block=True
 )
 KEPT_FILES = TestedConnector(
-    FILES.name, FILES.extra, keeps_prompts=True, forgets=True, restarts=ANOTHER, in_pages=True
+    FILES.name,
+    FILES.extra,
+    keeps_prompts=True,
+    forgets=True,
+    restarts=ANOTHER,
+    in_pages=True,
+    by_block=True,
 )
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
 """What vLLM must know of an object store; until June 2026 the keys too."""
@@ -168,6 +188,7 @@ OBJECTS = TestedConnector(
     forgets=True,
     restarts=ANOTHER,
     in_pages=True,
+    by_block=True,
 )
 """With an object store behind the CPU tier."""
 PEERS = TestedConnector(
@@ -180,6 +201,7 @@ PEERS = TestedConnector(
     forgets=True,
     restarts=("",),
     in_pages=True,
+    by_block=True,
 )
 """With another engine behind the CPU tier."""
 MOONCAKE = TestedConnector(
@@ -193,6 +215,7 @@ MOONCAKE = TestedConnector(
         (("save_decode_cache", True),),
         (("enable_cross_layers_blocks", "true"),),
     ),
+    by_block=True,
 )
 """What differs beside the name of the model is for its user to keep apart (`cache_prefix`)."""
 LMCACHE = TestedConnector(
@@ -217,6 +240,7 @@ NIXL = TestedConnector(
     restarts=("",),
     unlike=UNLIKE,
     narrow=True,
+    buffered=True,
 )
 PUSH = TestedConnector(
     "NixlPushConnector",
@@ -225,6 +249,7 @@ PUSH = TestedConnector(
     unequal=UNEQUAL[:2],
     restarts=("",),
     unlike=UNLIKE,
+    buffered=True,
 )
 """Here P writes: vLLM refuses a D with more ranks than heads, in an assertion of P's handshake.
 Blocks of two widths end D (`findings/push_dies_across_block_sizes`)."""
@@ -292,6 +317,7 @@ SHIPPED: dict[str, Shipped] = {
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
     "multi-nixl-offloading": Shipped(_several(NIXL, OFFLOADING), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
+    "multi-lmcache-offloading": Shipped(_several(LMCACHE, OFFLOADING), OF_MULTI),
 }
 """By a short name."""
 

@@ -47,7 +47,10 @@ class TestedConnector:
     With `in_pages`, the bytes of `extra` are pages of memory, one for each chunk (`pages`).
     `options` are what else its user may set: a plan has some of them, and each keeps what is true
     of the connector here. In a pair the first may be `unlike` the second: the connector is to see
-    that. With `narrow`, one of a pair may have narrower blocks."""
+    that. With `narrow`, one of a pair may have narrower blocks. With `buffered`, a pair is driven
+    too on a device whose memory it cannot read: KV goes through buffers of the host. With
+    `by_block`, each block is stored under a key of its own, so one that is being stored needs no
+    second copy."""
 
     name: str
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +70,8 @@ class TestedConnector:
     unlike: tuple[Unlike, ...] = ()
     narrow: bool = False
     at_once: bool = False
+    buffered: bool = False
+    by_block: bool = False
 
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this
@@ -144,6 +149,9 @@ class TestedConnector:
             else:
                 with in_place():
                     found = KVConnectorFactory.get_connector_class_by_name(name)
+                    for inside in self.extra.get("connectors", ()):
+                        if "kv_connector_module_path" not in inside:
+                            KVConnectorFactory.get_connector_class_by_name(inside["kv_connector"])
         except (ImportError, AttributeError, ValueError) as error:
             raise NoConnector(
                 f"There is no connector {self.name!r} ({str(error).rstrip('.')})",

@@ -279,6 +279,38 @@ def test_a_new_function_that_does_nothing_may_replace_one_that_does(
     assert {each.name for each in found} == {"Child.put"}
 
 
+WORKER = "class Worker(ABC):\n    x = 1\n"
+PUT = "\n    @abstractmethod\n    def put(self, key): ...\n"
+END = "\n    def end(self):\n        return\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "after", "left"),
+    [
+        ("", WORKER + PUT, set()),
+        ("", WORKER + END, {"Worker.end"}),
+        ("", WORKER.replace("(ABC)", "") + PUT, {"Worker.put"}),
+        ("", WORKER + PUT.replace("...", "return 1"), {"Worker.put"}),
+        (WORKER, WORKER.replace("Worker", "Other") + PUT + END, set()),
+        (
+            WORKER,
+            WORKER.replace("Worker", "Other") + PUT + END + "        return 1\n",
+            {"Other.end"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("removed", [False, True])
+def test_no_run_need_reach_a_declaration_that_one_side_has(
+    rest: str, after: str, left: set[str], removed: bool, tmp_path: Path
+) -> None:
+    """It cannot be run, or no class had or has another function in its place."""
+    use = "def use(x):\n    return x.put(1), x.end()\n\n"
+    files = {CORE: use + (rest or WORKER)}, {CORE: use + rest + after}
+    changes = between(tmp_path, *reversed(files) if removed else files)
+    found = unreached(changes.accounting, lambda _: ())
+    assert {each.name for each in found if each.name.startswith(("Worker.", "Other."))} == left
+
+
 def test_equal_trees(tmp_path: Path) -> None:
     files = {CORE: HEADER, "models/big.py": "x = 1"}
     assert between(tmp_path, files, files) == Changes((), ())

@@ -26,6 +26,6 @@ RULE = ConnectorRule(
     origin="vllm#41289",
     severity=Severity.LOST_PERFORMANCE,
     counts="copies of whole blocks",
-    otherwise="it copied no block on a stream where hits are of whole blocks",
+    otherwise="it copied no block on a stream, or a block may be stored under several keys",
     judge=judge,
 )

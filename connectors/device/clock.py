@@ -24,15 +24,18 @@ class Clock:
     works. When the episode is `over`, no copy is made any more: a connector may give its memory
     back before they end. The worker that works has the rank `rank` of `ranks`; the
     tokens of a block lie on `stripes` of them. Kernels take blocks of `kernel_tokens` tokens; of
-    any number if it is 0. The clocks of workers are `ahead` seconds ahead of others."""
+    any number if it is 0. The clocks of workers are `ahead` seconds ahead of others. With
+    `by_block`, a block that is being copied needs no second copy. With `buffered`, NIXL cannot read
+    the memory of the device."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, copies: Copies, by_block: bool = True, buffered: bool = False) -> None:
         self.late, self.window = copies.late, copies.steps
+        self.by_block, self.buffered = by_block, buffered
         self.now = 0
         self.rank, self.ranks, self.stripes = 0, 1, 1
         self.kernel_tokens = self.ahead = 0
         self.shared: dict[str, Any] = {}
-        self.order = ModelOrder()
+        self.order = ModelOrder(by_block)
         self._threads: list[Callable[[], None]] = []
         self._due: list[float] = []
         self._inside = False
@@ -57,7 +60,7 @@ class Clock:
         is under way."""
         self.end()
         self.shared.clear()
-        self.order = ModelOrder()
+        self.order = ModelOrder(self.by_block)
 
     def begin(self, thread: Callable[[], None]) -> None:
         """A thread begins. It is called again whenever there may be work, and raises ThreadIdle."""

@@ -63,6 +63,14 @@ def swap_blocks(
     Stream.current.add(copy)
 
 
+def copy_rows(
+    src: torch.Tensor, dst: torch.Tensor, src_rows: torch.Tensor, dst_rows: torch.Tensor
+) -> None:
+    """Copy blocks between two tensors at once (`Platform.insert_blocks_to_device` and
+    `swap_out_blocks_to_host`)."""
+    dst[dst_rows] = src[src_rows]
+
+
 class CopyTensors(NamedTuple):
     """The tensors of a copy in one direction, and its stream."""
 

@@ -35,9 +35,9 @@ class ModelOrder:
     `copies` counts the copies of blocks that were looked at. `remembers` says whether a copy of
     what is being copied already is noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembers: bool = True) -> None:
         self.computed = self.finished = self.copies = 0
-        self.remembers = True
+        self.remembers = remembers
         self.caches: dict[int, int] = {}
         self._fresh: list[FreshBlock] = []
         self._under_way: list[UnderWay] = []

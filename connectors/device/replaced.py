@@ -39,6 +39,7 @@ HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_con
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
 WRITES = transfer.HOME
 SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
 
@@ -89,7 +90,15 @@ class Platform:
 
 
 class BarePlatform(Platform):
-    """vLLM's platform for a CPU, without its cores."""
+    """vLLM's platform for a CPU, without its cores. With `buffered`, it says that it is the one for
+    CUDA, for which NIXL may have buffers on the host."""
+
+    def __init__(self, real: Any, buffered: bool = False) -> None:
+        super().__init__(real)
+        self.device_type = "cuda" if buffered else real.device_type
+
+    insert_blocks_to_device = staticmethod(copies.copy_rows)
+    swap_out_blocks_to_host = staticmethod(copies.copy_rows)
 
     def discover_numa_topology(self) -> list[list[int]]:
         """The cores from which vLLM takes one for transfers: none."""
@@ -154,10 +163,10 @@ def _dated(clock: Clock) -> Any:
     return made
 
 
-def _bare_platform(_clock: Clock) -> Platform:
+def _bare_platform(clock: Clock) -> Platform:
     from vllm.platforms import current_platform
 
-    return BarePlatform(current_platform)
+    return BarePlatform(current_platform, clock.buffered)
 
 
 def _platform(_clock: Clock) -> Platform:
@@ -199,6 +208,7 @@ NO_SOCKET = "a question is answered at once, by the thread of vLLM that listens"
 NO_SERVER = "an object store in memory takes the place of a server"
 NO_NETWORK = "messages and copies between engines go through memory"
 SECONDS = "a step takes a second"
+BUFFERS = "NIXL has buffers on the host, as for a device that it cannot read"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
 ENDS = "what is thrown away after its episode has nothing to shut down"
@@ -258,6 +268,7 @@ REPLACED: tuple[Replacement, ...] = (
     ),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:threading", Threads, THREADS),
+    Replacement(f"{STORE}:time", PeerTime, "who sleeps waits for a copy"),
     Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
     Replacement(f"{HIDDEN}:ThreadPoolExecutor", TaskThreads, THREADS),
     Replacement(f"{HIDDEN}:get_tensor_model_parallel_rank", _rank, RANKS),
@@ -295,10 +306,12 @@ REPLACED: tuple[Replacement, ...] = (
             (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
             (scheduler, "threading", Threads, THREADS),
             (worker, "current_platform", _bare_platform, "no core is reserved"),
+            (scheduler, "current_platform", _bare_platform, BUFFERS),
             (worker, "get_tensor_model_parallel_rank", _rank, RANKS),
             (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
         )
     ),
+    Replacement(f"{UTILS}:current_platform", _bare_platform, BUFFERS),
     *(
         Replacement(f"{WRITES}:{name}", by, why)
         for name, by, why in (

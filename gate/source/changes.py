@@ -24,6 +24,7 @@ from kvproof.gate.source.statements import (
     differing,
     key_of,
     places,
+    stands_for_nothing,
 )
 from kvproof.gate.source.units import MODULE, Module, Unit
 
@@ -157,10 +158,7 @@ def _with_statements(
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
-        # One that is new or removed takes, or took, the place of another, which does something.
-        only_declared = each.kind == "changed" and all(
-            m is not None and each.name in m.units and declares(m, each.name) for m in of_file
-        )
+        only_declared = _only_declared(*of_file, each.name)
         both = ((), ()) if only_declared else differing(*of_file, each.name)
         of_both = [
             {key_of(each.file, sign * lines.start): lines for lines in side}
@@ -208,6 +206,17 @@ def _with_statements(
             {f: places(f, m, keys[f][side], whole[f]) for f, m in modules.items() if m is not None}
         )
     return tuple(found), (made[0], made[1])
+
+
+def _only_declared(before: Module | None, after: Module | None, name: str) -> bool:
+    """Whether no run can execute a change, and none has to. One that is new or removed takes, or
+    took, the place of another, which may do something."""
+    old, new = ((m if m is not None and name in m.units else None) for m in (before, after))
+    if old is not None and new is not None:
+        return declares(old, name) and declares(new, name)
+    if (there := new if old is None else old) is None:
+        return False
+    return stands_for_nothing(there, before if old is None else after, name)
 
 
 def _readable(package: Package, file: str) -> Module | None:

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 
 from kvproof.gate.source import logs
 from kvproof.gate.source.names import FUNCTIONS, Functions, chain
-from kvproof.gate.source.units import Module, Unit
+from kvproof.gate.source.units import MODULE, Module, Unit
 
 Lines = range
 """The lines of a statement, counted from 1."""
@@ -74,9 +74,48 @@ def declares(module: Module, name: str) -> bool:
     )
 
 
+def stands_for_nothing(module: Module, other: Module | None, name: str) -> bool:
+    """Whether a function, or the body of a module, that only one of two modules has, does nothing
+    and takes the place of nothing: the method of a class that cannot be made without overriding it,
+    or what has an empty body in a class, or a file, that the other has not."""
+    nodes = module.units[name].nodes
+    if name == MODULE:
+        return other is None and all(map(_is_empty, module.tree.body))
+    if not all(isinstance(node, FUNCTIONS) and all(map(_is_empty, node.body)) for node in nodes):
+        return False
+    in_class = f"<class {name.rpartition('.')[0]}>"
+    if other is None or (in_class in module.units and in_class not in other.units):
+        return True
+    marked = all(isinstance(node, FUNCTIONS) and _is_marked(node) for node in nodes)
+    return marked and in_class in module.units and _is_abc(module.units[in_class])
+
+
+def _is_abc(unit: Unit) -> bool:
+    """Whether a class says itself that it is abstract."""
+    classes = [node for node in unit.nodes if isinstance(node, ast.ClassDef)]
+    return bool(classes) and all(
+        any(chain(each)[-1:] == ("ABC",) for each in node.bases)
+        or any(chain(each.value)[-1:] == ("ABCMeta",) for each in node.keywords)
+        for node in classes
+    )
+
+
 def _is_abstract(node: Functions) -> bool:
-    marks = (chain(each)[-1:] for each in node.decorator_list)
-    return ("abstractmethod",) in marks or any(isinstance(each, ast.Raise) for each in node.body)
+    return _is_marked(node) or any(isinstance(each, ast.Raise) for each in node.body)
+
+
+def _is_marked(node: Functions) -> bool:
+    return ("abstractmethod",) in (chain(each)[-1:] for each in node.decorator_list)
+
+
+def _is_empty(node: ast.stmt) -> bool:
+    """Whether a statement is a documentation, `pass`, or a `return` of nothing."""
+    if isinstance(node, ast.Return):
+        return node.value is None or (
+            isinstance(node.value, ast.Constant) and node.value.value is None
+        )
+    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return constant or isinstance(node, ast.Pass)
 
 
 def _does_nothing(node: ast.stmt) -> bool:

@@ -42,10 +42,13 @@ MAMBA = (Group("full", 4), Group("mamba", 4))
 NOT_WHOLE = {"decode-bench", "hidden-states", "images", "images-stored", "images-encoded"}
 """Some load what is wrong on purpose, the others store nothing."""
 
-STORES_LESS = {"lmcache"}
+STORES_LESS = {"lmcache", "multi-lmcache-offloading"}
 """It stores too little of a prompt whose beginning the engine has (`reports/connectors.md`)."""
 
-ONE_GROUP = {"example", "multi-example-offloading", "lmcache", "lmcache-wide"}
+ONE_GROUP = {
+    *("example", "multi-example-offloading"),
+    *("lmcache", "lmcache-wide", "multi-lmcache-offloading"),
+}
 """They support one cache group."""
 
 SMALL = {"offloading-small"}

@@ -1,0 +1,95 @@
+"""vLLM 0.32.0, NixlConnector with `kv_buffer_device="cpu"` on a device, and a model with several
+KV cache groups: D overwrites what it has loaded.
+
+Layers of different groups share a tensor on the device: a block belongs to one of them. Each layer
+has a buffer of its own on the host, and NIXL reads a block of P into the buffers of the layers of
+its group. `NixlBaseConnectorWorker.sync_recved_kv_to_device` then copies the blocks of all groups
+from the buffers of all layers, one layer after another. For a shared tensor the last layer wins,
+and its buffer has nothing of the blocks of the other group.
+
+Here that function is the real one, over tensors of a CPU that are shared as vLLM shares them. NIXL
+is not needed: what it has read is written to the buffers by hand.
+
+Run: pytest --noconftest test_staging_overwrites_other_groups.py
+On 0.32.0 [released] fails and [patched] passes.
+"""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
+
+FAILS_WITH = "the device has other bytes than the host"
+
+BLOCK_SIZE, NUM_BLOCKS = 16, 8
+READ = {"full": [1, 2, 3], "window": [4, 5]}
+"""The blocks of a request on D, by group."""
+
+
+def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a group are copied from the buffers of its layers."""
+
+    def sync(self: Any, _req_id: str, meta: Any) -> None:
+        groups = self.kv_cache_config.transfer_groups
+        for group, block_ids in zip(groups, meta.local_physical_block_ids, strict=True):
+            host = {name: self.host_xfer_buffers[name] for name in group.layer_names}
+            device = {name: self.device_kv_caches[name] for name in group.layer_names}
+            self.copy_blocks(host, device, block_ids, block_ids, "h2d")
+
+    monkeypatch.setattr(NixlBaseConnectorWorker, "sync_recved_kv_to_device", sync)
+
+
+@pytest.fixture(params=["released", "patched"], autouse=True)
+def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "patched":
+        patch(monkeypatch)
+
+
+def copy_blocks(source: Any, target: Any, from_ids: Any, to_ids: Any, _direction: str) -> None:
+    """What vLLM's `copy_kv_blocks` does, without a device."""
+    for name, cache in source.items():
+        target[name][to_ids] = cache[from_ids]
+
+
+def make_worker() -> Any:
+    """D's worker, reduced to its caches and buffers: a layer of full attention and one of a sliding
+    window, which share a tensor."""
+    size: dict[str, Any] = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 4}
+    full = FullAttentionSpec(**size, dtype=torch.float32)
+    window = SlidingWindowSpec(**size, dtype=torch.float32, sliding_window=2 * BLOCK_SIZE)
+    worker: Any = object.__new__(NixlPullConnectorWorker)
+    worker.kv_cache_config = KVCacheConfig(
+        NUM_BLOCKS,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["full"], full), KVCacheGroupSpec(["window"], window)],
+    )
+    shared = torch.zeros(NUM_BLOCKS, 1, BLOCK_SIZE, 8)
+    worker.device_kv_caches = {"full": shared, "window": shared}
+    worker.host_xfer_buffers = {name: torch.zeros_like(shared) for name in READ}
+    worker.use_host_buffer, worker.copy_blocks = True, copy_blocks
+    return worker
+
+
+def test_the_device_has_what_was_read() -> None:
+    worker = make_worker()
+    for name, blocks in READ.items():
+        for block in blocks:
+            worker.host_xfer_buffers[name][block] = float(block)  # what NIXL has read from P
+    meta = SimpleNamespace(local_physical_block_ids=tuple(READ.values()))
+    worker.sync_recved_kv_to_device("r0", meta)
+    wrong = [
+        block
+        for name, blocks in READ.items()
+        for block in blocks
+        if not bool((worker.device_kv_caches[name][block] == block).all())
+    ]
+    assert not wrong, f"{FAILS_WITH} in blocks {wrong}"
