@@ -3,11 +3,12 @@ KV cache groups: D overwrites what it has loaded.
 
 Layers of different groups share a tensor on the device: a block belongs to one of them. Each layer
 has a buffer of its own on the host, and NIXL reads a block of P into the buffers of the layers of
-its group. `NixlBaseConnectorWorker.sync_recved_kv_to_device` then copies the blocks of all groups
+its group. `NixlBaseConnectorWorker.sync_recved_kv_to_device` copies the blocks of all groups
 from the buffers of all layers, one layer after another. For a shared tensor the last layer wins,
 and its buffer has nothing of the blocks of the other group.
 
-Here that function is the real one, over tensors of a CPU that are shared as vLLM shares them. NIXL
+Here the functions that make the buffers and copy them are the real ones, over tensors of a CPU that
+are shared as vLLM shares them. NIXL
 is not needed: what it has read is written to the buffers by hand.
 
 Run: pytest --noconftest test_staging_overwrites_other_groups.py
@@ -36,16 +37,17 @@ READ = {"full": [1, 2, 3], "window": [4, 5]}
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks of a group are copied from the buffers of its layers."""
+    """Layers that share a tensor on the device share a buffer on the host."""
+    released = NixlBaseConnectorWorker.initialize_host_xfer_buffer
 
-    def sync(self: Any, _req_id: str, meta: Any) -> None:
-        groups = self.kv_cache_config.transfer_groups
-        for group, block_ids in zip(groups, meta.local_physical_block_ids, strict=True):
-            host = {name: self.host_xfer_buffers[name] for name in group.layer_names}
-            device = {name: self.device_kv_caches[name] for name in group.layer_names}
-            self.copy_blocks(host, device, block_ids, block_ids, "h2d")
+    def make(self: Any, kv_caches: Any) -> None:
+        released(self, kv_caches)
+        shared: dict[Any, torch.Tensor] = {}
+        for name, cache in kv_caches.items():
+            key = cache.data_ptr(), cache.shape, cache.stride(), cache.dtype
+            self.host_xfer_buffers[name] = shared.setdefault(key, self.host_xfer_buffers[name])
 
-    monkeypatch.setattr(NixlBaseConnectorWorker, "sync_recved_kv_to_device", sync)
+    monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", make)
 
 
 @pytest.fixture(params=["released", "patched"], autouse=True)
@@ -74,8 +76,11 @@ def make_worker() -> Any:
     )
     shared = torch.zeros(NUM_BLOCKS, 1, BLOCK_SIZE, 8)
     worker.device_kv_caches = {"full": shared, "window": shared}
-    worker.host_xfer_buffers = {name: torch.zeros_like(shared) for name in READ}
+    worker.use_mla, worker.kv_cache_layout = False, "LBHNC"
     worker.use_host_buffer, worker.copy_blocks = True, copy_blocks
+    worker.initialize_host_xfer_buffer(worker.device_kv_caches)
+    for buffer in worker.host_xfer_buffers.values():
+        buffer.fill_(-1)  # the buffers are not initialised
     return worker
 
 
