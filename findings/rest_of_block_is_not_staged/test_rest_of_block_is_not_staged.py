@@ -1,7 +1,7 @@
 """vLLM 0.32.0, NixlConnector with `kv_buffer_device="cpu"` on a device, and a prompt that is
 computed in chunks: P copies a block to its buffer on the host when the block is new. Where a chunk
-ends inside a block, the next chunk fills the block, and nobody copies it again. D reads what the
-buffer had before.
+ends inside a block, the next chunk fills the block, and nobody copies it again. For the other
+tokens D reads what P's block had before.
 
 `NixlBaseConnectorScheduler._build_save_meta` takes the blocks to copy from the new blocks of a step
 alone.
@@ -28,7 +28,6 @@ from vllm.config import (
     SchedulerConfig,
     VllmConfig,
 )
-from vllm.distributed.kv_transfer.kv_connector.utils import yield_req_data
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler import (
     NixlBaseConnectorScheduler,
 )
@@ -54,22 +53,11 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks of a prompt are copied at its last chunk."""
 
     def build(self: Any, meta: Any, scheduler_output: Any) -> None:
-        kept = self.__dict__.setdefault("_chunks_to_save", {})
-        for req_id in kept.keys() - self._reqs_need_save.keys():
-            del kept[req_id]
-        for req_id, new, preempted in yield_req_data(scheduler_output):
+        for req_id, tokens in scheduler_output.num_scheduled_tokens.items():
             req = self._reqs_need_save.get(req_id)
-            if req is None:
+            if req is None or req.num_computed_tokens + tokens < req.num_prompt_tokens:
                 continue
-            blocks = None if preempted else kept.pop(req_id, None)
-            if blocks is None:
-                blocks = new
-            elif new is not None:
-                blocks = tuple([*old, *more] for old, more in zip(blocks, new, strict=True))
-            end = req.num_computed_tokens + scheduler_output.num_scheduled_tokens[req_id]
-            if end < req.num_prompt_tokens:
-                kept[req_id] = blocks
-                continue
+            blocks = scheduler_output.kv_connector_block_state.get_block_ids(req_id)
             meta.add_new_req_to_save(
                 request_id=req_id,
                 local_block_ids=self.get_exchange_clipped_blocks(blocks, clip_ssm=False),

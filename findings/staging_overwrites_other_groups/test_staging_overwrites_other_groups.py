@@ -8,8 +8,8 @@ from the buffers of all layers, one layer after another. For a shared tensor the
 and its buffer has nothing of the blocks of the other group.
 
 Here the functions that make the buffers and copy them are the real ones, over tensors of a CPU that
-are shared as vLLM shares them. NIXL
-is not needed: what it has read is written to the buffers by hand.
+are shared as vLLM shares them. NIXL is not needed: what it has read is written to the buffers by
+hand.
 
 Run: pytest --noconftest test_staging_overwrites_other_groups.py
 On 0.32.0 [released] fails and [patched] passes.
@@ -22,12 +22,6 @@ import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    SlidingWindowSpec,
-)
 
 FAILS_WITH = "the device has other bytes than the host"
 
@@ -37,15 +31,16 @@ READ = {"full": [1, 2, 3], "window": [4, 5]}
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that share a tensor on the device share a buffer on the host."""
+    """Layers that share bytes on the device share them on the host."""
     released = NixlBaseConnectorWorker.initialize_host_xfer_buffer
 
     def make(self: Any, kv_caches: Any) -> None:
         released(self, kv_caches)
         shared: dict[Any, torch.Tensor] = {}
         for name, cache in kv_caches.items():
-            key = cache.data_ptr(), cache.shape, cache.stride(), cache.dtype
-            self.host_xfer_buffers[name] = shared.setdefault(key, self.host_xfer_buffers[name])
+            own = self.host_xfer_buffers[name]
+            first = shared.setdefault((cache.data_ptr(), cache.nbytes), own)
+            self.host_xfer_buffers[name] = first.view(-1).view(cache.shape)
 
     monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", make)
 
@@ -62,20 +57,15 @@ def copy_blocks(source: Any, target: Any, from_ids: Any, to_ids: Any, _direction
         target[name][to_ids] = cache[from_ids]
 
 
-def make_worker() -> Any:
+def make_worker(window_heads: int) -> Any:
     """D's worker, reduced to its caches and buffers: a layer of full attention and one of a sliding
     window, which share a tensor."""
-    size: dict[str, Any] = {"block_size": BLOCK_SIZE, "num_kv_heads": 1, "head_size": 4}
-    full = FullAttentionSpec(**size, dtype=torch.float32)
-    window = SlidingWindowSpec(**size, dtype=torch.float32, sliding_window=2 * BLOCK_SIZE)
+    full = torch.zeros(NUM_BLOCKS, 1, BLOCK_SIZE, 8)
     worker: Any = object.__new__(NixlPullConnectorWorker)
-    worker.kv_cache_config = KVCacheConfig(
-        NUM_BLOCKS,
-        kv_cache_tensors=[],
-        kv_cache_groups=[KVCacheGroupSpec(["full"], full), KVCacheGroupSpec(["window"], window)],
-    )
-    shared = torch.zeros(NUM_BLOCKS, 1, BLOCK_SIZE, 8)
-    worker.device_kv_caches = {"full": shared, "window": shared}
+    worker.device_kv_caches = {
+        "full": full,
+        "window": full.view(NUM_BLOCKS, window_heads, BLOCK_SIZE, 8 // window_heads),
+    }
     worker.use_mla, worker.kv_cache_layout = False, "LBHNC"
     worker.use_host_buffer, worker.copy_blocks = True, copy_blocks
     worker.initialize_host_xfer_buffer(worker.device_kv_caches)
@@ -84,8 +74,9 @@ def make_worker() -> Any:
     return worker
 
 
-def test_the_device_has_what_was_read() -> None:
-    worker = make_worker()
+@pytest.mark.parametrize("window_heads", [1, 2])
+def test_the_device_has_what_was_read(window_heads: int) -> None:
+    worker = make_worker(window_heads)
     for name, blocks in READ.items():
         for block in blocks:
             worker.host_xfer_buffers[name][block] = float(block)  # what NIXL has read from P
