@@ -67,12 +67,12 @@ LOOKED_AT = {
     "plans. After a reset of the connector's cache the chunks are in the files alone. Each look-up "
     "of a prompt begins a promotion, for which it gives up chunks that an earlier one promoted, so "
     "it never has all: the finding `promotion_evicts_what_was_found`.",
-    "Connectors with much room, beside a window with a drafter, `stored_prefix_is_offered`": "A "
-    "mistake of vLLM, read for OffloadingConnector. With sparse retention a prompt of 13 tokens "
+    "OffloadingConnector with much room, beside a window with a drafter, "
+    "`stored_prefix_is_offered`": "A mistake of vLLM. With sparse retention a prompt of 13 tokens "
     "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "
     "12. The look-up asks for one block more, which it drops for the drafter: blocks 0 to 2, and "
     "finds nothing. Prompts that fill a further block are found. So performance is lost "
-    "(vllm#48911, vllm#52807 are of this kind). SimpleCPUOffload was not read.",
+    "(vllm#48911, vllm#52807 are of this kind).",
     "OffloadingConnector with much room, beside a window one token wider than whole chunks, "
     "`stored_prefix_is_offered`": "A mistake of vLLM, in 0.32.0 and 0.33.0. A token reads one "
     "token less than the window before itself: with a window of 9, blocks of 4 and sparse "

@@ -554,10 +554,10 @@ class DrivenEngine:
 
     def _note_missed(self, request: Any, offered: int) -> None:
         """Note an offer that is shorter than what a settled request had in common with this one: of
-        its prompt, the whole blocks, but for the last token, which must be computed, and the block
-        that a drafter takes from a hit. Of a window, a connector need not keep each block, but
-        those with which the same prompt resumes: then this is asked of the same prompt, and of one
-        that continues it. Of states it is not asked."""
+        its prompt, the blocks that are whole in each group, but for the last token, which must be
+        computed, and the block that a drafter takes from a hit. Of a window, a connector need not
+        keep each block, but those with which the same prompt resumes: then this is asked of the
+        same prompt, and of one that continues it. Of states it is not asked."""
         if not all(group.attention for group in self.cfg.groups):
             return
         name, size = request.request_id, max(self.cfg.block_sizes)
@@ -571,7 +571,8 @@ class DrivenEngine:
             ),
             default=0,
         )
-        whole = min(common, len(prompt) - 1) // size * size - self.cfg.eagle_drop_tokens
+        whole = min(common, len(prompt) - 1) // size * size
+        whole = (whole - self.cfg.eagle_drop_tokens) // size * size
         self.owners.judged["prompts that came again"] += whole > 0
         if offered < whole:
             self.facts.append(Missed(name, offered, whole))

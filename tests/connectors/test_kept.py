@@ -132,3 +132,18 @@ def test_a_second_load_of_a_request_in_one_action_is_a_load_of_its_own() -> None
     result = play(SHIPPED["simple-cpu-roomy"].subject, plan)
     assert result.findings == ()
     assert result.judged["loads"] == 5
+
+
+@pytest.mark.parametrize("name", ["offloading-roomy", "simple-cpu-roomy"])
+def test_a_hit_ends_where_the_blocks_of_each_group_do(name: str) -> None:
+    """The drafter takes a narrow block from the hit: what is left of a wide one is no hit."""
+    groups = (
+        Group("full", 8),
+        Group("window", 8, window=8),
+        Group("window", 2, window=4, eagle=True),
+    )
+    engine = EngineConfig("E", groups, num_blocks=40, chunk_tokens=64, drafts=2)
+    prompt = SubmitRequest(0, 17, 1)
+    result = play(SHIPPED[name].subject, ConnectorPlan(engine, (prompt, Drain(), prompt)))
+    assert result.findings == ()
+    assert result.judged["prompts that came again"]
