@@ -27,6 +27,7 @@ CHOICE = 12
 
 TRAITS = {
     "drafter": re.compile("eagle|spec_decode|draft", re.IGNORECASE),
+    "host buffers": re.compile("host_(xfer_)?buffer|need_save|to_save|to_host|buffer_device"),
     "hits in blocks": re.compile("partial|_cow|copy_on|hash_block_size|per_hash"),
     "local": re.compile("chunked_?local", re.IGNORECASE),
     "mamba": re.compile("mamba", re.IGNORECASE),

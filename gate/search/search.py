@@ -54,6 +54,10 @@ TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
 ENGINES_FIRST = 8
 """How many workloads of starts, and of loops, come first where they reach what is changed."""
 
+LOOKS = 4
+"""How many times the connectors whose code is changed are looked at, as long as their plans reach
+nothing of the change."""
+
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
 
@@ -167,8 +171,8 @@ class Search:
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
-        nearest first, and the others (False) where these do not reach all that is changed. Returns
-        the names of those that reach some of it."""
+        nearest first, and again where they reach nothing of it; and the others (False) where these
+        do not reach all that is changed. Returns the names of those that reach some of it."""
         files = {key.partition(":")[0] for key in self.changed}
         near = {c.name: max(map(c.near, files), default=0) for c in self.connectors}
         near |= {name: near[name] or 1 for name in self.in_plans & {*near}}
@@ -177,16 +181,22 @@ class Search:
             names = sorted(
                 (name for name in near if bool(near[name]) is wanted), key=lambda name: -near[name]
             )
-            these = workloads.of_connectors(names, self.comparison.seed)
-            for first in range(0, len(these), SAMPLED_AT_ONCE):
-                if self._over():
+            for look in range(LOOKS if wanted else 1):
+                these = workloads.looks(names, self.comparison.seed, look, self.about)
+                for first in range(0, len(these), SAMPLED_AT_ONCE):
+                    if self._over():
+                        break
+                    self.show(f"connectors: {first} of {len(these)}")
+                    part = these[first : first + SAMPLED_AT_ONCE]
+                    self.comparison.drive(part)
+                    self.comparison.confirm([each.name for each in part])
+                    for each in part:
+                        known = called.get(each.connector, frozenset())
+                        called[each.connector] = known | self._called(each.name)
+                found = touched(frozenset().union(*called.values()), self.changed)
+                if found:
                     break
-                self.show(f"connectors: {first} of {len(these)}")
-                part = these[first : first + SAMPLED_AT_ONCE]
-                self.comparison.drive(part)
-                self.comparison.confirm([each.name for each in part])
-                called |= {each.connector: self._called(each.name) for each in part}
-            if touched(frozenset().union(*called.values()), self.changed) >= set(self.changed):
+            if found >= set(self.changed):
                 break
         self.called |= called
         names = ordered([*called], called, self.changed)

@@ -73,15 +73,26 @@ def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
 
 
 def of_connectors(
-    names: Iterable[str], seed: int, part: int = 0, about: tuple[str, ...] = ()
+    names: Iterable[str], seed: int, part: int, about: tuple[str, ...] = ()
 ) -> list[Plays]:
-    """Random plans for each of these connectors. Each `part` has others, the first one few. Every
-    other part is `about` some cache groups alone."""
-    again = f", part {part + 1}" if part else ""
-    plays, about = (PLAYS if part else LOOKED_PLAYS), (about if part % 2 else ())
+    """Random plans for each of these connectors. Each `part`, from 1 on, has others, and every
+    other one is `about` some cache groups alone."""
+    about = about if part % 2 else ()
     return [
-        Plays(f"plans for {name}{again}", name, seed * SEEDS + part, plays, about=about)
+        Plays(f"plans for {name}, part {part + 1}", name, seed * SEEDS + part, PLAYS, about=about)
         for name in names
+    ]
+
+
+def looks(
+    names: Iterable[str], seed: int, look: int = 0, about: tuple[str, ...] = ()
+) -> list[Plays]:
+    """A few random plans for each of these connectors. Each `look` has others, and every other one
+    is `about` some cache groups alone."""
+    again = f", look {look + 1}" if look else ""
+    about, seed = about if look % 2 else (), seed * SEEDS + look * OTHERS
+    return [
+        Plays(f"plans for {name}{again}", name, seed, LOOKED_PLAYS, about=about) for name in names
     ]
 
 
