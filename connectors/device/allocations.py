@@ -2,6 +2,8 @@
 access on the device, and here it would spoil the process."""
 
 import bisect
+import ctypes
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +12,10 @@ import torch
 from kvproof.connectors.device.clock import Clock
 
 KEY = "allocations"
+
+MS_ASYNC = 1
+
+_MSYNC: Callable[..., int] = ctypes.CDLL(None).msync
 
 
 class IllegalAccess(RuntimeError):
@@ -54,8 +60,8 @@ class AllocatedBytes:
 
     def check(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """Check a copy: the addresses to and from which it goes, and the bytes. Raises
-        IllegalAccess. Where none of the addresses on a side is known, this vLLM allocates that
-        memory in another way."""
+        IllegalAccess, also where the process has the memory no more. Where none of the addresses on
+        a side is known, this vLLM allocates that memory in another way."""
         strange = False
         for side in (0, 1):
             outside = sum(not self.holds(move[side], move[2]) for move in moves)
@@ -66,6 +72,18 @@ class AllocatedBytes:
                 )
             strange = strange or outside > 0
         self.complete = self.complete or not strange
+        for *addresses, size in moves:
+            if not all(_is_mapped(address, size) for address in addresses):
+                raise IllegalAccess(
+                    "an illegal memory access: a copy reads or writes memory that was given back"
+                )
+
+
+def _is_mapped(address: int, size: int) -> bool:
+    """Whether the process has this memory: the system answers for pages."""
+    first = address // mmap.PAGESIZE * mmap.PAGESIZE
+    end = ctypes.c_size_t(address + size - first)
+    return _MSYNC(ctypes.c_void_p(first), end, MS_ASYNC) == 0
 
 
 def watched(name: str) -> Callable[[Clock], Any]:

@@ -1,5 +1,7 @@
 """A copy to or from memory that nobody has allocated ends the engine, and not the process."""
 
+import mmap
+
 import pytest
 
 pytest.importorskip("vllm")
@@ -34,6 +36,18 @@ def test_a_copy_beyond_the_end_of_a_tensor_is_an_illegal_access() -> None:
         with pytest.raises(IllegalAccess, match=r"1 of 2 parts of a copy"):
             copied((held.data_ptr(), room.data_ptr(), 2), (held.data_ptr() + 7, room.data_ptr(), 2))
         assert room.tolist() == [7, 7, 7, 7]
+
+
+def test_a_copy_of_memory_that_was_given_back_is_an_illegal_access() -> None:
+    with device(Clock(Copies())), mmap.mmap(-1, mmap.PAGESIZE) as pages_of_host:
+        room = torch.zeros(4, dtype=torch.uint8)
+        held = torch.frombuffer(memoryview(pages_of_host), dtype=torch.uint8)
+        address = held.data_ptr()
+        copied((address, room.data_ptr(), 4))
+        del held
+        pages_of_host.close()
+        with pytest.raises(IllegalAccess, match="given back"):
+            copied((address, room.data_ptr(), 4))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
