@@ -105,6 +105,11 @@ def cut_short(found: Break, base: Result, head: Result) -> Break | None:
     return min(base.breaks, key=_order, default=None)
 
 
+def hides(found: Break, base: Result, head: Result) -> Break | None:
+    """What base breaks in the run of a break of head, so that the run says nothing of base."""
+    return cut_short(found, base, head) or graver(found, base, head)
+
+
 def dies_alike(key: Key, result: Result) -> bool:
     """Whether an engine dies in the same function, whatever the exception says: on the same
     stimuli, other words of an assertion are no other death."""

@@ -6,7 +6,7 @@ same cluster, and plans near that of a finding. Where the other side breaks the 
 them, the defect is not new. Neither is it where base breaks something graver in the same run, and
 head does not: a hit that is lost where base served wrong tokens is no reason against a pull
 request. Nor where something else ends base's run of a plan, which then says nothing of what would
-come.
+come. There a shorter run is looked for that says something of base (`freed`).
 """
 
 from collections import Counter
@@ -20,10 +20,9 @@ from kvproof.gate.difference.compare import (
     Candidate,
     Results,
     alike,
-    cut_short,
     dies_alike,
     dies_there,
-    graver,
+    hides,
     of_each,
     only_on,
     same,
@@ -44,6 +43,7 @@ from kvproof.gate.difference.workload import (
     Starts,
     Workload,
 )
+from kvproof.gate.search.freed import FREED_MAX, freed
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.variants import near, of_findings
@@ -121,6 +121,7 @@ class Comparison:
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self._around: dict[bytes, Result] = {}
+        self._hidden: set[Key] = set()
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -160,28 +161,46 @@ class Comparison:
     def confirm(self, names: Sequence[str]) -> None:
         """Confirm what only head breaks in these workloads. Raises Ended."""
         for candidate in only_on(self.on_head, self.on_base, names):
-            key = candidate.found.key
-            if self._settled(candidate.found):
-                continue
-            self._tries[key, features_of(candidate.found)] += 1
-            result, on_base = self._tried(candidate)
-            again = same(key, result)
-            if again is None:
-                self.not_again.append(candidate)
-            elif (
-                any(the_same(key, other) for other in on_base)
-                or dies_alike(key, on_base[0])
-                or self._near_on_base(candidate)
-            ):
-                self.on_both.add(key)
-            elif any(other.reason for other in on_base):
-                self.unconfirmed.append(candidate)
-            elif worse := cut_short(again, on_base[0], result) or graver(again, on_base[0], result):
+            if not self._settled(candidate.found):
+                self._confirm(candidate)
+
+    def _confirm(self, candidate: Candidate) -> None:
+        """Confirm what head breaks, in a shorter run if base breaks something else in this one."""
+        key = candidate.found.key
+        self._tries[key, features_of(candidate.found)] += 1
+        result, on_base = self._tried(candidate)
+        again = same(key, result)
+        if again is None:
+            self.not_again.append(candidate)
+        elif (
+            any(the_same(key, other) for other in on_base)
+            or dies_alike(key, on_base[0])
+            or self._near_on_base(candidate)
+        ):
+            self.on_both.add(key)
+        elif any(other.reason for other in on_base):
+            self.unconfirmed.append(candidate)
+        elif worse := hides(again, on_base[0], result):
+            if (free := self._freed(candidate)) is None:
                 self.instead.append((candidate, worse))
             else:
-                reached = frozenset(result.reached)
-                self.introduced.append(Confirmed(candidate.workload, again, reached))
-                self.notify(self.introduced[-1])
+                self._confirm(free)
+        else:
+            reached = frozenset(result.reached)
+            self.introduced.append(Confirmed(candidate.workload, again, reached))
+            self.notify(self.introduced[-1])
+
+    def _freed(self, candidate: Candidate) -> Candidate | None:
+        """The same break in a run that says something of base, once for each break."""
+        key = candidate.found.key
+        if key in self._hidden or len(self._hidden) == FREED_MAX:
+            return None
+        self._hidden.add(key)
+        return freed(
+            candidate,
+            as_run(candidate.workload, candidate.found),
+            lambda runs: self.at_once(lambda base: base.drive(runs), lambda head: head.drive(runs)),
+        )
 
     def _settled(self, found: Break) -> bool:
         """Whether a break needs no further run. What base breaks too in a cluster, for a reason of
