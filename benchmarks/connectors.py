@@ -63,10 +63,17 @@ LOOKED_AT = {
     "ExampleConnector, also in MultiConnector, `promised_tokens_are_loaded`": "The name of a file "
     "has token ids and images, and neither salt nor adapter. So a request loads KV of another salt "
     "or adapter.",
-    "OffloadingConnector with files, `every_request_ends`": "In 0.33.0, and in none of these "
-    "plans. After a reset of the connector's cache the chunks are in the files alone. Each look-up "
-    "of a prompt begins a promotion, for which it gives up chunks that an earlier one promoted, so "
-    "it never has all: the finding `promotion_evicts_what_was_found`.",
+    "OffloadingConnector with files, in an engine without a prefix cache, "
+    "`promised_tokens_are_loaded`": "A mistake of vLLM, in 0.32.0; the plan ends without a finding "
+    "on 0.33.0. A store that was begun before a reset of the connector's cache is copied in the "
+    "next step, when the worker is to flush it. The reset has given its block on the CPU back, and "
+    "a promotion from a file takes it first: the store overwrites what was promoted, and a request "
+    "loads the KV of another one.",
+    "SimpleCPUOffloadConnector with `lazy_offload`, `kept_blocks_are_given_back`": "A mistake of "
+    "vLLM, in 0.32.0 and 0.33.0. It stores what the engine's pool would give up next. Where the "
+    "CPU has fewer blocks than it looks at, each store evicts one that it stores again in the next "
+    "step. It reports that stores are pending (`has_pending_push_work`), so the engine goes round "
+    "for ever without a request, and copies.",
     "OffloadingConnector with much room, beside a window with a drafter, "
     "`stored_prefix_is_offered`": "A mistake of vLLM. With sparse retention a prompt of 13 tokens "
     "(blocks of 4, a window of 8) stores the window's blocks 1 and 2, for a hit that ends at token "
@@ -93,7 +100,7 @@ LOOKED_AT = {
     "or what a partial hit copied there: `findings/zeroed_before_saved`. "
     "The V1 runner calls it first; with that order the plan ends without a finding.",
     "OffloadingConnector beside sliding windows, `promised_tokens_are_loaded`": "In 0.32.0 and "
-    "0.33.0, and in none of these plans. After a reset of the connector's cache, blocks that the "
+    "0.33.0. After a reset of the connector's cache, blocks that the "
     "window of a running request has given up are stored again, with what another request has "
     "put there: `findings/reset_stores_window_again`.",
     "OffloadingConnector with chunks of several blocks beside sliding windows, "

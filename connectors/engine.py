@@ -309,8 +309,9 @@ class DrivenEngine:
         inside = sum(done % group.block_size > 0 for group in states)
         return needs, inside * cfg.partial_block_hits
 
-    def note_owed(self) -> None:
-        """Note what an engine that has nothing to do still owes."""
+    def note_owed(self, steps: int = 0) -> None:
+        """Note what an engine that has nothing to do still owes, or one that goes round without a
+        request, so many `steps` so far."""
         if self.dead:
             return
         self._settle()
@@ -328,7 +329,7 @@ class DrivenEngine:
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
         if missing:
-            self.facts.append(Owed(missing, tuple(self.scheduler.requests)))
+            self.facts.append(Owed(missing, tuple(self.scheduler.requests), steps))
 
     def take_facts(self) -> list[Fact]:
         """What happened since the last call."""
@@ -681,7 +682,7 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
                 each.note_waiting(idle if idle > IDLE_STEPS_MAX else taken, idle <= IDLE_STEPS_MAX)
             return
     for each in engines:
-        each.note_owed()
+        each.note_owed(idle * each.has_work)
 
 
 def introduce(workers: Sequence[Any], scheduler: Any) -> None:

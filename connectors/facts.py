@@ -201,11 +201,13 @@ class Waits(NamedTuple):
 
 
 class Owed(NamedTuple):
-    """The engine says that it has nothing to do, and blocks are not free. `holders` are the
-    requests that the scheduler still has."""
+    """The engine says that it has nothing to do, or has no request and goes round without end, and
+    blocks are not free. `holders` are the requests that the scheduler still has; `steps` is how
+    often it went round."""
 
     blocks: int
     holders: tuple[str, ...]
+    steps: int = 0
 
 
 class Missed(NamedTuple):

@@ -34,7 +34,9 @@ def judge(fact: Fact, past: Past) -> Iterator[Because]:
         )
     elif isinstance(fact, Owed):
         yield because(
-            reason("nothing_to_do", "the engine says that it has nothing more to do"),
+            reason("goes_on", "{steps} steps without any request brought no end", steps=fact.steps)
+            if fact.steps
+            else reason("nothing_to_do", "the engine says that it has nothing more to do"),
             reason(
                 "blocks_kept",
                 "{blocks} of its blocks are not free; {keepers:names} has them",

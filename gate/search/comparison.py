@@ -191,9 +191,12 @@ class Comparison:
             self.notify(self.introduced[-1])
 
     def _freed(self, candidate: Candidate) -> Candidate | None:
-        """The same break in a run that says something of base, once for each break."""
+        """The same break in a run that says something of base, once for each break. None for what
+        base breaks in any other run: it may come there by another way."""
         key = candidate.found.key
         if key in self._hidden or len(self._hidden) == FREED_MAX:
+            return None
+        if any(the_same(key, each) or dies_there(key, each) for each in self.on_base.values()):
             return None
         self._hidden.add(key)
         return freed(
