@@ -666,7 +666,7 @@ class Steps(Protocol):
 def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
     """Let engines run until none has anything to do or one is dead, or until nothing changes any
     more. What they still owe then is a fact."""
-    idle, before, taken = 0, None, 0
+    idle, before, taken, alone = 0, None, 0, 0
     while any(each.has_work or each.queue for each in engines):
         if any(each.dead for each in engines):
             return
@@ -675,14 +675,18 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
         taken += 1
-        if idle > SERVED_STEPS_MAX and not any(e.scheduler.requests or e.queue for e in engines):
+        none_left = not any(e.scheduler.requests or e.queue for e in engines)
+        alone = (alone + 1) * none_left
+        if idle > SERVED_STEPS_MAX and none_left:
             break  # they go round for what another engine may ask
+        if taken > DRAIN_STEPS_MAX and none_left:
+            break  # what it owes is noted below, for there is nobody who waits
         if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
             for each in engines:
                 each.note_waiting(idle if idle > IDLE_STEPS_MAX else taken, idle <= IDLE_STEPS_MAX)
             return
     for each in engines:
-        each.note_owed(idle * each.has_work)
+        each.note_owed(alone * each.has_work)
 
 
 def introduce(workers: Sequence[Any], scheduler: Any) -> None:

@@ -292,6 +292,7 @@ END = "\n    def end(self):\n        return\n"
         ("", WORKER.replace("(ABC)", "") + PUT, {"Worker.put"}),
         ("", WORKER + PUT.replace("...", "return 1"), {"Worker.put"}),
         (WORKER, WORKER.replace("Worker", "Other") + PUT + END, set()),
+        (WORKER, WORKER.replace("Worker(ABC)", "Other(Worker)") + END, {"Other.end"}),
         (
             WORKER,
             WORKER.replace("Worker", "Other") + PUT + END + "        return 1\n",

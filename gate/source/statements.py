@@ -77,17 +77,28 @@ def declares(module: Module, name: str) -> bool:
 def stands_for_nothing(module: Module, other: Module | None, name: str) -> bool:
     """Whether a function, or the body of a module, that only one of two modules has, does nothing
     and takes the place of nothing: the method of a class that cannot be made without overriding it,
-    or what has an empty body in a class, or a file, that the other has not."""
+    or what has an empty body in a class, or a file, that the other has not. A class that extends
+    another may take the place of that one."""
     nodes = module.units[name].nodes
     if name == MODULE:
         return other is None and all(map(_is_empty, module.tree.body))
     if not all(isinstance(node, FUNCTIONS) and all(map(_is_empty, node.body)) for node in nodes):
         return False
+    if "." not in name:
+        return other is None
     in_class = f"<class {name.rpartition('.')[0]}>"
-    if other is None or (in_class in module.units and in_class not in other.units):
+    if in_class not in module.units or _extends(module.units[in_class]):
+        return False
+    if other is None or in_class not in other.units:
         return True
     marked = all(isinstance(node, FUNCTIONS) and _is_marked(node) for node in nodes)
-    return marked and in_class in module.units and _is_abc(module.units[in_class])
+    return marked and _is_abc(module.units[in_class])
+
+
+def _extends(unit: Unit) -> bool:
+    """Whether a class extends another than the one that makes it abstract."""
+    classes = [node for node in unit.nodes if isinstance(node, ast.ClassDef)]
+    return any(chain(base)[-1:] != ("ABC",) for node in classes for base in node.bases)
 
 
 def _is_abc(unit: Unit) -> bool:
