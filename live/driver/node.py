@@ -83,7 +83,6 @@ class Node:
         self.known[job.name] = self.known[job.name]._replace(
             prompt=known.prompt, submitted_prompt_tokens=known.submitted_prompt_tokens
         )
-        self.names.forget_length(job.name)
 
     def schedule(self) -> Effects:
         """One real step: the scheduler chooses, the worker executes. The output joins the queue of
@@ -171,10 +170,19 @@ class Node:
         self._accept(ended, right)
         return self._hand_in(output, shares, right, invalid)
 
+    def _kept(self, right: Mapping[str, int]) -> dict[str, int]:
+        """The number of accepted draft tokens that stay in a session, by session: its next part
+        follows the computed tokens of an answer that is not longer than it may be."""
+        left = {r.id: r.max_tokens - len(r.output) - 1 for r in self.engine.requests}
+        live = self.scheduler.requests
+        sessions = (name for name in right if name in live and live[name].resumable)
+        return {name: min(right[name], left[name]) for name in sessions}
+
     def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
         """Send the numbers of accepted draft tokens of a step to the worker (`right`, by request).
         The tokens of later steps are left out."""
         requests = {}
+        right = {**right, **self._kept(right)}
         for request in self.engine.requests:
             behind = sum(
                 s.tokens for _, step in self.queue for s in step if s.request == request.id

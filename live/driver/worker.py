@@ -81,7 +81,12 @@ class Worker(Batch):
             shares.append(
                 Flight(name, tokens, samples[name], blocks=blocks, ahead=ahead, drafts=drafts)
             )
-        return self._run(batch), tuple(shares)
+        reads = self._run(batch)
+        if self.cfg.overlaps:  # a part of a prompt of a session leaves its state in its own place
+            for share in shares:
+                if not share.samples:
+                    self.states.pop(share.request, None)
+        return reads, tuple(shares)
 
     def run(self, requests: Mapping[str, state.Request], shares: Iterable[Flight]) -> Reads:
         """Execute the parts of a step that had to wait. Returns the reads."""

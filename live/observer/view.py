@@ -10,7 +10,12 @@ from kvproof.live import adapt
 from kvproof.live.observer.queues import misqueued
 from kvproof.model import config, state
 from kvproof.model.arithmetic import counts
-from kvproof.model.config.extra_keys import key_of, written
+from kvproof.model.config.extra_keys import (
+    after_a_dropped_token,
+    key_of,
+    with_no_token_dropped,
+    written,
+)
 from kvproof.model.state import Block, Flight, Key, Request
 
 _STATUS = {
@@ -27,14 +32,17 @@ class Names:
     def __init__(self, cfg: config.EngineConfig) -> None:
         self.cfg = cfg
         self.prefixes: dict[tuple[int, bytes], str] = {}
-        self.known: dict[str, int] = {}
+        self.known: dict[str, Any] = {}
 
     def learn(self, request: Any, text: str) -> None:
-        """Record the hashes of a request with the tokens `text`."""
+        """Record the hashes of a request with the tokens `text`. The last one says whether they
+        are known: each is made of the one before it."""
         hashes = request.block_hashes
-        if self.known.get(request.request_id) == len(hashes):
+        last = hashes[-1] if hashes else None
+        if self.known.get(request.request_id, "") == last:
             return
-        self.known[request.request_id] = len(hashes)
+        self.known[request.request_id] = last
+        text = self.as_hashed(request, text)
         unit, ahead = self.cfg.hash_block_size, self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
             for size in (unit, group.block_size):
@@ -42,12 +50,24 @@ class Names:
                 known = int(counts.full_blocks(max(len(text) - ahead, 0), size))
                 for position in range(min(len(whole), known)):
                     end = (position + 1) * size + ahead
-                    self.prefixes[index, bytes(whole[position])] = text[:end]
+                    self.prefixes.setdefault((index, bytes(whole[position])), text[:end])
 
-    def forget_length(self, name: str) -> None:
-        """Read the hashes of a request again: its tokens changed, and their number may be the
-        same."""
-        self.known.pop(name, None)
+    def as_hashed(self, request: Any, text: str) -> str:
+        """The tokens `text` of a request as its hashes cover them. A session drops the last token
+        of an answer, and may keep the hash of the block before, which covers that token (0.33.0,
+        `Scheduler._update_request_as_session`). Each later hash is made of that one."""
+        ahead = self.cfg.hash_lookahead_tokens
+        if not ahead:
+            return text
+        text = with_no_token_dropped(text)
+        for position, value in enumerate(request.block_hashes, 1):
+            end = position * self.cfg.hash_block_size
+            name, after = self.prefixes.get((0, bytes(value))), end + ahead
+            if name is None:
+                break
+            if with_no_token_dropped(name[end:after]) != text[end:after]:
+                text = text[:end] + after_a_dropped_token(text[end:after]) + text[after:]
+        return text
 
     def key(self, block_hash: Any) -> Key:
         """The key for a block hash with its group; an unknown hash is shown as itself."""
@@ -138,7 +158,7 @@ def text_of(live: Any, known: Request) -> str:
     return known.prompt[: live.num_prompt_tokens] + state.SAMPLED * len(live.output_token_ids)
 
 
-def request(cfg: config.EngineConfig, scheduler: Any, live: Any, known: Request) -> Request:
+def request(names: Names, scheduler: Any, live: Any, known: Request) -> Request:
     """One request. `known` has what vLLM does not keep: the job, and the last admission."""
     managers = scheduler.kv_cache_manager.coordinator.single_type_managers
     name = live.request_id
@@ -146,7 +166,7 @@ def request(cfg: config.EngineConfig, scheduler: Any, live: Any, known: Request)
     held = any(tables)
     known = known._replace(
         status=status(scheduler, live),
-        prompt=prompt_of(live, known),
+        prompt=names.as_hashed(live, prompt_of(live, known)),
         max_tokens=live.max_tokens,
         output=state.SAMPLED * len(live.output_token_ids),
         computed=live.num_computed_tokens,
@@ -158,7 +178,7 @@ def request(cfg: config.EngineConfig, scheduler: Any, live: Any, known: Request)
         )
     num_cached_blocks = tuple(m.num_cached_block.get(name, 0) for m in managers)
     shared_prefix_boundary = (
-        adapt.shared_prefix_boundary(live) if cfg.marks_shared_prefix_boundaries else 0
+        adapt.shared_prefix_boundary(live) if names.cfg.marks_shared_prefix_boundaries else 0
     )
     return known._replace(
         tables=tables,
@@ -283,7 +303,7 @@ def engine(
         free=free(pool),
         cached=cached(scheduler, names),
         requests=tuple(
-            request(names.cfg, scheduler, r, known[r.request_id])
+            request(names, scheduler, r, known[r.request_id])
             for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),

@@ -1,4 +1,5 @@
-"""What the key of a block has besides tokens: the salt of a user, or a LoRA adapter.
+"""What the key of a block has besides tokens: the salt of a user, or a LoRA adapter; or a token
+that its session has dropped.
 
 Two requests with the same token ids and other extra keys have other KV, and may share no block. So
 their tokens are written in other letters, and every rule about prefixes holds as it stands.
@@ -31,6 +32,13 @@ _WRITTEN: dict[ExtraKey, dict[int, int]] = {
 }
 _PLAIN = {new: old for table in _WRITTEN.values() for old, new in table.items()}
 
+_AFTER_DROPPED: dict[int, int] = {
+    ord(first) + place: ord(other) + place
+    for first, other in zip(("a", *FIRST.values()), ("𝚊", "𝐚", "𝓪", "𝖆"), strict=True)
+    for place in range(len(LETTERS))
+}
+_AS_SENT = {new: old for old, new in _AFTER_DROPPED.items()}
+
 
 def written(tokens: str, extra_key: ExtraKey) -> str:
     """Tokens in the letters of an extra key."""
@@ -43,5 +51,16 @@ def key_of(tokens: str) -> ExtraKey:
 
 
 def plain(tokens: str) -> str:
-    """Tokens as they are sent, without what their letters say of extra keys."""
-    return tokens.translate(_PLAIN)
+    """Tokens as they are sent, without what their letters say."""
+    return with_no_token_dropped(tokens).translate(_PLAIN)
+
+
+def after_a_dropped_token(tokens: str) -> str:
+    """Tokens of a session in the letters of those that follow a token that was dropped, although
+    the hash of the block before it covers it: no hash of another request covers both."""
+    return tokens.translate(_AFTER_DROPPED)
+
+
+def with_no_token_dropped(tokens: str) -> str:
+    """Tokens without what their letters say of dropped ones."""
+    return tokens.translate(_AS_SENT)

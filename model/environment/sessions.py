@@ -10,6 +10,7 @@ the part before is still being answered; vLLM queues it.
 """
 
 from kvproof.model import config
+from kvproof.model.config.extra_keys import with_no_token_dropped
 from kvproof.model.state import SAMPLED, WAITING, Request
 
 
@@ -24,7 +25,7 @@ def next_part(request: Request, job: config.Job) -> str:
 
 
 def _typed(prompt: str) -> str:
-    return prompt.replace(SAMPLED, "")
+    return with_no_token_dropped(prompt).replace(SAMPLED, "")
 
 
 def with_part(request: Request, part: str) -> Request:

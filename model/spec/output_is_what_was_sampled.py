@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
+from kvproof.model.config.extra_keys import with_no_token_dropped
 from kvproof.model.events import Complete, Continue
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -28,6 +29,12 @@ def sampled(before: Engine, event: Complete, request: Request) -> int:
         return tokens if request.computed >= len(request.tokens) else 0
     shares = [f for f in (before.steps[0] if before.steps else ()) if f.request == request.id]
     return tokens if any(f.samples and f.fate != VOID for f in shares) else 0
+
+
+def _changed(was: Request, now: Request) -> bool:
+    """Whether the tokens of a prompt change, and not only what its hashes cover besides them."""
+    before, after = map(with_no_token_dropped, (was.prompt, now.prompt))
+    return not before.startswith(after)
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -56,7 +63,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                     engine=after.name,
                     request=name,
                 )
-            if not was.prompt.startswith(now.prompt):
+            if not was.prompt.startswith(now.prompt) and _changed(was, now):
                 yield because(
                     reason(
                         "had_prompt",

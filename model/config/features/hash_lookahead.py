@@ -35,6 +35,7 @@ FEATURE = Feature(
             beside=("sessions",),
             because="which drop the last token of an answer, although the hash of the block before "
             f"may cover that token, {NOT_MODELLED}",
+            live=True,
         ),
     ),
     draw=_draw,

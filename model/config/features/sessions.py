@@ -16,7 +16,7 @@ FEATURE = Feature(
     job_field="parts",
     exclusions=(
         Exclusion(of=Cluster, beside=("pd",), live=True),
-        Exclusion(of=Cluster, beside=("drafts", "mamba")),
+        Exclusion(of=Cluster, beside=("drafts", "mamba"), live=True),
         Exclusion(
             of=Cluster,
             beside=("drafts",),
