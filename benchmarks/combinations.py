@@ -26,7 +26,7 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import clusters_with
 from kvproof.model.state import LOADING, State
 
-DRAWN = 12
+DRAWN = 40
 """Clusters that are made for a combination."""
 TRIED = 3
 """Clusters of a combination that are built; those that kvproof does not refuse come first."""

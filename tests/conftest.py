@@ -57,7 +57,7 @@ if os.environ.get("PYTHONPATH"):
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
 
-lent.BEFORE.update(os.environ)
+lent.note()
 if os.environ.get("KVPROOF_VLLM") or importlib.util.find_spec("vllm"):
     try:
         lend(named(os.environ.get("KVPROOF_VLLM") or None, None))

@@ -1,6 +1,6 @@
 """Live vLLM serves sessions beside other features, and satisfies the spec."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "events": {"kv_events": True},
     "store": {"store": True, "steps_in_flight": 2},
     "drafts": {"drafts": 2, "steps_in_flight": 2, "groups": (Group("full", 2),)},
+    "drafts of a hybrid": {"drafts": 1, "steps_in_flight": 2},
 }
 
 
@@ -28,3 +29,29 @@ def test_sessions_satisfy_the_spec_beside(feature: str) -> None:
     outcome = sample(cluster, watched, seed=7, examples=10, steps=40)
     assert outcome.verdict is Verdict.SAMPLED, outcome.reason or outcome.finding
     assert outcome.coverage["events"]["Continue"] > 0
+
+
+class Hashed(NamedTuple):
+    """A request of which only the hashes are read."""
+
+    request_id: str
+    block_hashes: list[bytes]
+
+
+def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
+    """The first block was hashed with a sampled token, which the session drops. What follows is
+    named by other letters than in another request, until the session is hashed anew."""
+    from kvproof.live.observer.view import Names
+
+    cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
+    names = Names(cfg)
+    names.learn(Hashed("r0", [b"1"]), "ab.")
+    session = Hashed("r0", [b"1", b"2"])
+    names.learn(session, "abcde")
+    assert names.prefixes == {(0, b"1"): "ab.", (0, b"2"): "ab𝚌de"}
+    assert names.as_hashed(session, "abcde") == "ab𝚌de"
+
+    names.learn(Hashed("r1", [b"3", b"4"]), "abcde")
+    again = Hashed("r0", [b"3", b"4"])
+    assert names.as_hashed(again, "ab𝚌de") == "abcde"
+    assert names.prefixes[0, b"4"] == "abcde"

@@ -121,11 +121,10 @@ def test_what_it_does_not_combine_with_is_refused(options: dict[str, Any], said:
         replace(HASHING, **options)
 
 
-def test_sessions_are_refused() -> None:
-    engine = replace(HASHING, steps_in_flight=2)
-    Cluster("c", (engine,))
+def test_the_model_refuses_sessions() -> None:
+    cluster = Cluster("c", (replace(HASHING, steps_in_flight=2),), sessions=True)
     with pytest.raises(UsageError, match=r"drop the last token.*Use hash_lookahead_tokens 0"):
-        Cluster("c", (engine,), sessions=True)
+        ModelMachine(cluster)
 
 
 def test_clusters_are_generated_with_it_and_without() -> None:

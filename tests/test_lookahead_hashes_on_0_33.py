@@ -14,7 +14,7 @@ from tests.processes import python
 pytest.importorskip("vllm")
 
 from kvproof.live.releases import cache_folder, packages
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from tests.on_release import AS_RELEASED, MISTAKES
 
 RELEASE = "0.33.0"
@@ -24,7 +24,12 @@ pytestmark = pytest.mark.skipif(
     not PLACE.exists(), reason=f"the cache folder has no vLLM {RELEASE}"
 )
 
-PRESETS = [n for n, c in CLUSTERS.items() if any(e.hash_lookahead_tokens for e in c.engines)]
+PRESETS = [
+    name
+    for presets in (CLUSTERS, LIVE_CLUSTERS)
+    for name, cluster in presets.items()
+    if any(engine.hash_lookahead_tokens for engine in cluster.engines)
+]
 FINDS = {
     "next_token_not_hashed": "drafter_holds_its_key",
     "last_match_dropped_too": "hit_is_the_longest",

@@ -69,8 +69,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         if request.num_computed_tokens < request.num_prompt_tokens:
             for index, block in enumerate(blocks):
                 end = (index + 1) * self.block_size
-                inside = request.num_computed_tokens < end < num_tokens
-                if inside and block.block_hash is None:
+                if 0 < request.num_computed_tokens < end < num_tokens and not block.block_hash:
                     older[index], blocks[index] = block, self._null_block
         released(self, request, num_tokens, *args, **named)
         for index, block in older.items():

@@ -35,7 +35,7 @@ PROMPT = range(10 * BLOCK_SIZE + 1)
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each window that is asked again matches the block after the hit again."""
-    released = SlidingWindowManager.find_longest_cache_hit.__func__  # type: ignore[attr-defined]
+    released = vars(SlidingWindowManager)["find_longest_cache_hit"].__func__
 
     def find(cls: Any, block_hashes: Any, max_length: int, *args: Any, **named: Any) -> Any:
         if not named["drop_eagle_block"]:
@@ -93,5 +93,5 @@ def test_a_drafter_has_matched_the_block_after_a_hit() -> None:
     after = again.block_hashes[hit // BLOCK_SIZE]
     for group in (1, 2):
         assert hit == 0 or manager.block_pool.get_cached_block(after, [group]), (
-            f"a prompt hits {hit} tokens, and the window of {WINDOWS[group - 1]} tokens {FAILS_WITH}"
+            f"a prompt hits {hit} tokens; a window of {WINDOWS[group - 1]} tokens {FAILS_WITH}"
         )

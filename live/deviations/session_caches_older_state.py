@@ -14,7 +14,9 @@ from kvproof.model.step import Step
 def _left_behind(engine: Engine, session: Request, group: int, size: int) -> bool:
     """Whether a block of a session's table has a state of its prompt before the end of the block,
     and the session has computed more."""
-    for block, end in zip(session.tables[group], range(size, session.computed + 1, size)):
+    for block, end in zip(
+        session.tables[group], range(size, session.computed + 1, size), strict=False
+    ):
         held = engine.memory[block] if block != NULL else None
         state = held.slots[0] if held and held.group == group else ""
         if state and len(state) < end and session.tokens.startswith(state):

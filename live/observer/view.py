@@ -303,8 +303,7 @@ def engine(
         free=free(pool),
         cached=cached(scheduler, names),
         requests=tuple(
-            request(names, scheduler, r, known[r.request_id])
-            for r in scheduler.requests.values()
+            request(names, scheduler, r, known[r.request_id]) for r in scheduler.requests.values()
         ),
         running=tuple(r.request_id for r in scheduler.running),
         pending=pending(scheduler),

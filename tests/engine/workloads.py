@@ -134,6 +134,11 @@ KINDS = {
 }
 
 
+def name_of(kind: str, asynchronous: bool) -> str:
+    """The name of an engine."""
+    return kind + " async" * asynchronous
+
+
 @dataclass(frozen=True)
 class Served:
     """What one engine answered. `judged` is how often the sanitizer judged each invariant."""
@@ -164,5 +169,5 @@ def serve(
                 assert built.error is None, built.error
                 answer = process.take(*kind.work)
                 judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
-                served[name + " async" * asynchronous] = Served(answer, judged)
+                served[name_of(name, asynchronous)] = Served(answer, judged)
     return served, process
