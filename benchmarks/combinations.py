@@ -28,7 +28,7 @@ from kvproof.model.state import LOADING, State
 
 DRAWN = 40
 """Clusters that are made for a combination."""
-TRIED = 3
+TRIED = 8
 """Clusters of a combination that are built; those that kvproof does not refuse come first."""
 SWITCHES = ("Scheduler.num_hash_lookahead_tokens", "KVCacheCoordinator.enable_partial_hash_hits")
 """What vLLM switches off by itself, where a cluster has it beside what it does not go with."""

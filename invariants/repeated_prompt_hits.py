@@ -29,7 +29,8 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     loads = admission.external > 0
     limit = longest(cfg, known, known, loads)
     everywhere = all(g.kind == "full" for g in cfg.groups)
-    if cluster.sessions and cfg.retention is not None and not everywhere:
+    some_states = cfg.retention is not None or cfg.partial_block_hits
+    if cluster.sessions and some_states and not everywhere:
         return 0  # a session caches only the states at which its first part alone would resume
     if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
         return 0  # P has not computed the earlier turn that it loaded
