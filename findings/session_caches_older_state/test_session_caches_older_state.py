@@ -1,6 +1,6 @@
 """vLLM 0.32.0, a Mamba hybrid in align mode with speculative decoding and streaming input.
 
-The last step of an answer verifies drafts behind a block boundary, and they are rejected. Its state
+The last step of an answer verifies drafts past a block boundary, and they are rejected. Its state
 is then in the block after that of the computed tokens. The next part of the session is computed in
 a chunk that runs past the end of this block. No step ends there, and the block is cached as the
 state of that boundary. A request with the same tokens up to there continues from an older state.

@@ -83,7 +83,7 @@ def test_a_drafter_has_matched_the_block_after_a_hit() -> None:
     manager, first = make_manager(), make_request("first")
     assert manager.allocate_slots(first, len(PROMPT)) is not None
     narrow, wide = manager.coordinator.single_type_managers[1:]
-    # Other requests take the blocks of these windows that are free: 8 of the narrow, 9 of the wide.
+    # The test evicts block 8 of the narrow window and 9 of the wide.
     taken = narrow.req_to_blocks["first"][7], wide.req_to_blocks["first"][8]
     manager.free(first)
     manager.evict_blocks({block.block_id for block in taken})

@@ -1,4 +1,4 @@
-"""The last step of an answer ends behind a boundary of a Mamba group, with drafts that are rejected
+"""The last step of an answer ends past a boundary of a Mamba group, with drafts that are rejected
 or dropped. Its state is then in the block after that of the computed tokens. The next part of the
 session runs past the end of that block, which stays in the table, and is cached as if the state at
 its end were there."""
