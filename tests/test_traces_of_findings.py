@@ -42,6 +42,7 @@ SEEN_IN_EFFECTS = {
     "fewer_than_none_predicted",
     "full_hit_gives_up_load",
     "report_spans_skipped_blocks",
+    "shrunk_hit_is_not_matched_again",
     "superseded_state_reserved",
     "window_prefix_aligned_before_drop",
 }

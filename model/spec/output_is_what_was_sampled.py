@@ -7,10 +7,10 @@ request that has ended, or that started again after a reset, is dropped.
 """
 
 from collections.abc import Iterator
+from unicodedata import normalize
 
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.config.extra_keys import with_no_token_dropped
 from kvproof.model.events import Complete, Continue
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -31,13 +31,16 @@ def sampled(before: Engine, event: Complete, request: Request) -> int:
     return tokens if any(f.samples and f.fate != VOID for f in shares) else 0
 
 
-def _changed(was: Request, now: Request) -> bool:
-    """Whether the tokens of a prompt change, and not only what its hashes cover besides them."""
-    before, after = map(with_no_token_dropped, (was.prompt, now.prompt))
-    return not before.startswith(after)
+def _keeps(cluster: Cluster, was: Request, now: Request) -> bool:
+    """Whether a prompt keeps its tokens. The letters of a session may change their kind: they say
+    what its hashes cover besides the tokens."""
+    before, after = was.prompt, now.prompt
+    if cluster.sessions:
+        before, after = (normalize("NFKC", prompt) for prompt in (before, after))
+    return before.startswith(after)
 
 
-def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
+def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """Outputs grow only by sampled tokens, and prompts do not change."""
     event = step.event
     for engines in alive(step):
@@ -63,7 +66,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
                     engine=after.name,
                     request=name,
                 )
-            if not was.prompt.startswith(now.prompt) and _changed(was, now):
+            if not _keeps(cluster, was, now):
                 yield because(
                     reason(
                         "had_prompt",
