@@ -29,8 +29,7 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
     loads = admission.external > 0
     limit = longest(cfg, known, known, loads)
     everywhere = all(g.kind == "full" for g in cfg.groups)
-    some_states = cfg.retention is not None or cfg.partial_block_hits
-    if cluster.sessions and some_states and not everywhere:
+    if cluster.sessions and cfg.retention is not None and not everywhere:
         return 0  # a session caches only the states at which its first part alone would resume
     if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
         return 0  # P has not computed the earlier turn that it loaded
@@ -55,6 +54,9 @@ def owed(cluster: Cluster, step: Step, admission: Admission) -> int:
             kept = longest(cfg, common, common, loads)
         else:
             kept = served.shared if common >= served.shared + alike_after_hit(cfg) else 0
+        if cluster.sessions and cfg.partial_block_hits and cfg.aligned_group and not everywhere:
+            # Inside a block it caches only the state at which its first part alone would resume.
+            kept -= kept % cfg.aligned_group.block_size
         roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)
         best = max(best, kept if kept <= limit and roomy else 0)
     return best

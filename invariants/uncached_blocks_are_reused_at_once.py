@@ -11,11 +11,20 @@ from collections.abc import Iterator
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.because import Because, because, reason
 from kvproof.model.config import Cluster
-from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.events import ResetPrefixCache, ResetRunning, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
 from kvproof.model.subjects import Subject
+
+
+def _taken(step: Step, engine: str) -> set[int]:
+    """The blocks of an engine that this step took from the free queue. One of them that is free
+    again was freed in this step too."""
+    event = step.event
+    chosen = (event.chose or ()) if isinstance(event, Schedule) and event.engine == engine else ()
+    lists = (blocks for choice in chosen for blocks in getattr(choice, "taken", ()))
+    return {block for blocks in lists for block in blocks}
 
 
 def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
@@ -23,7 +32,7 @@ def check(_cluster: Cluster, step: Step) -> Iterator[Because]:
     if isinstance(step.event, ResetPrefixCache | ResetRunning):
         return
     for before, after in step.touched:
-        was_free, older = set(before.free), 0
+        was_free, older = set(before.free) - _taken(step, after.name), 0
         for block in after.free:
             if block in was_free:
                 older += 1

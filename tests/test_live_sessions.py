@@ -36,6 +36,7 @@ class Hashed(NamedTuple):
 
     request_id: str
     block_hashes: list[bytes]
+    resumable: bool = False
 
 
 def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
@@ -45,7 +46,7 @@ def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
 
     cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
     names = Names(cfg)
-    names.learn(Hashed("r0", [b"1"]), "ab.")
+    names.learn(Hashed("r0", [b"1"], resumable=True), "ab.")
     session = Hashed("r0", [b"1", b"2"])
     names.learn(session, "abcde")
     assert names.prefixes == {(0, b"1"): "ab.", (0, b"2"): "ab𝚌de"}
@@ -55,3 +56,15 @@ def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
     again = Hashed("r0", [b"3", b"4"])
     assert names.as_hashed(again, "ab𝚌de") == "abcde"
     assert names.prefixes[0, b"4"] == "abcde"
+
+
+def test_a_hash_of_other_tokens_is_no_dropped_token() -> None:
+    """Neither of a request that is no session, nor where no sampled token was hashed."""
+    from kvproof.live.observer.view import Names
+
+    cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
+    names = Names(cfg)
+    names.learn(Hashed("r0", [b"1"]), "ab.")
+    names.learn(Hashed("r1", [b"2"], resumable=True), "abd")
+    assert names.as_hashed(Hashed("r2", [b"1"]), "abc") == "abc"
+    assert names.as_hashed(Hashed("r1", [b"2"], resumable=True), "abc") == "abc"

@@ -11,6 +11,7 @@ from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.spec.output_is_what_was_sampled import _keeps
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.symmetry import renamings
 from kvproof.strategies.verdict import Verdict
@@ -219,3 +220,20 @@ def test_parts_that_cannot_be_are_refused() -> None:
         Job("r0", "a", parts=("",))
     with pytest.raises(UsageError, match=r"parts: expected `array`, got `str`\. Use a list"):
         from_json({**to_json(SESSIONS), "jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]})
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        ("ab𝚌d", True),
+        ("ab𝚌", True),
+        ("abcd", True),
+        ("ab𝚍d", False),
+        ("abｃd", False),
+        ("abcde", False),
+    ],
+)
+def test_a_prompt_keeps_its_tokens(now: str, kept: bool) -> None:
+    """A letter may say that a token before was dropped; not another token, and not a salt."""
+    assert _keeps("abcd", now) is kept
+    assert _keeps("ab𝚌d", "abcd")

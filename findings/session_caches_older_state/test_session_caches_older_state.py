@@ -169,6 +169,6 @@ def test_a_state_is_cached_where_a_step_ended(tmp_path: Path) -> None:
     other = make_request("other", [*text[:40], 1])
     hit = scheduler.kv_cache_manager.get_computed_blocks(other)[1]
     assert hit in ends, (
-        f"a prompt with the same {40} tokens continues from the state of {hit} tokens, "
-        f"{FAILS_WITH}: they ended at {ends}"
+        f"a prompt with the same 40 tokens continues from the state of {hit} tokens, {FAILS_WITH}: "
+        f"they ended at {ends}"
     )

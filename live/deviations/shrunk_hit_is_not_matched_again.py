@@ -2,7 +2,7 @@
 that shortens the hit while it drops its own block does not make the others match again: at the new
 end of the hit they have the blocks of the hit, and maybe not the one after it."""
 
-from kvproof.invariants.hits import missing
+from kvproof.invariants.hits import may_end_at, missing
 from kvproof.live.deviations.facts import admission, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
@@ -11,15 +11,22 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """Of several groups that drop a block, a window lacks only the block after the hit."""
+    """Beside two other groups, a window lacks only the block after the hit, and has all that a
+    longer hit needs."""
     cfg, admitted = cluster.engine(about.engine), admission(step, about)
     if admitted is None or about.group is None or len(cfg.groups) < 3:
         return False
     keys = {key for key, blocks in admitted.cached if blocks}
     tokens = admitted.tokens + admitted.dropped
-    lacks = [p for i, p in missing(cfg, keys, tokens, admitted.hit) if i == about.group]
-    group = cfg.groups[about.group]
-    return cfg.drops_match(group) and all(len(prefix) > admitted.hit for prefix in lacks)
+
+    def lacks(hit: int) -> list[str]:
+        return [prefix for index, prefix in missing(cfg, keys, tokens, hit) if index == about.group]
+
+    here = lacks(admitted.hit)
+    longer = (h for h in range(admitted.hit + 1, len(tokens)) if may_end_at(cfg, h))
+    only_after = bool(here) and all(len(prefix) > admitted.hit for prefix in here)
+    drops = cfg.drops_match(cfg.groups[about.group])
+    return drops and only_after and any(not lacks(hit) for hit in longer)
 
 
 DEVIATION = Deviation(

@@ -13,6 +13,7 @@ from kvproof.live.observer import view
 from kvproof.live.observer.kept import Leftovers
 from kvproof.live.observer.recorder import Recorder
 from kvproof.model import config, state
+from kvproof.model.config.extra_keys import with_no_token_dropped
 from kvproof.model.environment import acceptance, failing_loads, sessions, stores
 from kvproof.model.events import Admit
 from kvproof.model.kv_events import Report
@@ -81,7 +82,8 @@ class Node:
         self.scheduler.add_request(last)
         known = sessions.with_part(paused, part)
         self.known[job.name] = self.known[job.name]._replace(
-            prompt=known.prompt, submitted_prompt_tokens=known.submitted_prompt_tokens
+            prompt=with_no_token_dropped(known.prompt),
+            submitted_prompt_tokens=known.submitted_prompt_tokens,
         )
 
     def schedule(self) -> Effects:
@@ -138,7 +140,7 @@ class Node:
         return Admission(
             self.cfg.name,
             admitted.request,
-            tokens,
+            self.names.as_hashed(live, tokens),
             known.route,
             admitted.local_hit,
             admitted.external,
@@ -173,7 +175,7 @@ class Node:
     def _kept(self, right: Mapping[str, int]) -> dict[str, int]:
         """The number of accepted draft tokens that stay in a session, by session: its next part
         follows the computed tokens of an answer that is not longer than it may be."""
-        left = {r.id: r.max_tokens - len(r.output) - 1 for r in self.engine.requests}
+        left = {r.id: max(r.max_tokens - len(r.output) - 1, 0) for r in self.engine.requests}
         live = self.scheduler.requests
         sessions = (name for name in right if name in live and live[name].resumable)
         return {name: min(right[name], left[name]) for name in sessions}

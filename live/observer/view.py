@@ -33,6 +33,7 @@ class Names:
         self.cfg = cfg
         self.prefixes: dict[tuple[int, bytes], str] = {}
         self.known: dict[str, Any] = {}
+        self.sessions: set[str] = set()
 
     def learn(self, request: Any, text: str) -> None:
         """Record the hashes of a request with the tokens `text`. The last one says whether they
@@ -49,15 +50,20 @@ class Names:
                 whole = adapt.hashes_for(hashes, unit, size)
                 known = int(counts.full_blocks(max(len(text) - ahead, 0), size))
                 for position in range(min(len(whole), known)):
-                    end = (position + 1) * size + ahead
-                    self.prefixes.setdefault((index, bytes(whole[position])), text[:end])
+                    end = (position + 1) * size
+                    covered = text[end : end + ahead]
+                    if covered == with_no_token_dropped(covered):  # else it is known already
+                        self.prefixes[index, bytes(whole[position])] = text[: end + ahead]
 
     def as_hashed(self, request: Any, text: str) -> str:
         """The tokens `text` of a request as its hashes cover them. A session drops the last token
         of an answer, and may keep the hash of the block before, which covers that token (0.33.0,
-        `Scheduler._update_request_as_session`). Each later hash is made of that one."""
+        `Scheduler._update_request_as_session`). Each later hash is made of that one. Any other hash
+        that is known with other tokens is a mistake, and is left as it is."""
         ahead = self.cfg.hash_lookahead_tokens
-        if not ahead:
+        if request.resumable:
+            self.sessions.add(request.request_id)
+        if not ahead or request.request_id not in self.sessions:
             return text
         text = with_no_token_dropped(text)
         for position, value in enumerate(request.block_hashes, 1):
@@ -65,7 +71,8 @@ class Names:
             name, after = self.prefixes.get((0, bytes(value))), end + ahead
             if name is None:
                 break
-            if with_no_token_dropped(name[end:after]) != text[end:after]:
+            dropped = name[end:after] == state.SAMPLED * ahead
+            if dropped and name[end:after] != text[end:after]:
                 text = text[:end] + after_a_dropped_token(text[end:after]) + text[after:]
         return text
 
