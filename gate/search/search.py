@@ -22,6 +22,9 @@ differently in is driven further: clusters (`differing`), and cache groups with 
 episodes of the clusters that execute the change (`reaching`), the other presets and traces, and
 plans for connectors take turns. The order depends on the seed and the two trees only.
 
+Where runs have not executed all of the change by then, many random clusters are looked at for what
+is left (`scouts`), and those that execute some of it are driven.
+
 The search ends when something is introduced. It also ends when the change is known: the first
 workloads of each kind that reaches it were driven, every changed statement was executed, and the
 next step near it is expected to show little that is new (`unseen`). It goes on for some workloads
@@ -44,6 +47,7 @@ from kvproof.gate.search.differing import Differing
 from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
 from kvproof.gate.search.reaching import Reaching
+from kvproof.gate.search.scouts import Scouts
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import USED, Changes, unreached
 from kvproof.model import interruption
@@ -111,7 +115,8 @@ class Search:
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
         self.differing_plans = DifferingPlans(comparison)
-        self.near = Reaching(comparison, further, [*self.changed, *self.outcomes])
+        self.near = Reaching(comparison, further, [*self.changed, *self.awaited, *self.outcomes])
+        self.scouts = Scouts(comparison, self.named)
         self.about = named_features.traits(changes.accounting)
         self.in_plans = named_features.in_plans(changes.accounting)
         self.until = until
@@ -132,7 +137,7 @@ class Search:
         self._due = True
         self._known = (0, False)
         self._rest_known: int | None = None
-        self._left_statements = False
+        self._only_rest = self._left_statements = False
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -157,6 +162,8 @@ class Search:
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
+        if not (self.by_traces or self.reaching):
+            self.by_traces = self._scouts_reach()
         return self.by_traces or bool(self.reaching)
 
     def _look_at_engines(self) -> None:
@@ -231,6 +238,17 @@ class Search:
             driven = driven or not all(result.reason for result in head)
         return not driven
 
+    def _scouts_reach(self) -> bool:
+        """Whether some random cluster reaches what is changed."""
+        while self.scouts.left and not self.scouts.found and time.monotonic() < self.until:
+            self._look_for(self.changed)
+        return bool(self.scouts.found)
+
+    def _look_for(self, missing: Collection[str]) -> None:
+        """Look for clusters that execute something of what is missing."""
+        self.show(f"looking for what executes the rest: {self.scouts.left} clusters are left")
+        self.scouts.look(missing)
+
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
         nearest = self._nearest()
@@ -282,6 +300,12 @@ class Search:
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():
+            self._where_they_differ()
+            if followed and self.scouts.left and (missing := self._missing()):
+                self._look_for(missing)
+            self._drive(self.scouts.take(), "clusters that execute the rest", SAMPLED_AT_ONCE)
+            if self._only_rest and self.scouts.left:
+                continue
             self._where_they_differ()
             these = [*islice(combined, SAMPLED_AT_ONCE)]
             self._drive(these, "clusters with the named features", SAMPLED_AT_ONCE)
@@ -341,11 +365,20 @@ class Search:
             known = known and both.unseen(k for k in self.changed if k not in names) <= UNSEEN_MAX
             self._left_statements = bool(left) or not so_far.issuperset(self.awaited)
             some_left = self._left_statements or not self.outcomes <= so_far
+            self._only_rest = known and some_left
             self._known = len(both.names), known and not (some_left and self._has_time())
         return self._known[1]
 
+    def _missing(self) -> set[str]:
+        """The changed functions, statements and outcomes that nothing executed so far."""
+        so_far = reached(self.comparison)
+        left = unreached(self.changes.accounting, lambda _: so_far)
+        return ({*(each.key for each in left)} | self.awaited | self.outcomes) - so_far
+
     def _has_time(self) -> bool:
         """Whether the search goes on, for some time, for what is left."""
+        if self.by_traces and self.scouts.left:
+            return True
         driven = len(self.comparison.names)
         if self._rest_known is None:
             self._rest_known = driven

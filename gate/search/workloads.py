@@ -54,9 +54,9 @@ def of_presets(seed: int) -> list[Episodes]:
     return [_episodes(name, seed) for name in (*CLUSTERS, *LIVE_CLUSTERS)]
 
 
-def of_random_clusters(seed: int) -> Iterator[Episodes]:
-    """Random episodes of random clusters, without end."""
-    for number in count(seed * SEEDS):
+def of_random_clusters(seed: int, first: int = 0) -> Iterator[Episodes]:
+    """Random episodes of random clusters, without end, from the one with this number on."""
+    for number in count(seed * SEEDS + first):
         yield _episodes(f"random:{number}", seed)
 
 

@@ -28,6 +28,10 @@ Pair = tuple[str, int, int]
 """A file, and two lines that were executed one after the other; the first is negative where a
 function begins, and the second where it ends."""
 
+CONSTRUCTORS = tuple(f".{name}{RUNS}" for name in ("__init__", "__post_init__"))
+"""How the keys of functions end that make an object. What they do acts as long as the object is
+used, so each later step of a run is near them."""
+
 Local = Callable[[FrameType, str, Any], Any]
 """The trace function of one frame."""
 
@@ -43,6 +47,7 @@ class Reached:
         self._called: set[int] = set()
         self._pairs: set[Pair] = set()
         self._seen: dict[str, Counter[str]] = {}
+        self._made: set[str] = set()
         self._followed = threading.local()
         self._keys_of = cache(self._keys_between)
         self._has_lines = cache(of.has_lines)
@@ -50,9 +55,10 @@ class Reached:
     def note(self, abstract_steps: Iterable[str]) -> None:
         """What was executed since the last note is one step, with these abstract steps."""
         shown = ("", *{*abstract_steps})
-        for key in self._take():
-            if key.endswith(RUNS):
-                self._seen.setdefault(key, Counter()).update(shown)
+        ran = {key for key in self._take() if key.endswith(RUNS)}
+        self._made.update(key for key in ran if key.endswith(CONSTRUCTORS))
+        for key in ran | self._made:
+            self._seen.setdefault(key, Counter()).update(shown)
 
     def _take(self) -> set[str]:
         """The keys of what was executed since the last time."""
