@@ -64,6 +64,10 @@ class Thing:
     def weight(self):
         return [x for x in (1, 2)]
 
+class Kept:
+    def __init__(self):
+        self.kept = 2
+
 def rare(x):
     '''What it does.'''
     total = 0
@@ -285,6 +289,19 @@ def test_each_step_has_the_functions_of_which_it_executes_the_change(
         module.rare(4)  # after the last step
     assert found.near == {function.key: Near(2, {"b": 2, "c": 1})}
     assert function.ran(found.keys)
+
+
+def test_what_a_constructor_does_is_near_each_later_step(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("self.kept = 2", "self.kept = 1"))
+    [function] = made.accounting
+    probes = Probes(tree, made.places[1])
+    module = module_of(probes, tree)
+    with reached(probes) as found:
+        found.note(["a"])
+        module.Kept()
+        for name in ("b", "c", "c"):
+            found.note([name])
+    assert found.near == {function.key: Near(3, {"b": 1, "c": 2})}
 
 
 def test_a_debugger_is_not_replaced(tmp_path: Path, tree: Path) -> None:

@@ -162,7 +162,7 @@ class Search:
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
-        if not (self.by_traces or self.reaching):
+        if not (self.by_traces or self.reaching or {*self.connected} >= {*self.changed}):
             self.by_traces = self._scouts_reach()
         return self.by_traces or bool(self.reaching)
 
@@ -370,10 +370,14 @@ class Search:
         return self._known[1]
 
     def _missing(self) -> set[str]:
-        """The changed functions, statements and outcomes that nothing executed so far."""
+        """The changed functions, statements and outcomes that nothing executed so far, without
+        those of connectors, which need plans."""
         so_far = reached(self.comparison)
-        left = unreached(self.changes.accounting, lambda _: so_far)
-        return ({*(each.key for each in left)} | self.awaited | self.outcomes) - so_far
+        ours = [each for each in self.changes.accounting if each.key not in self.connected]
+        missing = {each.key for each in unreached(ours, lambda _: so_far)}
+        for each in ours:
+            missing |= {*each.outcomes, *each.statements} - each.raises
+        return missing - so_far
 
     def _has_time(self) -> bool:
         """Whether the search goes on, for some time, for what is left."""

@@ -1,0 +1,97 @@
+"""Clusters that are only looked at, for what no run executed. The sides are made by hand."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference.result import Near, Result
+from kvproof.gate.difference.workload import Episodes, Follow, Workload
+from kvproof.gate.search import scouts, search, workloads
+from kvproof.gate.search.scouts import SCOUTS
+from tests.fake_sides import OTHER, RUN, SOME, compared, nothing
+from tests.test_search import changing, searching
+from tests.two_machines import result
+
+RARE = "x"
+"""A changed statement that one cluster executes."""
+
+LAST = f"random:{scouts.FIRST + SCOUTS // 4}"
+"""A cluster that is looked at."""
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
+    monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
+
+
+def cluster(each: Workload) -> str:
+    """The name of its cluster; none where it has no cluster."""
+    return each.cluster.name if isinstance(each, Episodes | Follow) else ""
+
+
+def side(*rare_on: str) -> Callable[[Workload], Result]:
+    """A side that knows the change, and executes the rare statement on these clusters alone."""
+
+    def does(each: Workload) -> Result:
+        rare = (RARE,) * (cluster(each) in rare_on)
+        made = result(each.name, reached=(SOME, *rare))
+        return replace(made, near={SOME: Near(1000, {"a": 1000})})
+
+    return does
+
+
+def test_a_cluster_that_executes_what_is_left_is_found_and_driven() -> None:
+    with compared(nothing, side(LAST)) as found:
+        made = searching(found, changes=changing(SOME, statements=(SOME, RARE)))
+        made.run()
+    assert f"episodes of {LAST}" in found.names
+    assert not any(name.startswith("a look") for name in found.names)
+    assert SCOUTS // 2 < made.scouts.left < SCOUTS  # nothing is missing any more
+
+
+def test_what_no_cluster_executes_is_looked_for_once() -> None:
+    with compared(nothing, side()) as found:
+        made = searching(found, changes=changing(SOME, statements=(SOME, RARE)))
+        made.run()
+        assert made.scouts.left == 0
+        looked_for = len(found.names)
+    with compared(nothing, side()) as found:
+        made = searching(found)
+        made.run()
+        assert made.scouts.left == SCOUTS  # nothing is missing
+        assert looked_for - len(found.names) >= search.FURTHER  # then it has its time
+
+
+def test_few_clusters_are_driven_for_one_statement() -> None:
+    everywhere = (f"random:{number}" for number in range(scouts.FIRST, scouts.FIRST + SCOUTS))
+    with compared(nothing, side(*everywhere)) as found:
+        made = searching(found, changes=changing(SOME, statements=(SOME, RARE)))
+        made.run()
+    assert made.scouts.left == SCOUTS - scouts.AT_ONCE
+    driven = [name for name in found.names if str(scouts.FIRST)[:4] in name]
+    assert 0 < len(driven) <= scouts.DRIVEN
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
+    """Code of connectors alone needs plans, so no cluster is looked at."""
+
+    def does(each: Workload) -> Result:
+        return result(each.name, reached=(SOME,) * (cluster(each) == LAST))
+
+    with compared(does, does) as found:
+        made = searching(found, connected=[SOME] * connected)
+        assert made.reaches() is not connected
+        assert bool(made.scouts.found) is not connected
+
+
+def test_what_cannot_be_driven_is_not_found() -> None:
+    def cannot(each: Workload) -> Result:
+        return Result(each.name, reason="This vLLM has no x", reached=(RARE,))
+
+    with compared(nothing, cannot) as found:
+        made = searching(found).scouts
+        made.look({RARE})
+        assert not made.take()
