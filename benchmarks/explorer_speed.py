@@ -1,10 +1,10 @@
 """Distinct states per second of processor time: the explorer's plain search and the packed one.
 
-    python benchmarks/explorer_speed.py --config pd-evicting
+    python benchmarks/explorer_speed.py --config pd-evicting --spin
 
 Both searches visit the same states and check all invariants. They run alternately in one process.
 The ratio is relative to the plain search of the same round; the output has the medians over all
-rounds.
+rounds. `--spin` has SPIN search a small model of its own in each round as well (`spin/`).
 """
 
 import argparse
@@ -12,6 +12,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+
+from spin import speed as spin
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
@@ -43,7 +45,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="pd-default", choices=sorted(CLUSTERS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--spin", action="store_true", help="SPIN beside them, on its own model")
     args = parser.parse_args()
+    of_spin: list[float] = []
     speeds: dict[str, list[float]] = {name: [] for name in LOOPS}
     states = set()
     for number in range(args.rounds):
@@ -52,6 +56,8 @@ def main() -> None:
             found = loop(CLUSTERS[args.config])
             speeds[name].append(found / (time.process_time() - began))
             states.add(found)
+        if args.spin:
+            of_spin.append(spin.states_per_second()[1])
         print(f"round {number + 1} of {args.rounds}", end="\r", file=sys.stderr, flush=True)
     (count,) = states
     print(f"{args.config}: {count} distinct states")
@@ -59,6 +65,8 @@ def main() -> None:
     for name, found_speeds in speeds.items():
         ratio = statistics.median(f / p for f, p in zip(found_speeds, speeds["plain"], strict=True))
         print(f"{name:8} {statistics.median(found_speeds):9.0f} {ratio:6.2f}")
+    if of_spin:
+        print(f"{'SPIN':8} {statistics.median(of_spin):9.0f}        (another model)")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name",
         metavar="CONNECTOR",
-        help="a name that vLLM has registered, module:Class, or FILE.py:Class",
+        help="a name that vLLM has registered, one of reports/connectors.md, module:Class, or "
+        "FILE.py:Class",
     )
     parser.add_argument(
         "--extra",

@@ -325,7 +325,10 @@ SHIPPED: dict[str, Shipped] = {
 def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> TestedConnector:
     """The connector of this name and these settings. One of the table is driven as there, and so is
     each of a pair of engines, and one that saves hidden states, with the settings of the table
-    where no others are given."""
+    where no others are given. A short name of the table is one of its connectors."""
+    if name in SHIPPED and not extra:
+        known = SHIPPED[name].subject
+        return replace(known, keeps_prompts=known.keeps_prompts or keeps_prompts)
     own = TestedConnector(name, extra, keeps_prompts)
     alike = [each.subject for each in SHIPPED.values() if each.subject.name == name]
     for subject in alike:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
 
@@ -75,6 +76,27 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return known_as(found, driven)
 
     return of
+
+
+def test_each_line_of_the_page_has_plans_and_each_plan_a_line() -> None:
+    page = (known_plans.EXPLAINED.with_suffix(".md")).read_text(encoding="utf-8")
+    lines = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert lines == {path.stem for path in known_plans.EXPLAINED.glob("*.json")}
+    assert lines <= {name for name, _ in KEPT}
+
+
+def test_an_exception_that_the_engine_outlives_is_known_by_its_message(
+    known: Callable[..., str],
+) -> None:
+    def raised(message: str) -> Break:
+        made = broken("reset_is_carried_out", death="")
+        words = reason("message", "{message}", message=message)
+        return replace(made, finding=Finding("reset_is_carried_out", (words,)))
+
+    one, other = raised("no jobs"), raised("no blocks")
+    died = broken()
+    assert known(one, one, died)
+    assert not known(one, other, died)
 
 
 def test_the_same_break_is_known_after_another_action_and_beside_other_groups(

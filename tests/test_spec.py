@@ -5,9 +5,20 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.events import bare
+from kvproof.model.events import Abort, bare
 from kvproof.model.spec.registry import GUARDS
-from tests.made_steps import EXAMPLES, ONE, Made, admitted, chunk_of, hit, other_block
+from kvproof.model.state import MISQUEUED
+from tests.made_steps import (
+    EXAMPLES,
+    ONE,
+    SERVED,
+    Made,
+    admitted,
+    chunk_of,
+    hit,
+    last,
+    other_block,
+)
 
 ASKED = [CHECKS[name] for name in GUARDS]
 
@@ -39,6 +50,14 @@ def test_another_free_block_may_be_taken(old: int, new: int) -> None:
     assert step.event != admitted().event
     assert bare(step.event) == bare(admitted().event)
     assert not told((ONE, step))
+
+
+def test_a_request_that_is_in_no_queue_may_be_aborted() -> None:
+    step = last(ONE, *SERVED, Abort("E", "r1"))
+    before = step.before.engine("E")
+    lost = (r._replace(status=MISQUEUED) if r.id == "r1" else r for r in before.requests)
+    engines = (before._replace(requests=tuple(lost)),)
+    assert not told((ONE, step._replace(before=step.before._replace(engines=engines))))
 
 
 def test_another_chunk_may_be_chosen() -> None:

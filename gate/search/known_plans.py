@@ -1,5 +1,6 @@
 """What is known of connectors, start-ups and loops: a finding of one of these has plans in its
-folder, as a finding of a cluster has a trace.
+folder, as a finding of a cluster has a trace. What is no finding of its own, because it is reported
+to vLLM by others, wanted or not grave, has plans in `findings/explained/`, and a line in its page.
 
 A break is known if a plan of a finding, driven on the same vLLM and with the same connector, breaks
 the same. So a finding is not known where a vLLM has mended it, and what breaks in another way is
@@ -20,6 +21,8 @@ from kvproof.model.files.reading import read_text
 
 PLANS = "plans.json"
 
+EXPLAINED = FOLDER / "explained"
+
 Planned = Play | Start | Loop
 
 
@@ -35,8 +38,8 @@ class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
 class BreakSign(NamedTuple):
     """What two breaks of one cause have in common: the rule and the kinds of its reasons, and for a
     death its place and its statement. For what else breaks, a connector has the kind of cache
-    group, and a start-up and a loop have the whole feature. Which other groups and which action a
-    plan has says little of the cause."""
+    group, a start-up and a loop have the whole feature, and an exception that an engine outlives
+    its message. Which other groups and which action a plan has says little of the cause."""
 
     check: str
     feature: str
@@ -53,12 +56,15 @@ def sign_of(found: Break) -> BreakSign:
     elif isinstance(found.plan, Play):
         group, of, _ = feature.partition(" of ")
         feature = group if of else ""
-    reasons = frozenset(each.kind for each in found.finding.reasons)
+    reasons = frozenset(
+        f"{each.facts}" if each.kind == "message" and not found.death else each.kind
+        for each in found.finding.reasons
+    )
     return BreakSign(signature.check, feature, found.death, found.statement, reasons)
 
 
 def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
-    """The name of the finding in `findings/` that explains a break, or an empty text. `driven` has
+    """The name of what explains a break, or an empty text. `driven` has
     what a plan breaks on the vLLM of this break, and with its connector."""
     sign, happened = sign_of(found), causes(found.plan)
     for name, plan in sorted(plans(), key=lambda each: -len(causes(each[1].run))):
@@ -101,7 +107,7 @@ def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
 
 
 def plans() -> Iterator[tuple[str, KnownPlan]]:
-    """The name of each finding that has plans, with each of them."""
+    """The name of each finding, and of each line of the page, that has plans, with each of them."""
     for name, of_one in _all().items():
         for plan in of_one:
             yield name, plan
@@ -109,7 +115,9 @@ def plans() -> Iterator[tuple[str, KnownPlan]]:
 
 @cache
 def _all() -> dict[str, list[KnownPlan]]:
+    of_findings = {path.parent.name: path for path in sorted(FOLDER.glob(f"*/{PLANS}"))}
+    explained = {path.stem: path for path in sorted(EXPLAINED.glob("*.json"))}
     return {
-        path.parent.name: msgspec.json.decode(read_text(path, "plans"), type=list[KnownPlan])
-        for path in sorted(FOLDER.glob(f"*/{PLANS}"))
+        name: msgspec.json.decode(read_text(path, "plans"), type=list[KnownPlan])
+        for name, path in (of_findings | explained).items()
     }

@@ -28,6 +28,7 @@ from kvproof.model.state import (
     FAILED,
     LOADED,
     LOADING,
+    MISQUEUED,
     PAUSED,
     PREEMPTED,
     RUNNING,
@@ -39,7 +40,7 @@ from kvproof.model.step import Step
 NEW = GONE = "gone"
 
 _STARTED = (RUNNING, LOADING)
-_UNDER_WAY = (WAITING, PREEMPTED, RUNNING, LOADING, LOADED, FAILED, PAUSED)
+_ABORTABLE = (WAITING, PREEMPTED, RUNNING, LOADING, LOADED, FAILED, PAUSED, MISQUEUED)
 _LOAD_ENDS = {LOADING: (LOADED, FAILED, GONE), ABORTED: (GONE,), SENDING: (GONE,)}
 
 ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
@@ -56,7 +57,7 @@ ALLOWED: dict[type, dict[str, tuple[str, ...]]] = {
     TransferDone: _LOAD_ENDS,
     TransferFail: _LOAD_ENDS,
     LeaseExpire: _LOAD_ENDS,
-    Abort: dict.fromkeys(_UNDER_WAY, (GONE, ABORTED)),
+    Abort: dict.fromkeys(_ABORTABLE, (GONE, ABORTED)),
     ResetRunning: {RUNNING: (PREEMPTED,)},
 }
 

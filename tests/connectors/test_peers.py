@@ -80,6 +80,7 @@ def test_settings_say_how_a_connector_is_driven() -> None:
     assert as_driven("OffloadingConnector", {"secondary_tiers": tiers}, False).has_peers
     assert as_driven(PEERS.name, PEERS.extra, False) == PEERS
     assert as_driven("NixlConnector", {}, False) == SHIPPED["nixl-pull"].subject
+    assert as_driven("nixl-pull", {}, False) == SHIPPED["nixl-pull"].subject
     several = SHIPPED["multi-nixl-offloading"].subject
     assert as_driven(several.name, several.extra, False).pair
     assert not as_driven(several.name, {"connectors": []}, False).pair
