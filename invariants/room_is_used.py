@@ -93,7 +93,9 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     preempted = {c.request for c in choices if isinstance(c, Preempt)}
     before, after = step.before.engine(cfg.name), step.after.engine(cfg.name)
     served = {c.request: c.tokens for c in choices if isinstance(c, Compute)}
-    left, free = cfg.chunk_tokens - sum(served.values()), len(after.free)
+    left = cfg.chunk_tokens - sum(served.values())
+    # A failed load gives its blocks back after the running requests had their turn.
+    free = len(after.free) if preempted else min(len(before.free), len(after.free))
     if left < max((g.block_size for g in cfg.groups if g.aligned), default=1):
         return
     could = list(_runners(cfg, before, free, {*served, *preempted}))

@@ -19,7 +19,9 @@ FITS = Request("r1", RUNNING, "a", 1, 2, computed=1, tables=((3,),))
 """It has a slot for its next token."""
 
 
-def passed_over(*queue: Request, free: tuple[int, ...] = ()) -> list[str | None]:
+def passed_over(
+    *queue: Request, free: tuple[int, ...] = (), before: tuple[int, ...] | None = None
+) -> list[str | None]:
     """Whom a step that schedules nothing passes over without a reason."""
     flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in queue)
     names = tuple(each.id for each in queue)
@@ -27,7 +29,8 @@ def passed_over(*queue: Request, free: tuple[int, ...] = ()) -> list[str | None]
     engine = Engine(
         "E", (Block(),) * 5, free, requests=queue, running=names, steps=(flights,), pending=pending
     )
-    step = Step(State((engine,)), Schedule("E", ()), Effects(), State((engine,)))
+    begins = engine if before is None else engine._replace(free=before)
+    step = Step(State((begins,)), Schedule("E", ()), Effects(), State((engine,)))
     return [about.request for _, about in ROOM.check(STORE, step)]
 
 
@@ -41,6 +44,11 @@ def test_who_comes_before_it_is_served() -> None:
 
 def test_with_blocks_all_are_served() -> None:
     assert passed_over(FILLS, FITS, free=(4,)) == ["r0", "r1"]
+
+
+def test_a_block_that_a_step_gives_back_comes_too_late() -> None:
+    """A failed load gives its blocks back after the running requests had their turn."""
+    assert passed_over(FILLS, FITS, free=(4,), before=()) == []
 
 
 @pytest.mark.live

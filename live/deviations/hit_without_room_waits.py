@@ -1,19 +1,20 @@
 """A request with a hit inside a block needs one block more than without the hit, and so does one
-that has loaded its tokens up to the inside of a block. If the pool has no room for this block, vLLM
-does not try a shorter hit, and no shorter load."""
+that has loaded or computed its tokens up to the inside of a block, whose state is cached there. If
+the pool has no room for this block, vLLM does not try a shorter hit, and no shorter load; a request
+that runs alone is preempted, and computes the same part again."""
 
 from kvproof.live.deviations.facts import HANGS, seen
 from kvproof.model.because import About
 from kvproof.model.capacity import has_room_for_hit
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
-from kvproof.model.state import NULL, PREEMPTED, WAITING, Engine, Request
+from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine, Request
 from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """A waiting request can hit inside a block, or has loaded tokens up to there, and the empty
-    pool has no room for the copy."""
+    """A waiting request can hit inside a block, or has loaded tokens up to there, or one that runs
+    alone has computed them, and the empty pool has no room for the copy."""
     for engine in step.after.engines:
         cfg = cluster.engine(engine.name)
         for request in engine.requests if cfg.partial_block_hits else ():
@@ -21,6 +22,10 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
             lengths = {len(key[1]) for key, _ in engine.cached if request.tokens.startswith(key[1])}
             tokens = len(request.tokens)
             if waits and any(not has_room_for_hit(cfg, n, tokens) for n in lengths if n < tokens):
+                return True
+            runs = request.status == RUNNING and _is_alone(engine, request)
+            ended_inside = any(g.aligned and request.computed % g.block_size for g in cfg.groups)
+            if runs and ended_inside and not has_room_for_hit(cfg, request.computed, tokens):
                 return True
     return _loaded(cluster, step)
 
