@@ -65,6 +65,10 @@ nothing of the change."""
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
 
+PLANS_NAMED = 15
+"""How many they have where the changed lines name what only plans have: clusters execute such a
+change too, but without what it is about."""
+
 FURTHER = 24
 """How many further workloads the search has to execute what was executed nowhere yet (a changed
 statement, an outcome of a changed condition), when the rest of the change is known: some never
@@ -252,7 +256,8 @@ class Search:
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
         nearest = self._nearest()
-        rounds = ceil(PLANS_FIRST / max(len(nearest), 1))
+        number = PLANS_NAMED if self.in_plans.intersection(nearest) else PLANS_FIRST
+        rounds = ceil(number / max(len(nearest), 1))
         first = [*islice(self._plans(nearest), rounds * len(nearest))]
         alone = {*self.connected} == {*self.changed}
         self._all(first if alone else [], "plans for connectors", SAMPLED_AT_ONCE, due=True)
