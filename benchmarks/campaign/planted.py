@@ -35,6 +35,7 @@ from kvproof.campaign.unit import CorpusEntry, WorkUnit
 from kvproof.cli.machines import maker
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
+from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.episode import CacheMachine, Target
 from tests import mistakes, mistakes_of_drafts
@@ -133,7 +134,7 @@ def targeted(make: Make, seed: int) -> Iterator[None]:
 def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
     """All searches."""
     make = maker("live").search
-    make(Plan(0, True).cluster(0))  # reads what vLLM as released does
+    make(CLUSTERS["full"])  # reads what vLLM as released does
     released = CampaignFolder(args.given).state().progress
     given = released.corpus
     known = frozenset(each.signature.check for each in released.found)
