@@ -6,6 +6,7 @@ round n-1 are not finished. The first rounds are short, because there is much to
 
 from collections.abc import Sequence
 from itertools import count, zip_longest
+from math import ceil
 from random import Random
 
 from kvproof.campaign.mutation import fitted
@@ -49,7 +50,8 @@ PLANS = 5
 """Plans of a unit."""
 
 FOLLOWED = 5
-"""Entries that one unit takes as they are."""
+"""Entries of an earlier campaign that one unit takes as they are. Every second unit does so as long
+as there are some: what they do not show, the other units may."""
 
 
 def round_sizes() -> list[int]:
@@ -73,11 +75,13 @@ def round_of(number: int) -> tuple[int, int]:
 
 
 class Plan:
-    """The units of one campaign. `given` are entries of an earlier campaign, which come first."""
+    """The units of one campaign. `given` are entries of an earlier campaign, which come in every
+    second unit, until all have come."""
 
     def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
         self.seed, self.live = seed, live
         self.given = varied(given)
+        self.following = ceil(len(given) / FOLLOWED)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
         self.planned = [START_UPS, LOOPS, *(n for n, each in SHIPPED.items() if not each.dummy)]
@@ -90,13 +94,15 @@ class Plan:
         known = progress.known(rounds)
         random = Random(f"{self.seed}:{number}")
         seed = random.getrandbits(62)
-        cluster = self.cluster(number)
-        given = self.given[number * FOLLOWED : (number + 1) * FOLLOWED]
-        if given:
+        turn, other = divmod(number, 2)
+        if turn < self.following and not other:
+            given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
-        if self.live and number % PLANS_EVERY == PLANS_EVERY - 1:
-            return PlansUnit(number, self.plans(number // PLANS_EVERY, seed), known)
+        turn = turn if turn < self.following else number - self.following
+        cluster = self.cluster(turn)
+        if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
+            return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
         if not corpus or random.random() < FRESH:
             return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
         latest = random.random() < LATEST
