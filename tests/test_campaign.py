@@ -192,6 +192,20 @@ def test_an_error_of_a_unit_is_no_green(tmp_path: Path, monkeypatch: Any, as_jso
     assert "ZeroDivisionError" in output["reason"]
 
 
+def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> None:
+    """The others are those of a campaign that begins with nothing."""
+    given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 13)]
+    units = [Plan(0, True, given).unit(number, Progress()) for number in range(12)]
+    follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
+    assert [unit.number for unit in follows] == [0, 2, 4]
+    assert sum(len(unit.entries) for unit in follows) == len(given)
+    alone = [Plan(0, True).unit(number, Progress()) for number in range(9)]
+    others = [unit for unit in units if unit not in follows]
+    assert list(map(type, others)) == list(map(type, alone))
+    both = zip(others, alone, strict=True)
+    assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
+
+
 def test_rounds_follow_each_other() -> None:
     assert [round_of(n) for n in (0, 3, 4, 11, 12, 59, 60, 123, 124, 187, 188)] == [
         *((0, 4), (0, 4), (1, 12), (1, 12), (2, 28), (3, 60), (4, 124), (4, 124)),
