@@ -35,7 +35,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         assert len(lines(plan)) == len(plan.layers) + 2
         assert all(plan.workers())
     kinds = {layer.kind for number in range(60) for layer in random_plan(number).layers}
-    assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden"}
+    assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"}
 
 
 def test_a_start_without_a_layer_is_a_part_shorter() -> None:

@@ -7,13 +7,16 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden"]
+Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
 
-KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden")
+KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
 """The kinds of layers that read all tokens."""
+
+SINKS = 0.03
+"""The share of plans whose layers of full attention also read sinks, which no request has."""
 
 WINDOWS: tuple[Kind, ...] = ("window", "window mla")
 """The kinds of layers that read the last tokens alone."""
@@ -202,7 +205,11 @@ def random_plan(seed: int) -> StartupPlan:
         heads = r.choice((1, 2, 3, 5))
         hidden = replace(kinds[0], kind="hidden", block=block, heads=heads, stage=stages - 1)
         plan = replace(plan, layers=(*plan.layers, hidden))
-    return _rarer(r, plan)
+    plan = _rarer(r, plan)
+    if Random(f"{seed} sinks").random() < SINKS:
+        sinks = (replace(e, kind="sink") if e.kind == "full" else e for e in plan.layers)
+        plan = replace(plan, layers=tuple(sinks))
+    return plan
 
 
 def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:

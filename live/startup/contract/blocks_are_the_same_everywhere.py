@@ -34,7 +34,7 @@ def judge(start: Startup) -> Iterator[Because]:
 def _shapes(worker: StartedWorker) -> str:
     """What the tables of the groups keep. A worker may have none of the layers of a group. MLA
     and hidden states keep what full attention keeps."""
-    kinds = [(g.kind if g.kind not in ("mla", "hidden") else "full", g) for g in worker.groups]
+    kinds = [(g.kind if g.kind not in ("mla", "hidden", "sink") else "full", g) for g in worker.groups]
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)
 
 

@@ -11,7 +11,7 @@ from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
 
-READ_WHOLE = ("full", "window", "chunked", "mla", "window mla")
+READ_WHOLE = ("full", "sink", "window", "chunked", "mla", "window mla")
 """The kinds of layers whose blocks are read by an attention kernel."""
 
 
