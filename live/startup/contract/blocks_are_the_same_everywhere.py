@@ -4,6 +4,7 @@ blocks that it does not have; with other groups, it would read another table."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
+from kvproof.live.startup.plan import KEEP_ALL
 from kvproof.live.startup.seen import StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
 from kvproof.model.severity import Severity
@@ -32,9 +33,9 @@ def judge(start: Startup) -> Iterator[Because]:
 
 
 def _shapes(worker: StartedWorker) -> str:
-    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA
-    and hidden states keep what full attention keeps."""
-    kinds = [(g.kind if g.kind not in ("mla", "hidden", "sink") else "full", g) for g in worker.groups]
+    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA,
+    hidden states and attention with sinks keep what full attention keeps."""
+    kinds = [("full" if g.kind in KEEP_ALL else g.kind, g) for g in worker.groups]
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)
 
 
