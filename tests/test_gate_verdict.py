@@ -61,7 +61,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
     clock = SimpleNamespace(now=0.0, plans=search.PLANS_FIRST)
     clock.monotonic = lambda: clock.now
 
-    def no_more(_seed: int) -> Iterator[Workload]:
+    def no_more(_seed: int, _first: int = 0) -> Iterator[Workload]:
         clock.now = math.inf
         yield from ()
 

@@ -75,6 +75,5 @@ def _shown(base: Result, head: Result, missing: Collection[str]) -> frozenset[st
 def _clusters(seed: int, named: frozenset[str]) -> Iterator[Episodes]:
     random = workloads.of_random_clusters(seed, FIRST)
     preferred = named_features.preferred(random, named)
-    while True:
-        yield next(random)
-        yield next(preferred)
+    for two in zip(random, preferred, strict=False):
+        yield from two

@@ -117,8 +117,8 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
-    if layer.kind == "sink":
-        return kinds.SinkFullAttentionSpec(**common, sink_len=layer.block)
+    if layer.kind == "sink" and (sinks := getattr(kinds, "SinkFullAttentionSpec", None)):
+        return sinks(**common, sink_len=layer.block)
     return kinds.FullAttentionSpec(**common)
 
 
