@@ -57,7 +57,10 @@ def main() -> None:
             speeds[name].append(found / (time.process_time() - began))
             states.add(found)
         if args.spin:
-            of_spin.append(spin.states_per_second()[1])
+            try:
+                of_spin.append(spin.states_per_second()[1])
+            except RuntimeError as error:
+                sys.exit(str(error))
         print(f"round {number + 1} of {args.rounds}", end="\r", file=sys.stderr, flush=True)
     (count,) = states
     print(f"{args.config}: {count} distinct states")

@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
             if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
                 say(line)
         for rule, finding in known.items():
-            say(f"Known: {rule} is findings/{finding}.")
+            say(f"Known: {rule} is {finding} (see findings/).")
 
     return finish(args, code, output, text, files)
 

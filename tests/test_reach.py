@@ -291,17 +291,20 @@ def test_each_step_has_the_functions_of_which_it_executes_the_change(
     assert function.ran(found.keys)
 
 
-def test_what_a_constructor_does_is_near_each_later_step(tmp_path: Path, tree: Path) -> None:
+@pytest.mark.parametrize(("of_cluster", "near"), [(True, {"b": 1, "c": 2}), (False, {"b": 1})])
+def test_what_a_constructor_does_is_near_each_later_step_of_a_cluster(
+    tmp_path: Path, tree: Path, of_cluster: bool, near: dict[str, int]
+) -> None:
     made = changes(tmp_path, tree, ("self.kept = 2", "self.kept = 1"))
     [function] = made.accounting
     probes = Probes(tree, made.places[1])
     module = module_of(probes, tree)
-    with reached(probes) as found:
+    with reached(probes, of_cluster) as found:
         found.note(["a"])
         module.Kept()
         for name in ("b", "c", "c"):
             found.note([name])
-    assert found.near == {function.key: Near(3, {"b": 1, "c": 2})}
+    assert found.near == {function.key: Near(sum(near.values()), near)}
 
 
 def test_a_debugger_is_not_replaced(tmp_path: Path, tree: Path) -> None:

@@ -16,7 +16,16 @@ from kvproof.gate.difference.protocol import (
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import Follow, Loop, Loops, Play, Plays, Start, Starts
+from kvproof.gate.difference.workload import (
+    Episodes,
+    Follow,
+    Loop,
+    Loops,
+    Play,
+    Plays,
+    Start,
+    Starts,
+)
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
@@ -103,7 +112,7 @@ def keep(request: Drive | RecordRun, answer: Answer) -> Answer:
 
 def _with_reach(request: Drive, probes: Probes) -> Result:
     """The result of a workload with what it reaches."""
-    with reached(probes) as found:
+    with reached(probes, isinstance(request.workload, Episodes | Follow)) as found:
         result = _driven(request, found.note)
     keys = tuple(sorted(key for key in found.keys if not key.endswith(RUNS)))
     return replace(result, reached=keys, watched=True, near=found.near)

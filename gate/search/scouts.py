@@ -1,8 +1,9 @@
 """Scouts: random clusters that are only looked at, for what no run executed so far.
 
 A statement that one random cluster in a hundred executes is hardly met while each cluster is driven
-with all checks. To look at one takes a tenth of that: one episode, and no check. Those that execute
-something of what is missing are driven then, with the same seed, so they execute it again.
+with all checks. To look at one takes less: one episode in place of several, and no check. Those
+that execute something of what is missing are driven then, with the same seed, so they execute it
+again.
 """
 
 from collections import Counter

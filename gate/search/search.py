@@ -308,8 +308,11 @@ class Search:
             self._where_they_differ()
             if followed and self.scouts.left and (missing := self._missing()):
                 self._look_for(missing)
+                scouted = self._only_rest and self.scouts.left
+            else:
+                scouted = False
             self._drive(self.scouts.take(), "clusters that execute the rest", SAMPLED_AT_ONCE)
-            if self._only_rest and self.scouts.left:
+            if scouted:
                 continue
             self._where_they_differ()
             these = [*islice(combined, SAMPLED_AT_ONCE)]
@@ -386,7 +389,7 @@ class Search:
 
     def _has_time(self) -> bool:
         """Whether the search goes on, for some time, for what is left."""
-        if self.by_traces and self.scouts.left:
+        if self.by_traces and self.scouts.left and self._missing():
             return True
         driven = len(self.comparison.names)
         if self._rest_known is None:

@@ -30,7 +30,8 @@ function begins, and the second where it ends."""
 
 CONSTRUCTORS = tuple(f".{name}{RUNS}" for name in ("__init__", "__post_init__"))
 """How the keys of functions end that make an object. What they do acts as long as the object is
-used, so each later step of a run is near them."""
+used, so each later step of a cluster is near them. Plans have engines of their own: what the
+constructor of one did says nothing of the next."""
 
 Local = Callable[[FrameType, str, Any], Any]
 """The trace function of one frame."""
@@ -40,7 +41,7 @@ class Reached:
     """What runs have reached so far: keys as in `Places`. `near` has the steps in which each
     changed function executed what is changed in it, by the key of the function."""
 
-    def __init__(self, of: Probes) -> None:
+    def __init__(self, of: Probes, of_cluster: bool = False) -> None:
         self.keys: frozenset[str] = frozenset()
         self.near: dict[str, Near] = {}
         self._of = of
@@ -48,6 +49,7 @@ class Reached:
         self._pairs: set[Pair] = set()
         self._seen: dict[str, Counter[str]] = {}
         self._made: set[str] = set()
+        self._of_cluster = of_cluster
         self._followed = threading.local()
         self._keys_of = cache(self._keys_between)
         self._has_lines = cache(of.has_lines)
@@ -56,7 +58,8 @@ class Reached:
         """What was executed since the last note is one step, with these abstract steps."""
         shown = ("", *{*abstract_steps})
         ran = {key for key in self._take() if key.endswith(RUNS)}
-        self._made.update(key for key in ran if key.endswith(CONSTRUCTORS))
+        if self._of_cluster:
+            self._made.update(key for key in ran if key.endswith(CONSTRUCTORS))
         for key in ran | self._made:
             self._seen.setdefault(key, Counter()).update(shown)
 
@@ -145,15 +148,16 @@ def _returns(code: CodeType, at: int) -> bool:
 
 
 @contextmanager
-def reached(of: Probes) -> Iterator[Reached]:
-    """Record what is reached in the block in the files that were imported with these probes. What
-    was reached is known after the block. Raises UsageError where a debugger is at work."""
+def reached(of: Probes, of_cluster: bool = False) -> Iterator[Reached]:
+    """Record what is reached in the block in the files that were imported with these probes. All of
+    the block may be runs of one cluster. What was reached is known after the block. Raises
+    UsageError where a debugger is at work."""
     if sys.gettrace() is not None:
         raise UsageError(
             "A trace function is at work, so the lines that a run executes cannot be recorded. "
             "Use a run without a debugger."
         )
-    found = Reached(of)
+    found = Reached(of, of_cluster)
     found.begin()
     try:
         yield found

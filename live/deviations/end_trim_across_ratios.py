@@ -1,7 +1,7 @@
 """If the blocks of P and D have different numbers of kernel blocks, vLLM trims the lists at the
 front to equal length, although they do not end at the same token. Beside Mamba it pairs them from
-their fronts, although D's list begins later after a hit, or where its window begins later (a TODO
-of `_apply_prefix_caching`)."""
+their fronts, although D's list begins later where its window does (as a comment in
+`_apply_prefix_caching` says)."""
 
 from kvproof.live.deviations.facts import holders, loaded, on_decode, request, seen
 from kvproof.model.because import About
@@ -13,20 +13,23 @@ from kvproof.model.step import Step
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     """The finding is about blocks of D that were loaded from P's blocks of another width; beside
-    Mamba, of a list that does not begin with the prompt."""
+    Mamba, of a window that has let the beginning of the prompt go."""
     if not on_decode(cluster, about):
         return False
     unequal = cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical
-    later = not cluster.decode.has_state or _begins_later(step, about)
+    later = not cluster.decode.has_state or _begins_later(cluster, step, about)
     return unequal and later and loaded(step, about)
 
 
-def _begins_later(step: Step, about: About) -> bool:
-    """Whether the request, or a request that holds the block, hits tokens, or has no block at the
-    beginning of a window."""
+def _begins_later(cluster: Cluster, step: Step, about: About) -> bool:
+    """Whether the finding may be about a window, and the table of the request, or of a request that
+    holds the block, has no block at its beginning there."""
+    groups = cluster.decode.groups
+    indices = range(len(groups)) if about.group is None else [about.group]
+    windows = [index for index in indices if groups[index].kind == "window"]
     known = request(step, about)
     concerned = [known] if known is not None else holders(step, about)
-    return any(r.hit or any(t[:1] == (NULL,) for t in r.tables) for r in concerned)
+    return any(r.tables and r.tables[i][:1] == (NULL,) for r in concerned for i in windows)
 
 
 DEVIATION = Deviation(

@@ -24,8 +24,13 @@ def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
             if waits and any(not has_room_for_hit(cfg, n, tokens) for n in lengths if n < tokens):
                 return True
             runs = request.status == RUNNING and _is_alone(engine, request)
-            ended_inside = any(g.aligned and request.computed % g.block_size for g in cfg.groups)
-            if runs and ended_inside and not has_room_for_hit(cfg, request.computed, tokens):
+            computed = request.tokens[: request.computed]
+            kept = any(
+                group.aligned and len(computed) % group.block_size and key == (index, computed)
+                for index, group in enumerate(cfg.groups)
+                for key, _ in engine.cached
+            )
+            if runs and kept and not has_room_for_hit(cfg, len(computed), tokens):
                 return True
     return _loaded(cluster, step)
 

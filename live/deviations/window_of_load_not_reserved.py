@@ -13,16 +13,20 @@ HOLDS = (LOADING, LOADED, *WAITS)
 
 
 def at_work(cluster: Cluster, step: Step, _about: About) -> bool:
-    """No request of an engine runs. One that has loaded tokens, and whose window has left some
-    behind, waits with its blocks, and so does another one, which loads or has loaded."""
-    for engine in step.after.engines:
-        groups = cluster.engine(engine.name).groups
-        windows = [index for index, group in enumerate(groups) if group.kind == "window"]
-        if engine.running:
+    """No request of an engine runs. One that has loaded tokens, and whose windows have let some go,
+    waits with its blocks. It lacks no more blocks than it has such windows. Another one loads, or
+    has loaded, and holds blocks too."""
+    for refusal in step.effects.refused:
+        engine = step.after.engine(refusal.engine)
+        request = engine.find(refusal.request)
+        if request is None or engine.running or request.status not in WAITS:
             continue
+        groups = cluster.engine(engine.name).groups
+        tables = zip(groups, request.tables, strict=False)
+        windows = sum(g.kind == "window" and t[:1] == (NULL,) for g, t in tables)
         holding = [r for r in engine.requests if any(r.tables) and r.status in HOLDS and r.external]
-        waits = (r for r in holding if r.status in WAITS)
-        if len(holding) > 1 and any(r.tables[i][:1] == (NULL,) for r in waits for i in windows):
+        lacks = refusal.needed - refusal.free
+        if request in holding and len(holding) > 1 and 0 < lacks <= windows:
             return True
     return False
 

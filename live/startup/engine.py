@@ -117,8 +117,8 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
-    if layer.kind == "sink" and (sinks := getattr(kinds, "SinkFullAttentionSpec", None)):
-        return sinks(**common, sink_len=layer.block)
+    if layer.kind == "sink":
+        return kinds.SinkFullAttentionSpec(**common, sink_len=layer.block)
     return kinds.FullAttentionSpec(**common)
 
 
@@ -312,7 +312,7 @@ class StartedEngine:
             "chunked": kinds.ChunkedLocalAttentionSpec,
             "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
             "mla": kinds.MLAAttentionSpec,
-            "sink": getattr(kinds, "SinkFullAttentionSpec", ()),
+            "sink": kinds.SinkFullAttentionSpec,
             "full": kinds.FullAttentionSpec,
         }
         kind = next((each for each, cls in named.items() if isinstance(first, cls)), "other")
