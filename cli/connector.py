@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
             if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
                 say(line)
         for rule, finding in known.items():
-            say(f"Known: {rule} is {finding} (see findings/).")
+            say(f"Known: {rule} is {finding} (findings/ has what it is).")
 
     return finish(args, code, output, text, files)
 

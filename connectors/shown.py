@@ -30,7 +30,7 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
     for name, count in sorted(searched.known.items()):
-        yield f"Known: in {_episodes(count)} the finding {name} (kvproof explain {name})."
+        yield f"Known: in {_episodes(count)} {name} (findings/ has what it is)."
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
     for groups, lacks in searched.lacking.items():

@@ -221,4 +221,4 @@ def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> N
     extra = json.dumps({"shared_storage_path": "{tmp}"})
     code, out, _ = run("connector", "ExampleConnector", "--extra", extra, "--replay", str(path))
     assert code == 1
-    assert f"Known: {plan.check} is findings/{name}." in out
+    assert f"Known: {plan.check} is {name} (findings/ has what it is)." in out

@@ -43,6 +43,7 @@ SEEN_IN_EFFECTS = {
     "full_hit_gives_up_load",
     "report_spans_skipped_blocks",
     "shrunk_hit_is_not_matched_again",
+    "window_of_load_not_reserved",
     "superseded_state_reserved",
     "window_prefix_aligned_before_drop",
 }
