@@ -32,6 +32,10 @@ FIRST_ROUND = 4
 FRESH = 0.4
 """The share of fresh units once there is a corpus."""
 
+PAUSE_EVERY = 4
+"""At first, all presets come once: few steps of one show what it is for. But one unit of so many is
+as all later ones, to learn from what has come."""
+
 OTHER_CLUSTER = 0.5
 """The share of changed runs that are taken in another cluster."""
 
@@ -100,10 +104,13 @@ class Plan:
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
         turn = turn if turn < self.following else number - self.following
-        cluster = self.cluster(turn)
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
-        if not corpus or random.random() < FRESH:
+        turn -= turn // PLANS_EVERY if self.live else 0
+        preset = turn - turn // PAUSE_EVERY
+        early = preset < len(self.presets) and turn % PAUSE_EVERY != PAUSE_EVERY - 1
+        cluster = cluster_named(self.presets[preset]) if early else self.cluster(turn)
+        if early or not corpus or random.random() < FRESH:
             return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
         latest = random.random() < LATEST
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)

@@ -36,7 +36,7 @@ from tests import signals
 from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
-UNITS = ("--units", "14")
+UNITS = ("--units", "24")
 """Enough for units that change kept runs."""
 
 RAY = pytest.mark.skipif(

@@ -37,8 +37,8 @@ def main() -> None:
     print("| workers | seconds | CPU of workers (s) | CPU of the first process | state |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for count in args.workers:
-            out = Path(folder, count)
+        for turn, count in enumerate(args.workers):
+            out = Path(folder, str(turn))
             command = ["campaign", "--units", args.units, "--machine", args.machine]
             begin = time.monotonic()
             done = subprocess.run(
