@@ -35,6 +35,7 @@ from kvproof.connectors.facts import (
     Waits,
 )
 from kvproof.connectors.left_open import Opened
+from kvproof.connectors.named import NamedPrefixes
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.ours import is_ours
 from kvproof.connectors.owners import Owners
@@ -96,6 +97,7 @@ class DrivenEngine:
         self.ended: dict[str, tuple[str, str]] = {}
         self.spoiled: set[str] = set()
         self.given_up: dict[str, int] = {}
+        self.named = NamedPrefixes(plan.engine.hash_block_size)
         self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
@@ -200,6 +202,7 @@ class DrivenEngine:
         request.skip_reading_prefix_cache = arrives.computes_all
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrived += 1
+        self.named.add(request)
         self._call(self.scheduler.add_request, request)
 
     def abort(self, name: str) -> None:
@@ -588,6 +591,9 @@ class DrivenEngine:
             hashes = len(event.block_hashes)
             sizes = hashes, len(tokens), event.block_size
             self.facts.append(Announced(*sizes, size, len(self.cfg.groups)))
+            for wrong in self.named.judged(event):
+                self.owners.judged["hashes of events whose prefix is known"] += 1
+                self.facts += [wrong] if wrong else []
 
     def _listen(self, connector: Any) -> None:
         """Note what the scheduler's side of the connector answers."""

@@ -245,6 +245,14 @@ class Announced(NamedTuple):
     groups: int = 1
 
 
+class EventMisread(NamedTuple):
+    """The connector reports a block as stored with the tokens `carried`, under the hash of a
+    prefix that ends otherwise."""
+
+    carried: str
+    prefix: str
+
+
 class CacheStatistics(NamedTuple):
     """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
     end: look-ups of `looked_up` requests that had not run before. `arrived` requests have
@@ -364,6 +372,7 @@ Fact: TypeAlias = (
     | Remembered
     | NotComputed
     | Announced
+    | EventMisread
     | CacheStatistics
     | PromptReported
     | StateSaved

@@ -21,6 +21,7 @@ from kvproof.connectors.facts import (
     CopiedAgain,
     CopiedTooEarly,
     EngineKnown,
+    EventMisread,
     Fact,
     ItemDropped,
     ItemMissing,
@@ -181,6 +182,7 @@ OF_VLLM = (
         (Announced(1, 4, 4, None, groups=2),),
         Announced(1, 4, 4, None, groups=1),
     ),
+    OfVllm("events_have_tokens_of_their_hash", (EventMisread("ab", "abcd"),), MayFail()),
     OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )
 

@@ -1,0 +1,47 @@
+"""Which prefix each hash of a KV event stands for. The hashes are those of the requests of an
+engine."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+
+from kvproof.connectors.facts import EventMisread
+
+
+class NamedPrefixes:
+    """The prefixes of the requests of an engine, each with the name that KV events have for it."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.block_tokens = block_tokens
+        self.requests: list[Any] = []
+
+    def add(self, request: Any) -> None:
+        """Know the prefixes of a request, those of its answer too."""
+        self.requests.append(request)
+
+    def judged(self, event: Any) -> Iterator[EventMisread | None]:
+        """For each hash of an event that is known here: what the event says of it, if its tokens
+        are not those at the end of the prefix; else None."""
+        prefixes = self._prefixes()
+        size, tokens = event.block_size, list(event.token_ids)
+        for at, name in enumerate(event.block_hashes):
+            carried = tokens[at * size : (at + 1) * size]
+            prefix = prefixes.get(name)
+            if prefix is None or not carried:
+                continue
+            right = prefix[-len(carried) :] == carried
+            yield None if right else EventMisread(_text(carried), _text(prefix))
+
+    def _prefixes(self) -> dict[Any, list[int]]:
+        return {
+            maybe_convert_block_hash(block_hash): list(
+                request.all_token_ids[: (at + 1) * self.block_tokens]
+            )
+            for request in self.requests
+            for at, block_hash in enumerate(request.block_hashes)
+        }
+
+
+def _text(tokens: list[int]) -> str:
+    return "".join(map(chr, tokens))
