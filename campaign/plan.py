@@ -32,9 +32,9 @@ FIRST_ROUND = 4
 FRESH = 0.4
 """The share of fresh units once there is a corpus."""
 
-PAUSE_EVERY = 4
-"""At first, all presets come once: few steps of one show what it is for. But one unit of so many is
-as all later ones, to learn from what has come."""
+OTHERS_EVERY = 4
+"""At first all presets come, each once: few steps of one show what it is for. One unit of so many is
+another one."""
 
 OTHER_CLUSTER = 0.5
 """The share of changed runs that are taken in another cluster."""
@@ -54,8 +54,8 @@ PLANS = 5
 """Plans of a unit."""
 
 FOLLOWED = 5
-"""Entries of an earlier campaign that one unit takes as they are. Every second unit does so as long
-as there are some: what they do not show, the other units may."""
+"""Entries of an earlier campaign that one unit takes as they are. Every second of the other units
+does so as long as there are some: what they do not show, the rest may."""
 
 
 def round_sizes() -> list[int]:
@@ -79,8 +79,7 @@ def round_of(number: int) -> tuple[int, int]:
 
 
 class Plan:
-    """The units of one campaign. `given` are entries of an earlier campaign, which come in every
-    second unit, until all have come."""
+    """The units of one campaign. `given` are entries of an earlier campaign."""
 
     def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
         self.seed, self.live = seed, live
@@ -98,19 +97,21 @@ class Plan:
         known = progress.known(rounds)
         random = Random(f"{self.seed}:{number}")
         seed = random.getrandbits(62)
-        turn, other = divmod(number, 2)
+        preset = min(number - ceil(number / OTHERS_EVERY), len(self.presets))
+        if number % OTHERS_EVERY and preset < len(self.presets):
+            cluster = cluster_named(self.presets[preset])
+            return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
+        place = number - preset
+        turn, other = divmod(place, 2)
         if turn < self.following and not other:
             given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
-        turn = turn if turn < self.following else number - self.following
+        turn = turn if turn < self.following else place - self.following
+        cluster = self.cluster(turn)
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
-        turn -= turn // PLANS_EVERY if self.live else 0
-        preset = turn - turn // PAUSE_EVERY
-        early = preset < len(self.presets) and turn % PAUSE_EVERY != PAUSE_EVERY - 1
-        cluster = cluster_named(self.presets[preset]) if early else self.cluster(turn)
-        if early or not corpus or random.random() < FRESH:
+        if not corpus or random.random() < FRESH:
             return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
         latest = random.random() < LATEST
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)

@@ -2,7 +2,7 @@
 of an engine. They are driven and judged as the gate does."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, Loops, Play, Plays, Starts
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.known_plans import Planned, known_as, sign_of
+from kvproof.gate.search.known_plans import DrivesPlan, Planned, known_as, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
@@ -106,20 +106,20 @@ def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature
     return found
 
 
-def _again(found: Break) -> Callable[[Planned], Sequence[Break]]:
+def _again(found: Break) -> DrivesPlan:
     """What the plans of findings break where this break was found."""
     connector = found.plan.connector if isinstance(found.plan, Play) else ""
-    return lambda run: _breaks(msgspec.json.encode(run), connector)
+    return lambda run, own=False: _breaks(msgspec.json.encode(run), connector, own)
 
 
 @cache
-def _breaks(packed: bytes, connector: str) -> Sequence[Break]:
+def _breaks(packed: bytes, connector: str, own: bool) -> Sequence[Break]:
     run = msgspec.json.decode(packed, type=Planned)
     if isinstance(run, Play):
         from kvproof.connectors.shipped import SHIPPED
         from kvproof.gate.search import connector_plans
 
-        return connector_plans.again(run, SHIPPED[connector].subject)
+        return connector_plans.again(run, own, chosen=SHIPPED[connector].subject)
     with suppress(AdapterDrift):
         return driven(run).breaks
     return ()

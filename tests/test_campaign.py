@@ -36,7 +36,7 @@ from tests import signals
 from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
-UNITS = ("--units", "24")
+UNITS = ("--units", "14")
 """Enough for units that change kept runs."""
 
 RAY = pytest.mark.skipif(
@@ -192,14 +192,22 @@ def test_an_error_of_a_unit_is_no_green(tmp_path: Path, monkeypatch: Any, as_jso
     assert "ZeroDivisionError" in output["reason"]
 
 
-def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> None:
-    """The others are those of a campaign that begins with nothing."""
+def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None:
+    known = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    plan = Plan(0, live=False)
+    units = [plan.unit(number, known) for number in range(len(plan.presets) * 4 // 3)]
+    early = [each.cluster for n, each in enumerate(units) if n % 4]  # type: ignore[union-attr]
+    assert early == [CLUSTERS[name] for name in plan.presets]
+
+
+def test_of_the_others_every_second_follows_an_earlier_campaign_until_all_has_come() -> None:
+    """The rest are those of a campaign that begins with nothing."""
     given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 13)]
-    units = [Plan(0, True, given).unit(number, Progress()) for number in range(12)]
+    units = [Plan(0, True, given).unit(number, Progress()) for number in range(0, 48, 4)]
     follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
-    assert [unit.number for unit in follows] == [0, 2, 4]
+    assert [unit.number for unit in follows] == [0, 8, 16]
     assert sum(len(unit.entries) for unit in follows) == len(given)
-    alone = [Plan(0, True).unit(number, Progress()) for number in range(9)]
+    alone = [Plan(0, True).unit(number, Progress()) for number in range(0, 36, 4)]
     others = [unit for unit in units if unit not in follows]
     assert list(map(type, others)) == list(map(type, alone))
     both = zip(others, alone, strict=True)

@@ -18,7 +18,8 @@ RULE = "promised_tokens_are_loaded"
 def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     plan = Plan(0, live=True)
     empty = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
-    units = [plan.unit(number, empty) for number in range(PLANS_EVERY * len(plan.planned))]
+    others = PLANS_EVERY * len(plan.planned)
+    units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
     planned = [unit for unit in units if isinstance(unit, PlansUnit)]
     assert sorted(unit.plans.name for unit in planned) == sorted(plan.planned)
     assert {START_UPS, LOOPS, "offloading", "nixl-pull"} < {*plan.planned}

@@ -1,7 +1,7 @@
 """What the plans of findings explain: the same break on the same vLLM, and nothing else."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, get_args
@@ -65,13 +65,13 @@ def broken(
 def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """What explains a break where the plan of a finding, with this connector, breaks `again`."""
 
-    def of(found: Break, *again: Break, plan: Planned = PLAN) -> str:
+    def of(found: Break, *again: Break, plan: Planned = PLAN, of_own: Sequence[Break] = ()) -> str:
         kept = {FILES: [KnownPlan(DIES, plan, WHERE)]}
         monkeypatch.setattr(known_plans, "_all", lambda: kept)
 
-        def driven(run: Planned) -> Iterable[Break]:
+        def driven(run: Planned, own: bool = False) -> Iterable[Break]:
             assert run == plan
-            return again
+            return of_own if own else again
 
         return known_as(found, driven)
 
@@ -97,6 +97,15 @@ def test_an_exception_that_the_engine_outlives_is_known_by_its_message(
     died = broken()
     assert known(one, one, died)
     assert not known(one, other, died)
+
+
+def test_an_exception_is_known_by_the_connector_of_the_plan_too(known: Callable[..., str]) -> None:
+    """Another connector may not come so far in the plan. What raises nothing says less."""
+    raised = broken(says="message")
+    assert known(raised, of_own=[raised]) == FILES
+    assert not known(raised, of_own=[broken(says="message", statement="assert store")])
+    waits = broken("every_request_ends", death="")
+    assert not known(waits, of_own=[waits, raised])
 
 
 def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
@@ -174,7 +183,7 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     plan = next(plan for name, plan in KEPT if name == "tail_beyond_offload_limit")
     assert isinstance(plan.run, Play)
     monkeypatch.setattr(connector_plans, "breaks", breaks)
-    assert connector_plans.again(plan.run, connector_plans.subject(plan.run)) == ()
+    assert connector_plans.again(plan.run, chosen=connector_plans.subject(plan.run)) == ()
 
 
 def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:

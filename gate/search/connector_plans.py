@@ -4,7 +4,7 @@ import contextlib
 import json
 import traceback
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -115,12 +115,14 @@ def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
     return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
 
 
-def again(run: Planned, chosen: TestedConnector) -> tuple[Break, ...]:
-    """What the plan of a finding breaks with a connector: nothing with one that has not the classes
-    with which the finding was seen, or that cannot take the plan."""
+def again(run: Planned, own: bool = False, *, chosen: TestedConnector) -> tuple[Break, ...]:
+    """What the plan of a finding breaks with a connector or, if `own`, with that of the plan:
+    nothing if the connector has not the classes with which the finding was seen, or cannot take the
+    plan."""
     if isinstance(run, Play) and {*subject(run).classes} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
-            return breaks(chosen, msgspec.convert(run.plan, ConnectorPlan))
+            used = subject(run) if own else chosen
+            return breaks(used, msgspec.convert(run.plan, ConnectorPlan))
     return ()
 
 
@@ -170,7 +172,7 @@ class _Played:
         self.died = Died(death_of(error, frame), in_connector=True)
         self.plan = msgspec.structs.replace(self.plan, actions=())
         findings = tuple(broken([self.died], self.past))
-        for found in (self._break(finding, 0, ()) for finding in findings):
+        for found in (self._break(finding, 0, {}) for finding in findings):
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
@@ -186,8 +188,8 @@ class _Played:
         self.digest = crc32("\n".join(shown).encode(), self.digest)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits) for each in facts)
-        after = tuple(self.breaks)
-        new = [self._break(finding, at, after) for finding in broken(facts, self.past)]
+        before = dict(self.breaks)
+        new = [self._break(finding, at, before) for finding in broken(facts, self.past)]
         for found in new:
             self.breaks.setdefault(found.key, found)
         return all(severity(found) >= Severity.LEAK for found in new)
@@ -210,7 +212,11 @@ class _Played:
             return "Drain"
         return str(self.plan.actions[at - 1].__struct_config__.tag) if at else "Start"
 
-    def _break(self, finding: Finding, at: int, after: tuple[Key, ...]) -> Break:
+    def _break(self, finding: Finding, at: int, before: Mapping[Key, Break]) -> Break:
+        """The break of a finding. It may be a consequence of an earlier one, but not of one that is
+        less grave."""
+        grave = RULES[finding.invariant].severity
+        after = tuple(key for key in before if RULES[key.signature.check].severity <= grave)
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
@@ -236,7 +242,7 @@ class _Played:
             after=after,
             statement=died.death.statement if died else "",
             plan=Play("", self.name, msgspec.to_builtins(plan)),
-            severity=RULES[finding.invariant].severity,
+            severity=grave,
         )
 
 

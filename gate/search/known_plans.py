@@ -4,12 +4,13 @@ to vLLM by others, wanted or not grave, has plans in `findings/explained/`, and 
 
 A break is known if a plan of a finding, driven on the same vLLM and with the same connector, breaks
 the same. So a finding is not known where a vLLM has mended it, and what breaks in another way is
-new.
+new. An exception says what failed: the plan may show it with the connector that it was written for,
+because another one of the same classes may not come so far in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -63,14 +64,24 @@ def sign_of(found: Break) -> BreakSign:
     return BreakSign(signature.check, feature, found.death, found.statement, reasons)
 
 
-def known_as(found: Break, driven: Callable[[Planned], Iterable[Break]]) -> str:
-    """The name of what explains a break, or an empty text. `driven` has
-    what a plan breaks on the vLLM of this break, and with its connector."""
+class DrivesPlan(Protocol):
+    """What a plan breaks on the vLLM of a break, with the connector of the break or, if `own`, with
+    that of the plan."""
+
+    def __call__(self, run: Planned, own: bool = False) -> Iterable[Break]: ...
+
+
+def known_as(found: Break, driven: DrivesPlan) -> str:
+    """The name of what explains a break, or an empty text."""
     sign, happened = sign_of(found), causes(found.plan)
+    raised = any(each.kind == "message" for each in found.finding.reasons)
     for name, plan in sorted(plans(), key=lambda each: -len(causes(each[1].run))):
         if type(plan.run) is not type(found.plan) or not causes(plan.run) <= happened:
             continue
         if sign in signs(plan, driven(plan.run)):
+            return name
+        alike = raised and (plan.check, plan.death) == (sign.check, sign.death)
+        if alike and sign in signs(plan, driven(plan.run, own=True)):
             return name
     return ""
 
