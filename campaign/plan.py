@@ -33,8 +33,8 @@ FRESH = 0.4
 """The share of fresh units once there is a corpus."""
 
 OTHERS_EVERY = 4
-"""At first all presets come, each once: few steps of one show what it is for. One unit of so many is
-another one."""
+"""At first all presets come, each once: few steps of one show what it is for. One unit of so many
+is another one."""
 
 OTHER_CLUSTER = 0.5
 """The share of changed runs that are taken in another cluster."""

@@ -44,7 +44,7 @@ def after(
     return Ghost(
         () if lost or cfg.name in effects.resets else _served(before, event if ours else None),
         _mirror(before, effects if ours else Effects()),
-        _shared(cfg, before, after, admitted, lost),
+        _shared(cluster, before, after, admitted, lost),
     )
 
 
@@ -87,7 +87,7 @@ def _mirror(before: Engine, effects: Effects) -> Keys:
 
 
 def _shared(
-    cfg: config.EngineConfig,
+    cluster: config.Cluster,
     before: Engine,
     after: Engine,
     admitted: Sequence[Admission],
@@ -95,13 +95,14 @@ def _shared(
 ) -> tuple[tuple[str, int], ...]:
     if not admitted and not lost and after.requests is before.requests:
         return before.ghost.shared
-    known = dict(before.ghost.shared)
+    cfg, known = cluster.engine(before.name), dict(before.ghost.shared)
     for admission in admitted:
         known[admission.request] = shared_with(cfg, served_at(before, admission), admission)
     known = {r.id: known.get(r.id, 0) if any(r.tables) else 0 for r in after.requests}
     if lost:
         evicted = [key[1] for key, block in lost if not _still_there(after, key, block)]
-        known = {r.id: _after_loss(r, known[r.id], evicted) for r in after.requests}
+        again = cluster.sessions
+        known = {r.id: _after_loss(r, known[r.id], evicted, again) for r in after.requests}
     return tuple(known.items())
 
 
@@ -113,10 +114,11 @@ def _still_there(engine: Engine, key: Key, block: int) -> bool:
     return longer or bool(engine.blocks_for(key))
 
 
-def _after_loss(request: Request, shared: int, evicted: list[str]) -> int:
+def _after_loss(request: Request, shared: int, evicted: list[str], again: bool) -> int:
     """What a request shares after a cache entry was lost: nothing that was served is left. The
-    computed part of its own prompt may be evicted too."""
-    computing = any(request.tables) and not request.output
+    computed part of its own prompt may be evicted too. In a session it computes prompts `again`,
+    after it had output: each is the rest of a longer one."""
+    computing = any(request.tables) and (again or not request.output)
     own = any(map(request.prompt.startswith, evicted))
     return PREFIX_EVICTED if computing and (own or shared == PREFIX_EVICTED) else 0
 

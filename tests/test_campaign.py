@@ -203,11 +203,12 @@ def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None
 def test_of_the_others_every_second_follows_an_earlier_campaign_until_all_has_come() -> None:
     """The rest are those of a campaign that begins with nothing."""
     given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 13)]
-    units = [Plan(0, True, given).unit(number, Progress()) for number in range(0, 48, 4)]
+    known = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    units = [Plan(0, True, given).unit(number, known) for number in range(0, 48, 4)]
     follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
     assert [unit.number for unit in follows] == [0, 8, 16]
     assert sum(len(unit.entries) for unit in follows) == len(given)
-    alone = [Plan(0, True).unit(number, Progress()) for number in range(0, 36, 4)]
+    alone = [Plan(0, True).unit(number, known) for number in range(0, 36, 4)]
     others = [unit for unit in units if unit not in follows]
     assert list(map(type, others)) == list(map(type, alone))
     both = zip(others, alone, strict=True)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
@@ -89,6 +90,18 @@ def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None
     lost = ghost.after(HERE, before, after, Evict("E", 2), Effects())
     assert lost.shared == (("r0", PREFIX_EVICTED),)
     assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_a_session_computes_prompts_after_it_had_output(sessions: bool) -> None:
+    """Its next part makes a longer prompt, of which a block was lost before."""
+    before = running(computing("abcd", "."), Ghost((), (), (("r0", 2),)))
+    blocks = (*before.blocks[:2], *(Block(),) * 4)
+    after = before._replace(cached=((AB, (1,)),), blocks=blocks)
+    lost = ghost.after(replace(HERE, sessions=sessions), before, after, Evict("E", 2), Effects())
+    assert lost.shared == (("r0", PREFIX_EVICTED if sessions else 0),)
+    longer = running(computing("abcd.efg"), lost)
+    assert served_after(longer, FULL, Complete("E")) == ([] if sessions else ["abcd.efg"])
 
 
 def test_a_reset_clears_the_record_though_nothing_was_cached() -> None:

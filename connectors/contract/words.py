@@ -1,8 +1,14 @@
 """The slots of blocks and what they hold, as parts of a reason."""
 
+from typing import get_args
+
 from kvproof.connectors.facts import ANOTHER_RANK, Slot
+from kvproof.connectors.plan import Beside
 from kvproof.model.because import Reason, reason
 from kvproof.model.finding import Finding
+
+MARKS = tuple(f"{each}:" for each in get_args(Beside) if each)
+"""What stands before the tokens of a request that has an adapter or a salt."""
 
 
 def place(slot: Slot) -> Reason:
@@ -38,10 +44,13 @@ def mixed_up(finding: Finding) -> str:
     (right, tokens), (found, others) = (_parts(str(each.facts["tokens"])) for each in held[:2])
     if tokens != others or right == found:
         return ""
-    return "another adapter's KV" if "lora" in (right, found) else "another salt's KV"
+    return "another adapter's KV" if "lora:" in right + found else "another salt's KV"
 
 
 def _parts(prefix: str) -> tuple[str, str]:
-    """What KV depends on beside tokens, and the tokens."""
-    beside, colon, tokens = prefix.partition(":")
-    return (beside, tokens) if colon else ("", prefix)
+    """The adapter or salt of KV, and what else it is of. A prompt may have a colon too."""
+    for mark in MARKS:
+        before, found, tokens = prefix.partition(mark)
+        if found:
+            return mark, before + tokens
+    return "", prefix

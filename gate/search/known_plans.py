@@ -75,7 +75,11 @@ def known_as(found: Break, driven: DrivesPlan) -> str:
     """The name of what explains a break, or an empty text."""
     sign, happened = sign_of(found), causes(found.plan)
     raised = any(each.kind == "message" for each in found.finding.reasons)
-    for name, plan in sorted(plans(), key=lambda each: -len(causes(each[1].run))):
+
+    def fits(named: tuple[str, KnownPlan]) -> tuple[bool, int]:
+        return named[1].check == sign.check, len(causes(named[1].run))
+
+    for name, plan in sorted(plans(), key=fits, reverse=True):
         if type(plan.run) is not type(found.plan) or not causes(plan.run) <= happened:
             continue
         if sign in signs(plan, driven(plan.run)):

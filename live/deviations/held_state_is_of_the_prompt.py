@@ -2,7 +2,7 @@
 last token of its prompt again, from a state before it: where that is of an earlier block, it was
 never loaded."""
 
-from kvproof.live.deviations.facts import loaded, on_prefill, seen
+from kvproof.live.deviations.facts import loaded, on_decode, on_prefill, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
@@ -10,9 +10,12 @@ from kvproof.model.step import Step
 
 
 def at_work(cluster: Cluster, step: Step, about: About) -> bool:
-    """P loads a Mamba state from an earlier turn of D."""
+    """P loads a Mamba state from an earlier turn of D, or D loads what P has made of it."""
     states = any(group.kind == "mamba" for group in cluster.prefill.groups)
-    return cluster.follow_up_turns and states and on_prefill(cluster, about) and loaded(step, about)
+    if not (cluster.follow_up_turns and states and loaded(step, about)):
+        return False
+    later = on_decode(cluster, about) and bool(cluster.job(about.request).follows)
+    return later or on_prefill(cluster, about)
 
 
 DEVIATION = Deviation(

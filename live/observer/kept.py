@@ -70,8 +70,9 @@ def _is_entered(kind: Any, entered: tuple[str, ...], left_out: tuple[str, ...]) 
 
 
 def _known_by(entry: Any) -> Any:
-    """What an entry is compared by: its value, or the object itself, which is kept alive."""
-    return entry if isinstance(entry, str | bytes | int) else _Same(entry)
+    """What an entry is compared by: the object itself, which is kept alive. What was taken away and
+    came again is another object with the same value. Equal numbers may be one object."""
+    return entry if isinstance(entry, int) else _Same(entry)
 
 
 class _Same:
