@@ -200,7 +200,10 @@ def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
     pytest.importorskip("vllm")
     from kvproof.campaign.planned import driven
 
-    assert signs(plan, driven(plan.run).breaks), f"findings/{name} is not shown"
+    breaks = driven(plan.run).breaks
+    alike = [each for of, each in KEPT if (of, each.run) == (name, plan.run)]
+    # Another release may die of the same plan elsewhere.
+    assert any(signs(each, breaks) for each in alike), f"findings/{name} is not shown"
 
 
 @pytest.mark.live
