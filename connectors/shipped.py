@@ -197,13 +197,15 @@ PEERS = TestedConnector(
         **OFFLOADED,
         "spec_name": "TieringOffloadingSpec",
         "secondary_tiers": [{"type": "p2p", "unbound_store_timeout_s": LEASE_S}],
+        "tier_poll_interval_s": 0,
     },
     forgets=True,
     restarts=("",),
     in_pages=True,
     by_block=True,
 )
-"""With another engine behind the CPU tier."""
+"""With another engine behind the CPU tier. No thread polls this tier between steps, as one does by
+default since 0.33.0: what it does would depend on the time."""
 MOONCAKE = TestedConnector(
     "MooncakeStoreConnector",
     keeps_prompts=True,

@@ -105,4 +105,4 @@ def test_a_container_that_drops_its_oldest_entries_is_left_out() -> None:
     scheduler.notes = deque(["r0"], maxlen=9)  # type: ignore[assignment]
     assert "Scheduler.notes" not in kept.entries(scheduler)
     scheduler.notes = ["r0"]
-    assert kept.entries(scheduler)["Scheduler.notes"].total() == 1
+    assert kept.entries(scheduler)["Scheduler.notes"] == {"r0": 1}

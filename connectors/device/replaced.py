@@ -16,6 +16,7 @@ from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import (
     async_wire,
     copies,
+    host_buffers,
     lmcache,
     loops,
     mooncake,
@@ -312,6 +313,11 @@ REPLACED: tuple[Replacement, ...] = (
         )
     ),
     Replacement(f"{UTILS}:current_platform", _bare_platform, BUFFERS),
+    Replacement(
+        f"{host_buffers.WORKER}:NixlBaseConnectorWorker.initialize_host_xfer_buffer",
+        host_buffers.emptied,
+        "new memory holds nothing",
+    ),
     *(
         Replacement(f"{WRITES}:{name}", by, why)
         for name, by, why in (

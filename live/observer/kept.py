@@ -25,9 +25,15 @@ Entries = dict[str, Counter[Any]]
 
 
 def entries(
-    root: Any, entered: tuple[str, ...] = ENTERED, left_out: tuple[str, ...] = LEFT_OUT
+    root: Any,
+    entered: tuple[str, ...] = ENTERED,
+    left_out: tuple[str, ...] = LEFT_OUT,
+    *,
+    as_objects: bool = False,
 ) -> Entries:
-    """All entries. Containers that lie in one container are taken together."""
+    """All entries, names and hashes by value or, `as_objects`, as the objects that they are.
+    Containers that lie in one container are taken together."""
+    known_by = _object if as_objects else _value
     found: Entries = {}
     seen: dict[int, Any] = {}
     left: list[tuple[str, Any]] = [(type(root).__name__, root)]
@@ -40,7 +46,7 @@ def entries(
         seen[id(value)] = value
         if container:
             if value and not _bounded(value):
-                found.setdefault(path, Counter()).update(map(_known_by, value))
+                found.setdefault(path, Counter()).update(map(known_by, value))
             inside = f"{path}[]"
             left += [(inside, each) for each in (value.values() if mapping else value)]
         else:
@@ -69,14 +75,18 @@ def _is_entered(kind: Any, entered: tuple[str, ...], left_out: tuple[str, ...]) 
     return module.startswith(entered) and not module.startswith(left_out)
 
 
-def _known_by(entry: Any) -> Any:
-    """What an entry is compared by: the object itself, which is kept alive. What was taken away and
-    came again is another object with the same value. Equal numbers may be one object."""
+def _value(entry: Any) -> Any:
+    return entry if isinstance(entry, str | bytes | int) else _Same(entry)
+
+
+def _object(entry: Any) -> Any:
+    """What was taken away and came again is another object with the same value. Equal numbers may
+    be one object."""
     return entry if isinstance(entry, int) else _Same(entry)
 
 
 class _Same:
-    """An object that is equal to itself only."""
+    """An object that is equal to itself only, and is kept alive."""
 
     def __init__(self, entry: Any) -> None:
         self.entry = entry
@@ -106,14 +116,17 @@ class Leftovers:
         self.engine = engine
         self.scheduler = scheduler
         self.modules = modules
-        self.at_start = entries(scheduler, *modules)
+        self.at_start = self._now()
         self.left: Entries = {}
         self.stayed: Entries = {}
+
+    def _now(self) -> Entries:
+        return entries(self.scheduler, *self.modules, as_objects=True)
 
     def idle(self) -> None:
         """The engine has no requests: note what it has more than at the start."""
         if not self.left:
-            now = entries(self.scheduler, *self.modules)
+            now = self._now()
             more = {where: own - self.at_start.get(where, Counter()) for where, own in now.items()}
             self.left = {where: own for where, own in more.items() if own}
 
@@ -122,7 +135,7 @@ class Leftovers:
         more than had stayed the last time."""
         if not self.left:
             return ()
-        now = entries(self.scheduler, *self.modules)
+        now = self._now()
         stayed = {where: own & now.get(where, Counter()) for where, own in self.left.items()}
         before, self.stayed, self.left = self.stayed, stayed, {}
         return tuple(

@@ -2,6 +2,7 @@
 
 import ctypes
 import queue
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,7 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.device import copies, streams
+from kvproof.connectors.device import copies, host_buffers, streams
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import FAILED, GONE, Store
 from kvproof.connectors.device.objects import ObjectAgent
@@ -186,3 +187,17 @@ def test_a_copy_under_way_is_made_again_only_after_a_reset() -> None:
     for _ in range(2):
         order.read("a store", ctypes.addressof(memory), 4, 0, lambda: False)
     assert order.take() == []
+
+
+def test_buffers_of_the_host_hold_nothing_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import (
+        NixlBaseConnectorWorker,
+    )
+
+    def begin(worker: SimpleNamespace, kv_caches: dict[str, torch.Tensor]) -> None:
+        worker.host_xfer_buffers = {name: torch.ones_like(each) for name, each in kv_caches.items()}
+
+    monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", begin)
+    worker = SimpleNamespace()
+    host_buffers.emptied(Clock(Copies()))(worker, kv_caches={"layer": torch.ones(2)})
+    assert not worker.host_xfer_buffers["layer"].any()
