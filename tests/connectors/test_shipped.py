@@ -187,7 +187,7 @@ def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() ->
     [
         ("offloading", "connector_survives"),
         ("offloading-roomy", "connector_survives"),
-        ("simple-cpu-roomy", "stored_prefix_is_offered"),
+        ("simple-cpu-roomy", "events_have_tokens_of_their_hash"),
     ],
 )
 def test_block_sizes_that_leave_out_the_ranks_are_named(
