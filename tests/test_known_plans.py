@@ -108,6 +108,16 @@ def test_an_exception_is_known_by_the_connector_of_the_plan_too(known: Callable[
     assert not known(waits, of_own=[waits, raised])
 
 
+def test_the_finding_whose_rule_is_broken_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan of another one may break this rule too."""
+    waits = broken("every_request_ends", death="")
+    kept = {"other": [KnownPlan("every_request_ends", PLAN)], FILES: [KnownPlan(DIES, PLAN, WHERE)]}
+    monkeypatch.setattr(known_plans, "_all", lambda: kept)
+    both = partial(lambda _run, own: (waits, broken()) if not own else (), own=False)
+    assert known_as(broken(), both) == FILES
+    assert known_as(waits, both) == "other"
+
+
 def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
     known: Callable[..., str],
 ) -> None:
