@@ -42,12 +42,18 @@ def _blocks(cfg: EngineConfig, request: Request, ahead: int) -> int:
 
 
 def _to_compute(engine: Engine, request: Request) -> int:
-    """Tokens of a running request that a step could compute; 0 if its pending output may be its
-    last."""
+    """Tokens of a running request that a step could compute; 0 if its pending output is its last,
+    even if all of its drafts are rejected."""
     pending = engine.placeholders(request.id)
-    if pending and len(request.output) + pending >= request.max_tokens:
+    if pending and len(request.output) + 1 >= request.max_tokens:
         return 0
     return len(request.tokens) + pending - request.computed
+
+
+def _may_be_done(engine: Engine, request: Request) -> bool:
+    """Whether the pending output of a request may have its last token. A step may serve it then,
+    and may leave it out."""
+    return len(request.output) + engine.placeholders(request.id) >= request.max_tokens
 
 
 def _admissible(cluster: Cluster, cfg: EngineConfig, engine: Engine) -> list[Request]:
@@ -72,14 +78,15 @@ def _ends_early(choices: Iterable[Choice]) -> bool:
 
 
 def _runners(cfg: EngineConfig, engine: Engine, free: int, done: set[str]) -> Iterator[Request]:
-    """The running requests that have tokens to compute and are not `done`, in the order of the
-    running queue, up to the first that may lack blocks: a step serves nobody behind it."""
+    """The running requests that surely have tokens to compute and are not `done`, in the order of
+    the running queue, up to the first that may lack blocks: a step serves nobody behind it."""
     for request in map(engine.find, engine.running):
         if request is None or request.id in done or _to_compute(engine, request) <= 0:
             continue
         if _blocks(cfg, request, engine.placeholders(request.id)) > free:
             return
-        yield request
+        if not _may_be_done(engine, request):
+            yield request
 
 
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:

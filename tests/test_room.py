@@ -19,15 +19,28 @@ FITS = Request("r1", RUNNING, "a", 1, 2, computed=1, tables=((3,),))
 """It has a slot for its next token."""
 
 
+MAY_BE_DONE = Request("r2", RUNNING, "aaaa", 4, 2, computed=5, tables=((1, 2),))
+"""Its next token is its last if a draft is accepted. It has no slot for the one after."""
+
+
 def passed_over(
-    *queue: Request, free: tuple[int, ...] = (), before: tuple[int, ...] | None = None
+    *queue: Request,
+    free: tuple[int, ...] = (),
+    before: tuple[int, ...] | None = None,
+    pending: int = 1,
 ) -> list[str | None]:
-    """Whom a step that schedules nothing passes over without a reason."""
+    """Whom a step that schedules nothing passes over without a reason. Each request has so many
+    `pending` tokens."""
     flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in queue)
     names = tuple(each.id for each in queue)
-    pending = tuple((name, 1) for name in names)
     engine = Engine(
-        "E", (Block(),) * 5, free, requests=queue, running=names, steps=(flights,), pending=pending
+        "E",
+        (Block(),) * 5,
+        free,
+        requests=queue,
+        running=names,
+        steps=(flights,),
+        pending=tuple((name, pending) for name in names),
     )
     begins = engine if before is None else engine._replace(free=before)
     step = Step(State((begins,)), Schedule("E", ()), Effects(), State((engine,)))
@@ -49,6 +62,13 @@ def test_with_blocks_all_are_served() -> None:
 def test_a_block_that_a_step_gives_back_comes_too_late() -> None:
     """A failed load gives its blocks back after the running requests had their turn."""
     assert passed_over(FILLS, FITS, free=(4,), before=()) == []
+
+
+def test_a_request_that_may_be_done_may_be_served_or_not() -> None:
+    """vLLM stops only at a request that is done even if all drafts of a step are rejected."""
+    fits = FITS._replace(max_tokens=4)
+    assert passed_over(MAY_BE_DONE, fits, pending=2) == []
+    assert passed_over(MAY_BE_DONE, fits, pending=2, free=(4, 0)) == ["r1"]
 
 
 @pytest.mark.live
