@@ -38,7 +38,7 @@ NOT_RUN = ("test_priority_scheduler_random", "test_kv_cache_utils", "simple_cpu"
 """Words in the names of tests that take minutes, or whose code no diff reaches."""
 
 COMMON = ("core", "engine", "worker")
-"""Folders of `vllm/v1` whose code the tests of the scheduler and of the connectors reach as well."""
+"""Folders of `vllm/v1` whose code the tests of the scheduler and the connectors reach as well."""
 
 ROOMS = (
     *("model", "invariants", "strategies", "live", "reports", "cli"),
@@ -51,9 +51,10 @@ KVPROOF = ["git", "log", "-1", "--format=%h", "--", *ROOMS]
 def test_files(name: str, folder: Path) -> tuple[list[str], list[str]]:
     """The folders of vLLM's tests that belong to the files of a diff, and their files."""
     rooms = {Path("tests", *Path(file).parts[1:-1]) for file in files_of(diff_of(name))}
-    own = sorted(str(r) for r in rooms if r.parent == Path("tests/v1") and r.name not in COMMON)
-    if own := [room for room in own if (folder / room).is_dir()]:
-        return own, [str(file) for room in own for file in sorted((folder / room).glob("test_*.py"))]
+    own = [room for room in rooms if room.parts[1:2] == ("v1",) and room.name not in COMMON]
+    if own := sorted(str(room) for room in own if (folder / room).is_dir()):
+        files = (file for room in own for file in sorted((folder / room).glob("test_*.py")))
+        return own, [str(file) for file in files]
     core = any(file.startswith("vllm/v1/") for file in files_of(diff_of(name)))
     words = OF_SCHEDULERS if core else OF_NIXL
     files = sorted((folder / UNIT).glob("test_*.py"))

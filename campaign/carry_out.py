@@ -29,10 +29,8 @@ from kvproof.model.step import Step
 from kvproof.model.traces.lines import Found
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.stateful import sample
-
-EPISODES = 5
-"""Random episodes between two looks at the budget."""
+from kvproof.strategies.sampling.episode import Target
+from kvproof.strategies.sampling.random_episodes import RandomEpisodes
 
 CHOICES = 40
 """Choices in a random episode."""
@@ -97,18 +95,16 @@ class _Work:
 
     def fresh(self) -> None:
         """Random episodes of the cluster."""
+        target = Target(
+            self.unit.cluster,
+            self.make,
+            ended=lambda run: self.note(run.machine.cluster, run.steps),
+            failed=self.violated,
+        )
+        episodes = RandomEpisodes(target, CHOICES, self.random.getrandbits(32))
         while self.goes_on:
             self.first.clear()
-            sample(
-                self.unit.cluster,
-                self.make,
-                seed=self.random.getrandbits(32),
-                examples=EPISODES,
-                steps=CHOICES,
-                shrink=False,
-                ended=lambda run: self.note(run.machine.cluster, run.steps),
-                failed=self.violated,
-            )
+            episodes.run()
             self.shorten()
 
     def follow(self) -> None:

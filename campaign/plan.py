@@ -21,11 +21,14 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.strategies.sampling.wide import SEEDS
 
 UNIT_STEPS = 100
-"""Steps of a unit: less than a second of work on one core, and as few episodes of one cluster as
-`kvproof sample` makes."""
+"""Steps of a unit: less than a second of work on one core."""
 
 ROUND_MAX = 64
 """Units of a round, after the first rounds."""
+
+FRESH_STEPS = 1
+"""Steps of a fresh unit: it ends with its first episode. The next episode of one cluster shows less
+than the first one of another."""
 
 FIRST_ROUND = 4
 
@@ -100,7 +103,7 @@ class Plan:
         preset = min(number - ceil(number / OTHERS_EVERY), len(self.presets))
         if number % OTHERS_EVERY and preset < len(self.presets):
             cluster = cluster_named(self.presets[preset])
-            return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
+            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
         place = number - preset
         turn, other = divmod(place, 2)
         if turn < self.following and not other:
@@ -112,7 +115,7 @@ class Plan:
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
         if not corpus or random.random() < FRESH:
-            return WorkUnit(number, "fresh", cluster, seed, UNIT_STEPS, (), known)
+            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
         latest = random.random() < LATEST
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
         mates = tuple(random.choice(corpus) for _ in range(MATES))

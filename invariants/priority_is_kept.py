@@ -21,7 +21,8 @@ READY = (WAITING, PREEMPTED, LOADED, FAILED)
 def check(cluster: Cluster, step: Step) -> Iterator[Because]:
     """A preempted request is the last in priority of the running requests. An admitted request is
     the first of the waiting requests of its kind; requests that hold blocks are admitted before the
-    others. A request with output pending from before its preemption cannot be admitted.
+    others. A request whose load failed may give its blocks back at any point of the step, so its
+    place is free. A request with output pending from before its preemption cannot be admitted.
 
     The order of a session among requests of equal priority is free, because each of its parts
     arrives anew.
@@ -31,7 +32,7 @@ def check(cluster: Cluster, step: Step) -> Iterator[Because]:
         return
     engine = step.before.engine(event.engine)
     rank = {r.id: (cluster.job(r.id).priority, n) for n, r in enumerate(engine.requests)}
-    holds = {r.id: bool(r.tables) for r in engine.requests}
+    holds = {r.id: None if r.status == FAILED else bool(r.tables) for r in engine.requests}
     ready = (r.id for r in engine.requests if r.status in READY)
     waiting = [name for name in ready if not _has_pending_output(engine, name)]
     running = list(engine.running)

@@ -19,7 +19,7 @@ from tests.watching import watched
 
 pytestmark = pytest.mark.live
 
-EXAMPLES = 12
+EXAMPLES = 24
 
 
 def driven(name: str) -> tuple[Outcome, Counter[str]]:

@@ -71,7 +71,7 @@ class Watched:
 
     def run(self, cluster: Cluster, seed: int = 0) -> set[str]:
         """Run random episodes. Returns the checks that the driver's own state breaks."""
-        judgement = judged.sampled(cluster, self.machine, seed, 4, 40)
+        judgement = judged.sampled(cluster, self.machine, seed, 8, 40)
         for judge in self.judges:
             assert not judge.why_off, judge.why_off
             self.times_judged.update(judge.times_judged)

@@ -87,6 +87,6 @@ def test_the_command_says_which_clusters_it_drew(
     code, record = as_json("sample", "--examples", "10", "--steps", "5")
     assert code == 0
     assert record["config"] is None
-    assert list(record["clusters"]) == names(0, 2)
+    assert list(record["clusters"]) == names(0, 10 // EPISODES)
     _, out, _ = run("sample", "--examples", "10", "--steps", "5")
-    assert f"2 clusters: {names(0, 1)[0]}, " in out
+    assert f"{10 // EPISODES} clusters: {names(0, 1)[0]}, " in out

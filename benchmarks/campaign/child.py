@@ -14,7 +14,7 @@ Done = Callable[[Any], NoReturn]
 def in_child(work: Callable[[Done], object]) -> Any:
     """The result of this work. What it prints is lost.
 
-    Raises RuntimeError with what the child said, if it ends without a result.
+    Raises RuntimeError with what the child printed, if it ends without a result.
     """
     read, write = os.pipe()
     sys.stdout.flush()
@@ -34,9 +34,9 @@ def in_child(work: Callable[[Done], object]) -> Any:
         os._exit(1)
     os.close(write)
     with os.fdopen(read) as pipe:
-        said = pipe.read()
+        printed = pipe.read()
     os.wait()
-    result = json.loads(said or '{"error": "nothing"}')
+    result = json.loads(printed or '{"error": "nothing"}')
     if isinstance(result, dict) and "error" in result:
-        raise RuntimeError(f"A search ended without a result. Read what it said: {result['error']}")
+        raise RuntimeError(f"A search ended without a result. Read what it printed: {result['error']}")
     return result

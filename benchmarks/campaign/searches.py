@@ -24,7 +24,7 @@ from hypothesis.stateful import get_state_machine_test, run_state_machine_as_tes
 
 from kvproof.campaign.behaviours import behaviours
 from kvproof.campaign.carry_out import CHOICES, Make, carry_out
-from kvproof.campaign.plan import UNIT_STEPS, Plan, round_of
+from kvproof.campaign.plan import FRESH_STEPS, Plan, round_of
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, WorkUnit
 from kvproof.model.config import Cluster
@@ -54,7 +54,7 @@ def fresh(make: Make, seed: int, _given: Sequence[CorpusEntry]) -> None:
     """The fresh units of a campaign."""
     plan = Plan(seed, True)
     for number in count():
-        carry_out(WorkUnit(number, "fresh", plan.cluster(number), seed + number, UNIT_STEPS), make)
+        carry_out(WorkUnit(number, "fresh", plan.cluster(number), seed + number, FRESH_STEPS), make)
 
 
 def campaign(make: Make, seed: int, given: Sequence[CorpusEntry]) -> None:

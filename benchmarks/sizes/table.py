@@ -38,9 +38,11 @@ from kvproof.model.step import Step
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.sampling.wide import EPISODES
 from tests.functions.function import Function
 from tests.functions.registry import FUNCTIONS
+
+EPISODES = 10
+"""Random episodes of each cluster."""
 
 PLACES = 60
 PLACES_OF_CLUSTER = 20

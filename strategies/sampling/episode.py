@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from sys import exception
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
@@ -38,9 +38,21 @@ CHOICES_MAX = 64
 """The number of events among which one choice is made. Above 100, Hypothesis adds constants from
 the modules that happen to be imported, and one seed would no longer give one trace."""
 
-WORK = (Schedule, Complete)
-MOVE_ON = (Submit, Continue, TransferDone)
-BREAK = (TransferFail, TransferLost)
+FINISH, SUBMIT, DISTURB = "finish", "submit", "disturb"
+"""Kinds of events beside those of `OFFERED`: all requests so far are driven to their end before
+others arrive, which is the simplest choice, so a failure that needs draining shrinks well; a new
+job arrives; an abort, an eviction or another stimulus comes that a run does not need."""
+
+OFFERED: dict[str, tuple[type[Event], ...]] = {
+    "work": (Schedule, Complete),
+    "move on": (Submit, Continue, TransferDone),
+    "break": (TransferFail, TransferLost),
+}
+"""Kinds of events that the machine offers: an engine schedules a step, and its output arrives; a
+job or the next part of a session arrives, D receives what P offers, or a read by D ends; a read
+fails or is lost, which is chosen as often as a disturbance."""
+
+KINDS = (FINISH, *OFFERED, SUBMIT, DISTURB)
 
 
 @dataclass(frozen=True)
@@ -73,20 +85,25 @@ class Target:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """One episode. Its rules choose among the events that the machine offers. Every step is
-    checked. At the end the machine is driven until all requests have finished."""
+    """One episode. Each choice takes one of the events that the machine offers, of a kind that is
+    chosen first. An episode leaves some kinds out as long as others are possible (swarm testing).
+    Every step is checked. At the end the machine is driven until all requests have finished."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
         self.target = target
         self.run = Run(target.machine(), target.invariants)
         self.given = target.use_jobs
+        self.left_out: set[str] = set()
         self.outside = exception()
 
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
-        """Choose the traffic: the jobs of the cluster, or random jobs."""
+        """Choose the traffic, which is the jobs of the cluster or random jobs, and the kinds of
+        events to leave out."""
         self.given = data.draw(st.sampled_from(self.target.traffic))
+        share = data.draw(st.integers(0, 9))
+        self.left_out = {kind for kind in KINDS if data.draw(st.integers(1, 10)) <= share}
         if self.given:
             self.run.add_jobs(self.target.cluster.jobs)
 
@@ -116,11 +133,38 @@ class CacheMachine(RuleBasedStateMachine):
     @property
     def disturbances(self) -> list[Event]:
         """The disturbances: aborts, evictions and other stimuli that a run does not need."""
-        others = (*WORK, *MOVE_ON, *BREAK)
+        others = tuple(chain.from_iterable(OFFERED.values()))
         return list(filterfalse(lambda e: isinstance(e, others), self.run.stimuli))[:CHOICES_MAX]
 
-    @precondition(lambda self: self.may_submit)
+    @property
+    def possible(self) -> dict[str, list[Event]]:
+        """The kinds of events that can happen now, with their events, simplest first. A new job is
+        chosen later. One kind is always possible: a Hypothesis machine must have a choice."""
+        may_finish = self.idle or (self.may_submit and self.unfinished)
+        return {
+            **({FINISH: []} if may_finish else {}),
+            **{kind: events for kind, of in OFFERED.items() if (events := self.offered(*of))},
+            **({SUBMIT: []} if self.may_submit else {}),
+            **({DISTURB: self.disturbances} if self.disturbances else {}),
+        }
+
     @rule(data=st.data())
+    def act(self, data: st.DataObject) -> None:
+        """Take one event."""
+        possible = self.possible
+        kinds = [kind for kind in possible if kind not in self.left_out] or list(possible)
+        kind = data.draw(st.sampled_from(kinds))
+        if kind == FINISH:
+            drain(self.run, self.target.eventually)
+        elif kind == SUBMIT:
+            self.submit(data)
+        else:
+            events = possible[kind]
+            if kind == DISTURB:  # each kind of disturbance with equal probability
+                chosen = data.draw(st.sampled_from(list(dict.fromkeys(map(type, events)))))
+                events = self.offered(chosen)
+            self.run.take(data.draw(st.sampled_from(events)))
+
     def submit(self, data: st.DataObject) -> None:
         """A new job arrives."""
         machine = self.run.machine
@@ -134,44 +178,6 @@ class CacheMachine(RuleBasedStateMachine):
         job = data.draw(jobs(machine.cluster, name, earlier, answered=answered, live=live))
         self.run.add_jobs([job])
         self.run.take(Submit(machine.cluster.prefill.name, job.name))
-
-    @precondition(lambda self: self.offered(*WORK))
-    @rule(data=st.data())
-    def work(self, data: st.DataObject) -> None:
-        """An engine schedules a step, and its output arrives."""
-        self.run.take(data.draw(st.sampled_from(self.offered(*WORK))))
-
-    @precondition(lambda self: self.offered(*MOVE_ON))
-    @rule(data=st.data())
-    def move_on(self, data: st.DataObject) -> None:
-        """A job or the next part of a session arrives, D receives what P offers, or a read by D
-        ends."""
-        self.run.take(data.draw(st.sampled_from(self.offered(*MOVE_ON))))
-
-    @precondition(lambda self: self.offered(*BREAK))
-    @rule(data=st.data())
-    def break_transfer(self, data: st.DataObject) -> None:
-        """A read fails or is lost. This is a separate rule, so that it is chosen as often as
-        `disturb`."""
-        self.run.take(data.draw(st.sampled_from(self.offered(*BREAK))))
-
-    @precondition(lambda self: self.disturbances)
-    @rule(data=st.data())
-    def disturb(self, data: st.DataObject) -> None:
-        """A disturbance happens: an abort, an eviction or another kind, each kind with equal
-        probability."""
-        kinds = dict.fromkeys(type(event) for event in self.disturbances)
-        kind = data.draw(st.sampled_from(list(kinds)))
-        self.run.take(data.draw(st.sampled_from(self.offered(kind))))
-
-    @precondition(lambda self: self.idle or (self.may_submit and self.unfinished))
-    @rule()
-    def finish(self) -> None:
-        """Drive all requests so far to their end, before others arrive. This rule has no argument,
-        so Hypothesis treats it as the simplest, and a failure that needs draining shrinks well. The
-        rule is also possible when no event is: a Hypothesis machine must always have a rule to
-        choose."""
-        drain(self.run, self.target.eventually)
 
     def teardown(self) -> None:
         """Drain the run, unless it has failed or Hypothesis has abandoned it."""

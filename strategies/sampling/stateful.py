@@ -18,8 +18,8 @@ from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.choices import of_the_seed
 from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
+from kvproof.strategies.sampling.random_episodes import RandomEpisodes
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
@@ -29,6 +29,8 @@ Progress = Callable[[int, int], None]
 SHRINK_RUNS = 3_000
 """The runs that shrinking tries, after which the shortest failing run so far is the result: a
 number and not a time, so that the same seed gives the same run."""
+
+NOT_THE_SAME = "the machine did not behave the same twice"
 
 CUT = "shrinking ended after {} runs, so the run may be longer than it need be"
 
@@ -96,25 +98,6 @@ def check_machine(
     run_state_machine_as_test(lambda: CacheMachine(target), settings=settings)  # type: ignore[arg-type]
 
 
-def _settings(examples: int, steps: int, shrink: bool) -> hypothesis.settings:
-    """Settings under which the active profile, the example database and the clock do not change the
-    choices."""
-    phases = [hypothesis.Phase.generate, *([hypothesis.Phase.shrink] if shrink else [])]
-    return hypothesis.settings(
-        max_examples=examples,
-        stateful_step_count=steps,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        backend="hypothesis",
-        phases=phases,
-        print_blob=False,
-        report_multiple_bugs=False,
-        suppress_health_check=list(hypothesis.HealthCheck),
-        verbosity=hypothesis.Verbosity.quiet,
-    )
-
-
 def _check(name: str, value: int) -> None:
     if value < 1:
         raise UsageError(f"{name} is {value}, less than 1. Use a whole number from 1 on.")
@@ -174,11 +157,7 @@ def sample(
         count_run()
 
     target = Target(cluster, make_machine, chosen, use_jobs, add, close)
-
-    @hypothesis.seed(seed)
-    def episode() -> CacheMachine:
-        return CacheMachine(target)
-
+    episodes = RandomEpisodes(target, steps, seed)
     begin = time.monotonic()
 
     def outcome(verdict: Verdict, **rest: Any) -> Outcome:
@@ -193,18 +172,25 @@ def sample(
             reason=reason,
         )
 
-    with interruption.stoppable() as stopped, of_the_seed():
-        interruption.check()
+    with interruption.stoppable() as stopped:
         try:
-            run_state_machine_as_test(episode, settings=_settings(examples, steps, shrink))  # type: ignore[arg-type]
+            for _ in range(examples):
+                interruption.check()
+                episodes.run()
+                if shortest:
+                    break
+            if shortest and shrink:
+                episodes.shrink()
         except Violated as violated:
             return broken(violated)
         except _ShrunkEnough:
             return broken(shortest[0], CUT.format(f"{SHRINK_RUNS:,}"))
         except Flaky:
-            return outcome(Verdict.UNKNOWN, reason="the machine did not behave the same twice")
+            return outcome(Verdict.UNKNOWN, reason=NOT_THE_SAME)
     if stopped:
         if shortest:
             return broken(shortest[0], INTERRUPTED)
         return outcome(Verdict.UNKNOWN, reason=INTERRUPTED)
-    return outcome(Verdict.SAMPLED)
+    if shortest and shrink:
+        return outcome(Verdict.UNKNOWN, reason=NOT_THE_SAME)
+    return broken(shortest[0]) if shortest else outcome(Verdict.SAMPLED)

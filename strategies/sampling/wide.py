@@ -20,7 +20,7 @@ from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_most
 from kvproof.strategies.verdict import Outcome, Verdict
 
-EPISODES = 5
+EPISODES = 2
 """Random episodes of one cluster."""
 
 CANDIDATES = 20

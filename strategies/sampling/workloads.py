@@ -8,9 +8,11 @@ start of an earlier prompt, then one letter repeated. Shrinking leads to short p
 import functools
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import combinations
 
 from hypothesis import strategies as st
 
+from kvproof.invariants.arithmetic import in_common
 from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, EngineConfig, Job
 from kvproof.model.config.extra_keys import FIRST
@@ -76,17 +78,26 @@ def prompt_lengths(engines: tuple[EngineConfig, ...], longest: int) -> list[int]
 def prompts(
     draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, earlier: Sequence[str]
 ) -> str:
-    """A prompt of at most `longest` tokens: a new one, an earlier text, or one that extends an
-    earlier text or branches off from it near a block boundary."""
+    """A prompt of at most `longest` tokens: a new one, an earlier text, one that extends an earlier
+    text or branches off from it near a block boundary, or one that branches off where two earlier
+    texts do, as prompts do that begin with the same instructions."""
     lengths = prompt_lengths(engines, longest)
-    trunk = draw(st.sampled_from(["", *earlier]))
-    if trunk and draw(st.booleans()):
+    trunks = ["", *earlier]
+    if common := sorted(_common_beginnings(earlier)):
+        trunks = draw(st.sampled_from([trunks, common]))
+    trunk = draw(st.sampled_from(trunks))
+    if trunk and trunk not in common and draw(st.booleans()):
         return trunk[:longest]
     length = draw(st.sampled_from(lengths))
-    if trunk:
+    if trunk and trunk not in common:
         parting = [n for n in lengths if n < len(trunk)]
         trunk = trunk[: draw(st.sampled_from([len(trunk), *parting]))]
     return (trunk + draw(st.sampled_from(LETTERS)) * length)[:length]
+
+
+def _common_beginnings(texts: Sequence[str]) -> set[str]:
+    """The beginnings at which two texts part."""
+    return {one[: in_common(one, other)] for one, other in combinations(texts, 2)} - {"", *texts}
 
 
 @st.composite

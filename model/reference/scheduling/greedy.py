@@ -27,6 +27,10 @@ from kvproof.model.state import (
     Request,
 )
 
+STATES_AT_ONCE = 2
+"""The states that a request needs at the same time: an older one, from a hit or of its last chunk,
+and the one that it computes."""
+
 
 class Greedy(SchedulerStep):
     """One scheduler step that makes its own choices. `refused` is why the request that was tried
@@ -142,6 +146,8 @@ class Greedy(SchedulerStep):
         for group, table in zip(self.cfg.groups, request.tables, strict=True):
             blocks = group_needs.grown(self.cfg, group, table, len(request.tokens), ahead)
             held = len(table) - table.count(NULL)
+            if group.aligned:  # its next state takes the place of an older one
+                blocks = min(blocks, max(STATES_AT_ONCE + self.cfg.drafts - held, 0))
             needed += capacity.at_most(self.cfg, group, blocks, held)
         return needed
 
@@ -218,8 +224,11 @@ def serve_running(work: Greedy, running: Sequence[str]) -> bool:
 
 
 def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:
-    """Schedule waiting requests, in this order, while they fit. Where no request runs and none
-    fits, preempt waiting sessions for the first request."""
+    """Schedule waiting requests, in this order, while they fit. One that awaits output from before
+    its preemption keeps nobody back. Where no request runs and none fits, preempt waiting sessions
+    for the first request."""
+    flights = work.engine.flights
+    waiting = [each for each in waiting if not in_flight.awaits_output(flights(each.id))]
     for request in waiting:
         if not work.serve(request):
             break

@@ -21,19 +21,21 @@ from kvproof.model.state import PREEMPTED, RUNNING, WAITING, Request
 def preempt(work: SchedulerStep, choice: Preempt) -> None:
     """Preempt a running request, only where the `needy` request does not fit otherwise. With the
     policy `priority` the preempted request may already be scheduled; then it is removed from the
-    step. Where no request runs, it may be a waiting session."""
+    step. Where no request runs, it may be a waiting session; there the whole prompt must fit where
+    the engine reserves it."""
     needy = work.engine.request(choice.needy)
     tables = needy.tables
     work.engine, needy = work.without_skipped(needy)
     skipped = block_lists.freed(tables, needy.tables)
     start = needy.computed
     wanted = aligned_chunk(work, needy, start, computable_tokens(work, needy, start, False), None)
-    needed = allocation.predicted(work.cfg, work.engine, needy, None, start + wanted)
-    if needed <= len(work.engine.free):
-        raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
     victim = work.engine.request(choice.request)
-    scheduled = victim.id in dict(work.scheduled)
     reclaimed = sessions.gives_way(work.cluster, victim) and not work.engine.running
+    whole = reclaimed and work.cfg.reserve_whole_prompt
+    end = len(needy.tokens) if whole else start + wanted
+    if allocation.predicted(work.cfg, work.engine, needy, None, end) <= len(work.engine.free):
+        raise NotAllowed(f"{choice.request} is preempted though {needy.id} fits")
+    scheduled = victim.id in dict(work.scheduled)
     idle = victim.status == RUNNING and (work.cfg.by_priority or not scheduled)
     if not idle and not reclaimed:
         raise NotAllowed(f"{victim.id} is preempted but is not idle")

@@ -1,0 +1,58 @@
+"""Random episodes, each with choices of its own, and the shortest one that fails as one did.
+
+A search of Hypothesis begins with the simplest episode, and then takes parts of earlier ones again.
+In the few episodes for which a cluster is run, that shows about half as much.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+import hypothesis
+from hypothesis.database import InMemoryExampleDatabase
+from hypothesis.stateful import get_state_machine_test
+
+from kvproof.strategies.run import Violated
+from kvproof.strategies.sampling.choices import of_the_seed
+from kvproof.strategies.sampling.episode import CacheMachine, Target
+
+BYTES = 8_192
+"""The bytes that choose one episode: as many as Hypothesis takes at most."""
+
+
+class RandomEpisodes:
+    """Episodes of a target, of about so many choices. The same seed gives the same episodes."""
+
+    def __init__(self, target: Target, choices: int, seed: int) -> None:
+        self.random = Random(seed)
+
+        @hypothesis.seed(seed)
+        def machine() -> CacheMachine:
+            return CacheMachine(target)
+
+        settings = hypothesis.settings(
+            stateful_step_count=choices,
+            database=InMemoryExampleDatabase(),
+            deadline=None,
+            derandomize=False,
+            backend="hypothesis",
+            phases=[hypothesis.Phase.reuse, hypothesis.Phase.shrink],
+            print_blob=False,
+            report_multiple_bugs=False,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            verbosity=hypothesis.Verbosity.quiet,
+        )
+        self.test = get_state_machine_test(machine, settings=settings)  # type: ignore[arg-type]
+        self.take: Callable[[bytes], object] = self.test.hypothesis.fuzz_one_input  # type: ignore[attr-defined]
+
+    def run(self) -> None:
+        """Run the next episode. The target learns of a violation; other exceptions of the machine
+        are passed on."""
+        with suppress(Violated):
+            self.take(self.random.randbytes(BYTES))
+
+    def shrink(self) -> None:
+        """Look for a shorter episode that fails as an earlier one did. Raises Violated with the
+        shortest one; nothing if no episode fails again."""
+        with of_the_seed():
+            self.test()
