@@ -7,7 +7,19 @@ from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import Admit, Complete, Compute, Event, Preempt, Schedule, Submit, bare
+from kvproof.model.events import (
+    Admit,
+    Complete,
+    Compute,
+    Event,
+    FinishLoad,
+    Preempt,
+    Schedule,
+    Submit,
+    TransferDone,
+    TransferFail,
+    bare,
+)
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import stimuli
@@ -59,9 +71,32 @@ def test_who_cannot_be_admitted_yet_holds_nobody_up() -> None:
         "E", (Admit("r0", 0, 0), Compute("r0", 1), Admit("r1", 0, 0), Compute("r1", 4))
     )
     assert bare(second.event) == Schedule("E", (Preempt("r1", "r1"),))
-    step = machine.take(Schedule("E", (Admit("r2", 0, 0), Compute("r2", 1))))
+    step = machine.take(Schedule("E"))
+    assert bare(step.event) == Schedule("E", (Admit("r2", 0, 0), Compute("r2", 1)))
     kept = INVARIANTS["priority_is_kept"]
     assert not list(broken(machine.cluster, step, [kept]))
+
+
+def test_a_request_whose_load_fails_has_no_place_among_those_with_blocks() -> None:
+    groups = (Group("full", 8), Group("window", 2, window=2))
+    common = {"groups": groups, "num_blocks": 16, "policy": "priority"}
+    cluster = Cluster(
+        "c",
+        (
+            EngineConfig("P", role="prefill", chunk_tokens=8, **common),
+            EngineConfig("D", role="decode", chunk_tokens=1, **common),
+        ),
+        (Job("r0", "a", 1), Job("r1", "a", 1)),
+        failures=1,
+        load_failure="recompute",
+    )
+    machine = taken(cluster, Submit("P", "r0"), Submit("P", "r1"), Schedule("P"), Complete("P"))
+    for event in (Submit("D", "r0"), Submit("D", "r1"), Schedule("D"), TransferFail("r0")):
+        machine.take(event)
+    machine.take(TransferDone("r1"))
+    step = machine.take(Schedule("D"))
+    assert bare(step.event) == Schedule("D", (FinishLoad("r0"), FinishLoad("r1"), Compute("r1", 1)))
+    assert not list(broken(cluster, step, [INVARIANTS["priority_is_kept"]]))
 
 
 def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:

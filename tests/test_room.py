@@ -66,9 +66,9 @@ def test_a_block_that_a_step_gives_back_comes_too_late() -> None:
 
 def test_a_request_that_may_be_done_may_be_served_or_not() -> None:
     """vLLM stops only at a request that is done even if all drafts of a step are rejected."""
-    fits = FITS._replace(max_tokens=4)
+    fits = FITS._replace(max_tokens=4, tables=((3, 4),))
     assert passed_over(MAY_BE_DONE, fits, pending=2) == []
-    assert passed_over(MAY_BE_DONE, fits, pending=2, free=(4, 0)) == ["r1"]
+    assert passed_over(MAY_BE_DONE, fits, pending=2, free=(0,)) == ["r1"]
 
 
 @pytest.mark.live

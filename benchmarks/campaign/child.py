@@ -38,5 +38,6 @@ def in_child(work: Callable[[Done], object]) -> Any:
     os.wait()
     result = json.loads(printed or '{"error": "nothing"}')
     if isinstance(result, dict) and "error" in result:
-        raise RuntimeError(f"A search ended without a result. Read what it printed: {result['error']}")
+        error = result["error"]
+        raise RuntimeError(f"A search ended without a result. Read what it printed: {error}")
     return result

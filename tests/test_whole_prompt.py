@@ -1,0 +1,54 @@
+"""An engine that admits a request only where its whole prompt fits."""
+
+from msgspec.structs import replace
+
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.capacity import needed_blocks
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.events import Complete, Continue, Event, Preempt, Schedule, Submit
+from kvproof.model.machine import ModelMachine
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run
+
+EVERY_REQUEST_ENDS = next(i.id for i in CHECKS.values() if i.kind == "eventually")
+HYBRID = (Group("full", 4), Group("window", 4, window=4), Group("mamba", 4))
+
+
+def run_of(engine: EngineConfig, *jobs: Job, sessions: bool = False) -> Run:
+    cluster = Cluster("c", (engine,), jobs, sessions=sessions)
+    return Run(ModelMachine(cluster), CHECKS.values())
+
+
+def test_beside_a_hit_two_states_are_enough() -> None:
+    """The hit's state, the state of the first chunk and a third one were counted, so a request that
+    fits alone waited for ever."""
+    groups = (Group("full", 4), Group("window", 4, window=7), Group("mamba", 4))
+    engine = EngineConfig(
+        "E", groups, chunk_tokens=1, steps_in_flight=2, reserve_whole_prompt=True, retention=0
+    )
+    for tokens in range(12, 48):
+        tight = replace(engine, num_blocks=needed_blocks(engine, tokens) + 1)
+        run = run_of(tight, Job("r0", "aaaaaaa", 1), Job("r1", "a" * tokens, 1))
+        for event in (Submit("E", "r0"), *(Schedule("E"), Complete("E")) * 8, Submit("E", "r1")):
+            if event in run.stimuli:
+                run.take_one(event)
+        drain(run, EVERY_REQUEST_ENDS)
+        assert not run.machine.state.engine("E").requests
+
+
+def test_a_session_gives_way_where_the_whole_next_part_does_not_fit() -> None:
+    """The first chunk of r1 fits, so no session was preempted for it, and all waited for ever."""
+    engine = EngineConfig(
+        "E", HYBRID, num_blocks=12, chunk_tokens=16, reserve_whole_prompt=True, retention=0
+    )
+    jobs = (Job("r1", "aaaa", 1, parts=("aaaaa",)), Job("r2", "aaaaa", 2, parts=("a",)))
+    run = run_of(engine, *jobs, sessions=True)
+    work: tuple[Event, ...] = (Schedule("E"), Complete("E"))
+    for event in (Submit("E", "r1"), Submit("E", "r2"), *work, *work, *work):
+        run.take_one(event)
+    for name in ("r1", "r2"):
+        run.take_one(Continue("E", name))
+    run.take_one(Schedule("E"))
+    chose = run.steps[-1].event.chose  # type: ignore[union-attr]
+    assert any(isinstance(each, Preempt) and each.request == "r2" for each in chose or ())
+    drain(run, EVERY_REQUEST_ENDS)
