@@ -36,7 +36,7 @@ from tests import signals
 from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
-UNITS = ("--units", "14")
+UNITS = ("--units", "18")
 """Enough for units that change kept runs."""
 
 RAY = pytest.mark.skipif(
@@ -102,7 +102,7 @@ def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path:
     assert out, err
     interrupted = json.loads(out)
     assert interrupted["lost_workers"] == 1
-    assert interrupted["figures"]["units"] < 14
+    assert interrupted["figures"]["units"] < 18
     code, output = campaign(folder, *FAULT, *UNITS, "--workers", "2", "--resume")
     assert (code, output["lost_workers"]) == (1, 0)
     same(alone, folder)
