@@ -33,8 +33,8 @@ than the first one of another."""
 FIRST_ROUND = 4
 
 FRESH = 0.65
-"""The share of fresh units once there is a corpus. They are a third as long as others, so about 40 %
-of all steps are theirs."""
+"""The share of fresh units once there is a corpus. They are a third as long as others, so about
+40 % of all steps are theirs."""
 
 OTHERS_EVERY = 4
 """At first all presets come, each once: few steps of one show what it is for. One unit of so many
