@@ -23,12 +23,12 @@ from kvproof.strategies.sampling.wide import SEEDS
 UNIT_STEPS = 100
 """Steps of a unit: less than a second of work on one core."""
 
-ROUND_MAX = 64
-"""Units of a round, after the first rounds."""
-
 FRESH_STEPS = 1
 """Steps of a fresh unit: it ends with its first episode. The next episode of one cluster shows less
 than the first one of another."""
+
+ROUND_MAX = 64
+"""Units of a round, after the first rounds."""
 
 FIRST_ROUND = 4
 

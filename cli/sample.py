@@ -81,7 +81,8 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
             f"{what} in {_times(covered['examples'], 'episode')} "
             f"({_times(covered['steps'], 'step')}) of {of}, {_clusters(covered, setup)}."
         )
-        lines.append(_of_others(covered["unseen_at_most"], "something new" if known else "one"))
+        found = "something new" if known else "one"
+        lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
     if known:
         were = "was" if len(known) == 1 else "were"
         lines.append(
@@ -112,14 +113,15 @@ def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
     return f"{_times(len(names), 'cluster')}: {shown}{more} (--json names all){others}"
 
 
-def _of_others(bound: float, what: str) -> str:
-    """The rule of three in words: `bound` is the upper end of a 95 % confidence interval."""
+def _of_others(bound: float, what: str, wide: bool) -> str:
+    """The rule of three in words: `bound` is the upper end of a 95 % confidence interval. Episodes
+    of one cluster are independent; of `wide` ones, some have their cluster in common."""
     if bound >= 1:
         return "So few episodes say nothing about others."
-    return (
-        f"With 95 % confidence, at most {100 * bound:.2g} % of such episodes show {what}. This "
-        "takes them for independent, which they are only nearly."
-    )
+    share = f"With 95 % confidence, at most {100 * bound:.2g} % of such episodes show {what}."
+    if not wide:
+        return share
+    return f"{share} This takes them for independent, which they are only nearly."
 
 
 def _times(count: int, what: str) -> str:

@@ -213,10 +213,15 @@ def test_known_findings_of_vllm_are_counted_in_words() -> None:
     setup = Setup(cluster_named("pd"), (), None)
     assert in_words(Outcome(Verdict.SAMPLED, coverage), setup, maker) == [
         "Nothing new in 200 episodes (1,204 steps) of real vLLM 0.32.0, cluster pd.",
-        "With 95 % confidence, at most 1.5 % of such episodes show something new. This takes them "
-        "for independent, which they are only nearly.",
+        "With 95 % confidence, at most 1.5 % of such episodes show something new.",
         "2 known findings of this vLLM were met, with counts: embeddings_not_loaded 7, "
         "full_hit_gives_up_load 1. (kvproof explain NAME says what one is.)",
     ]
+    several = in_words(
+        Outcome(Verdict.SAMPLED, {**coverage, "clusters": {"pd": 2, "full": 198}}),
+        setup._replace(wide=True),
+        maker,
+    )
+    assert several[1].endswith("This takes them for independent, which they are only nearly.")
     few = Outcome(Verdict.SAMPLED, {**coverage, "examples": 1, "unseen_at_most": 1.0, "known": {}})
     assert in_words(few, setup, maker)[1:] == ["So few episodes say nothing about others."]

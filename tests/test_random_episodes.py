@@ -2,10 +2,12 @@
 
 import pytest
 
+from kvproof.model.errors import UsageError
 from kvproof.model.events import Abort, Event
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Run
+from kvproof.strategies.sampling import random_episodes
 from kvproof.strategies.sampling.episode import Target
 from kvproof.strategies.sampling.random_episodes import RandomEpisodes
 
@@ -26,6 +28,12 @@ def test_every_episode_goes_to_its_end_and_few_are_alike(name: str) -> None:
     taken = runs(name, 0)
     assert len(taken) == EPISODES
     assert len(set(taken)) > EPISODES // 2
+
+
+def test_an_episode_that_is_given_up_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_episodes, "BYTES", 20)
+    with pytest.raises(UsageError, match=r"An episode of 40 choices .* Use fewer\.$"):
+        runs("pd", 0)
 
 
 def test_the_same_seed_gives_the_same_episodes() -> None:

@@ -22,7 +22,7 @@ from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import stateful
 from kvproof.strategies.sampling.stateful import check_machine, sample
-from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.verdict import Outcome, Verdict
 from tests.cover import others_slow
 from tests.planted import under
 
@@ -96,20 +96,27 @@ def test_episodes_spent_on_shrinking_are_not_counted(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault, whole, at = FAULTS[name], list[Run](), list[int]()
+
+    def not_shrunk(seed: int) -> Outcome:
+        cluster = CLUSTERS[fault.cluster]
+        return under([fault], sample, cluster, ModelMachine, seed=seed, shrink=False)
+
+    seed = next(seed for seed in range(20) if not_shrunk(seed).coverage["examples"])
     shrunk = under(
         [fault],
         sample,
         CLUSTERS[fault.cluster],
         ModelMachine,
+        seed=seed,
         ended=whole.append,
         failed=lambda _: at.append(len(whole)),
     )
     assert shrunk.verdict is Verdict.VIOLATED
-    assert shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
+    assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
     assert [shrunk.coverage["examples"]] == at
-    found = under([fault], sample, CLUSTERS[fault.cluster], ModelMachine, shrink=False)
-    assert found.coverage == shrunk.coverage
+    assert not_shrunk(seed).coverage == shrunk.coverage
     command = ["sample", "--fault", name, "--examples", "200", "--json", "--traces", str(tmp_path)]
+    command += ["--seed", str(seed)]
     assert main(command) == 1
     said = json.loads(capsys.readouterr().out)
     assert said["examples"] == shrunk.coverage["examples"]

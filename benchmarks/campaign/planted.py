@@ -2,7 +2,7 @@
 
     kvproof campaign --machine live --seed 1000 --units 200 --out released
     python benchmarks/campaign/planted.py --given released --seeds 3 --steps 3000 --out killed.jsonl
-    python benchmarks/campaign/planted.py --methods atheris --steps 3000 --out killed.jsonl
+    python benchmarks/campaign/planted.py --given released --methods atheris --out killed.jsonl
     python benchmarks/campaign/planted.py --steps 3000 --table killed.jsonl
 
 `searches.py` has the searches. A mistake counts as found with the first finding that no known
@@ -11,11 +11,11 @@ of JSON for each search.
 """
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
+import command
 import pytest
 from child import Done, in_child
 from searches import SEARCHES, follow_branches
@@ -82,10 +82,9 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
                 yield {"mistake": name, "method": method, "seed": seed} | in_child(search)
 
 
-def table(path: Path, budget: int) -> None:
+def table(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Print the medians over the seeds. A search that found nothing
     counts as the budget."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
     methods = list(dict.fromkeys(row["method"] for row in rows))
     print(f"| mistake | {' | '.join(methods)} |\n|{'---|' * (len(methods) + 1)}")
     medians: dict[str, list[float]] = {method: [] for method in methods}
@@ -95,7 +94,7 @@ def table(path: Path, budget: int) -> None:
             of = [r for r in rows if (r["mistake"], r["method"]) == (name, method)]
             if not of:
                 continue
-            middle = statistics.median(r["steps"] if r["by"] else budget for r in of)
+            middle = statistics.median(r["steps"] if r["by"] else args.steps for r in of)
             medians[method].append(middle)
             missed = sum(row["by"] is None for row in of)
             cells.append(f"{middle:,.0f}" + (f" (not in {missed} of {len(of)})" if missed else ""))
@@ -107,27 +106,5 @@ def table(path: Path, budget: int) -> None:
         print(f"{method}: found in {sum(r['by'] is not None for r in of)} of {len(of)} searches")
 
 
-def main() -> None:
-    """Measure, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3_000)
-    parser.add_argument("--methods", nargs="+", default=["fresh", "target", "corpus", "given"])
-    parser.add_argument("--given", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path)
-    args = parser.parse_args()
-    if args.table:
-        table(args.table, args.steps)
-        return
-    for row in measure(args):
-        line = json.dumps(row)
-        print(line, flush=True)
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(line + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, measure, table)

@@ -1,7 +1,7 @@
 """The searches that are compared. Each goes on until the process ends (see `child.py`).
 
-- `fresh`: random episodes, as `kvproof sample` makes them
-- `target`: the same, with `hypothesis.target` on the number of behaviours of an episode
+- `fresh`: a random episode of each cluster, as `kvproof sample` makes them
+- `target`: Hypothesis, with `hypothesis.target` on the number of behaviours of an episode
 - `atheris`: inputs of Hypothesis that are changed where they reach a branch of vLLM
 - `corpus`: a campaign that begins with nothing
 - `given`: a campaign that begins with the corpus of one on vLLM as released, of another seed

@@ -2,7 +2,7 @@
 branches of `vllm.v1.core`.
 
     python benchmarks/campaign/shown.py --given released --seeds 10 --steps 3000 --out shown.jsonl
-    python benchmarks/campaign/shown.py --methods atheris --steps 3000 --out shown.jsonl
+    python benchmarks/campaign/shown.py --given released --methods atheris --out shown.jsonl
     python benchmarks/campaign/shown.py --table shown.jsonl
 
 `searches.py` has the searches. Plans of connectors, start-ups and loops are left out: they have no
@@ -10,11 +10,12 @@ steps that could be counted. One line of JSON for each search.
 """
 
 import argparse
-import json
 import statistics
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import command
 import coverage
 import pytest
 from child import Done, in_child
@@ -83,9 +84,8 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
             yield {"method": method, "seed": seed} | in_child(search)
 
 
-def table(path: Path) -> None:
+def table(_args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     """Print the medians over the seeds."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
     methods = list(dict.fromkeys(row["method"] for row in rows))
     print(f"| seen | {' | '.join(methods)} |\n|{'---|' * (len(methods) + 1)}")
     for name in (*SEEN, "branches"):
@@ -93,27 +93,5 @@ def table(path: Path) -> None:
         print(f"| {name} | {' | '.join(f'{statistics.median(each):,.0f}' for each in of)} |")
 
 
-def main() -> None:
-    """Measure, or print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3_000)
-    parser.add_argument("--methods", nargs="+", default=["fresh", "target", "corpus", "given"])
-    parser.add_argument("--given", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--table", type=Path)
-    args = parser.parse_args()
-    if args.table:
-        table(args.table)
-        return
-    for row in measure(args):
-        line = json.dumps(row)
-        print(line, flush=True)
-        if args.out:
-            with args.out.open("a") as file:
-                file.write(line + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    command.run(__doc__, measure, table)

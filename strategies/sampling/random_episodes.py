@@ -1,7 +1,7 @@
 """Random episodes, each with choices of its own, and the shortest one that fails as one did.
 
-A search of Hypothesis begins with the simplest episode, and then takes parts of earlier ones again.
-In the few episodes for which a cluster is run, that shows about half as much.
+A search of Hypothesis begins with the simplest episode, and then takes parts of earlier ones again:
+too little where a cluster has one episode, or two.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ import hypothesis
 from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import get_state_machine_test
 
+from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.choices import of_the_seed
 from kvproof.strategies.sampling.episode import CacheMachine, Target
@@ -24,7 +25,7 @@ class RandomEpisodes:
     """Episodes of a target, of about so many choices. The same seed gives the same episodes."""
 
     def __init__(self, target: Target, choices: int, seed: int) -> None:
-        self.random = Random(seed)
+        self.random, self.choices = Random(seed), choices
 
         @hypothesis.seed(seed)
         def machine() -> CacheMachine:
@@ -47,9 +48,13 @@ class RandomEpisodes:
 
     def run(self) -> None:
         """Run the next episode. The target learns of a violation; other exceptions of the machine
-        are passed on."""
+        are passed on. Raises UsageError if the bytes are not enough for an episode."""
         with suppress(Violated):
-            self.take(self.random.randbytes(BYTES))
+            if self.take(self.random.randbytes(BYTES)) is None:
+                raise UsageError(
+                    f"An episode of {self.choices} choices needs more than Hypothesis allows for "
+                    "one test. Use fewer."
+                )
 
     def shrink(self) -> None:
         """Look for a shorter episode that fails as an earlier one did. Raises Violated with the
