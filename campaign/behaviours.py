@@ -1,7 +1,7 @@
 """Behaviours: what a run shows, in words without names and numbers of requests and blocks.
 
-A behaviour is an abstract step, two abstract steps one after the other, the smallest margin of an
-invariant, a known deviation of vLLM, or what the plan of a connector, of a start-up or of a loop
+A behaviour is an abstract step, two abstract steps one after the other, a hit that earlier prompts
+did not have, the smallest margin of an invariant, a known deviation of vLLM, or what the plan of a connector, of a start-up or of a loop
 shows. A trace is kept for a behaviour that was not seen before. Mistakes are often of one kind of
 cache group, so the kinds of groups belong to a behaviour.
 """
@@ -9,18 +9,19 @@ cache group, so the kinds of groups belong to a behaviour.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 
+from kvproof.campaign.hits import hits
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.step import Step
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
-STEP, PAIR, MARGIN, KNOWN, PLAN = "step", "pair", "margin", "known", "plan"
+STEP, PAIR, HIT, MARGIN, KNOWN, PLAN = "step", "pair", "hit", "margin", "known", "plan"
 
 MARGINS = {each.id: each.margin for each in INVARIANTS.values() if each.margin is not None}
 
 
 def kind(behaviour: str) -> str:
-    """The kind of a behaviour: `step`, `pair`, `margin`, `known` or `plan`."""
+    """The kind of a behaviour: `step`, `pair`, `hit`, `margin`, `known` or `plan`."""
     return behaviour.partition(" ")[0]
 
 
@@ -33,6 +34,7 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
         yield from (f"{STEP} {where}: {name}" for name in step)
     for first, second in pairwise(each_step):
         yield from (f"{PAIR} {where}: {a}, then {b}" for a, b in product(first, second))
+    yield from (f"{HIT} {where}: {name}" for name in hits(cluster, steps))
     for name, margin in MARGINS.items():
         engines = (engine for step in steps for engine in step.after.engines)
         found = [m for engine in engines if (m := margin(cluster, engine)) is not None]

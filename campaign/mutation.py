@@ -13,7 +13,7 @@ from kvproof.campaign.unit import CorpusEntry
 from kvproof.model.config import Cluster, Job
 from kvproof.model.config.extra_keys import FIRST
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Event
+from kvproof.model.events import Event, Submit
 from kvproof.strategies.sampling.workloads import (
     LETTERS,
     MAX_TOKENS,
@@ -211,6 +211,31 @@ def _retouch(
     return [*jobs[:index], changed, *jobs[index + 1 :]], events
 
 
+def come_again(entry: CorpusEntry, random: Random) -> CorpusEntry:
+    """The run, at whose end one of its prompts comes again: only then does it show whether what it
+    stored is of use."""
+    cluster = entry.cluster
+    jobs, events = _again(list(cluster.jobs), list(entry.events), (), cluster, random)
+    return fitted(cluster, jobs, events)
+
+
+def _again(
+    jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
+) -> Changed:
+    """At the end, a prompt comes again: alone, or as the beginning of a longer one."""
+    _, job = _one(jobs, random)
+    if job is None or len(jobs) >= JOBS_MAX:
+        return jobs, events
+    used = {each.name for each in jobs}
+    name = next(name for n in range(JOBS_MAX) if (name := f"r{n}") not in used)
+    longest = longest_prompt(cluster.engines, 1)
+    longer = [n for n in prompt_lengths(cluster.engines, longest) if n > len(job.prompt)]
+    length = random.choice([len(job.prompt), *longer])
+    prompt = job.prompt + random.choice(LETTERS) * (length - len(job.prompt))
+    last = replace(job, name=name, prompt=prompt, max_tokens=1, parts=())
+    return [*jobs, last], [*events, Submit(cluster.prefill.name, name)]
+
+
 def _one(jobs: list[Job], random: Random) -> tuple[int, Job | None]:
     """A job that is no turn of a conversation: those belong together."""
     followed = {job.follows for job in jobs}
@@ -218,5 +243,15 @@ def _one(jobs: list[Job], random: Random) -> tuple[int, Job | None]:
     return (index := random.choice(free), jobs[index]) if free else (0, None)
 
 
-CHANGED: tuple[Change, ...] = (_drop, _move, _repeat, _splice, _resize, _resize, _branch, _retouch)
+CHANGED: tuple[Change, ...] = (
+    _drop,
+    _move,
+    _repeat,
+    _again,
+    _splice,
+    _resize,
+    _resize,
+    _branch,
+    _retouch,
+)
 """The changes, each as often as it is here."""

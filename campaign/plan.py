@@ -9,7 +9,6 @@ from itertools import count, zip_longest
 from math import ceil
 from random import Random
 
-from kvproof.campaign.mutation import fitted
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
@@ -58,7 +57,7 @@ PLANS = 5
 """Plans of a unit."""
 
 FOLLOWED = 5
-"""Entries of an earlier campaign that one unit takes as they are. Every second of the other units
+"""Entries of an earlier campaign that one unit takes. Every second of the other units
 does so as long as there are some: what they do not show, the rest may."""
 
 
@@ -112,17 +111,16 @@ class Plan:
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
         turn = turn if turn < self.following else place - self.following
-        cluster = self.cluster(turn)
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
         if not corpus or random.random() < FRESH:
-            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
+            return WorkUnit(number, "fresh", self.cluster(turn), seed, FRESH_STEPS, (), known)
         latest = random.random() < LATEST
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
         mates = tuple(random.choice(corpus) for _ in range(MATES))
-        if random.random() >= OTHER_CLUSTER or not alike(entry.cluster, cluster):
-            cluster = entry.cluster.carrying()
-        entry = fitted(cluster, entry.cluster.jobs, entry.events)
+        cluster = entry.cluster.carrying()
+        if random.random() < OTHER_CLUSTER and alike(cluster, other := self.cluster(turn)):
+            cluster = other
         return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
 
     def plans(self, number: int, seed: int) -> Plays | Starts | Loops:
@@ -146,10 +144,15 @@ class Plan:
 
 def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
     """The entries in an order in which other clusters come early: one of each cluster, then a
-    second of each, and so on. Those of one cluster that showed the most new behaviours for
-    their length come first."""
+    second of each, and so on. Those of one cluster that showed new hits come first, and then those
+    that showed the most new behaviours for their length. Hits are rare, and most of what is stored
+    wrongly shows in nothing else."""
     of_cluster: dict[Cluster, list[CorpusEntry]] = {}
-    for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
+
+    def worth(entry: CorpusEntry) -> tuple[int, float]:
+        return entry.hits, entry.new / (1 + len(entry.events))
+
+    for entry in sorted(corpus, key=worth, reverse=True):
         of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
     return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]
 

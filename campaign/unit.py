@@ -18,11 +18,13 @@ class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
 
 class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run"):
     """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept, `new`
-    is the number of behaviours that it was the first to show."""
+    is the number of behaviours that it was the first to show, and `hits` how many of them are hits.
+    """
 
     cluster: Cluster
     events: tuple[Event, ...]
     new: int = 0
+    hits: int = 0
 
 
 Mode = Literal["fresh", "follow", "mutate"]
@@ -30,7 +32,8 @@ Mode = Literal["fresh", "follow", "mutate"]
 
 class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
     """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
-    are. `mutate`: take changed versions of the first entry, in the cluster of the unit.
+    are, and then one of their prompts again. `mutate`: take changed versions of the first entry, in
+    the cluster of the unit.
 
     A unit ends with the run in which its number of steps reaches `steps`. `known` are the
     signatures of findings whose runs need not be made shorter any more.
