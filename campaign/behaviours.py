@@ -1,9 +1,9 @@
 """Behaviours: what a run shows, in words without names and numbers of requests and blocks.
 
 A behaviour is an abstract step, two abstract steps one after the other, a hit that earlier prompts
-did not have, the smallest margin of an invariant, a known deviation of vLLM, or what the plan of a connector, of a start-up or of a loop
-shows. A trace is kept for a behaviour that was not seen before. Mistakes are often of one kind of
-cache group, so the kinds of groups belong to a behaviour.
+did not have, the smallest margin of an invariant, a known deviation of vLLM, or what the plan of a
+connector, of a start-up or of a loop shows. A trace is kept for a behaviour that was not seen
+before. Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
