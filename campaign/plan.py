@@ -119,8 +119,8 @@ class Plan:
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
         mates = tuple(random.choice(corpus) for _ in range(MATES))
         cluster = entry.cluster.carrying()
-        if random.random() < OTHER_CLUSTER and alike(cluster, other := self.cluster(turn)):
-            cluster = other
+        if random.random() < OTHER_CLUSTER and alike(cluster, drawn := self.cluster(turn)):
+            cluster = drawn
         return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
 
     def plans(self, number: int, seed: int) -> Plays | Starts | Loops:

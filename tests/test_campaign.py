@@ -14,15 +14,16 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.campaign.behaviours import PAIR, STEP
 from kvproof.campaign.carry_out import carry_out
 from kvproof.campaign.estimate import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX, Losses
-from kvproof.campaign.mutation import mutated
+from kvproof.campaign.mutation import come_again, mutated
 from kvproof.campaign.page import page
-from kvproof.campaign.plan import Plan, round_of
+from kvproof.campaign.plan import Plan, round_of, varied
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
@@ -215,6 +216,21 @@ def test_of_the_others_every_second_follows_an_earlier_campaign_until_all_has_co
     assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
 
 
+def test_runs_that_showed_new_hits_are_followed_first() -> None:
+    given = [replace(entry(*(Submit("E", "r0"),) * n), new=9 - n, hits=n == 5) for n in range(9)]
+    assert varied(given)[0] == given[5]
+
+
+def test_at_the_end_of_a_followed_run_a_prompt_comes_again() -> None:
+    asked = entry(Submit("E", "r0"))
+    prompts = {come_again(asked, Random(n)).cluster.jobs[-1].prompt for n in range(40)}
+    assert {"abc", "abb"} < prompts
+    assert all(prompt.startswith(("abc", "abb")) for prompt in prompts)
+    result = carry_out(WorkUnit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
+    events = result.kept[0].entry.events
+    assert sum(isinstance(event, Submit) for event in events) == 2
+
+
 def test_rounds_follow_each_other() -> None:
     assert [round_of(n) for n in (0, 3, 4, 11, 12, 59, 60, 123, 124, 187, 188)] == [
         *((0, 4), (0, 4), (1, 12), (1, 12), (2, 28), (3, 60), (4, 124), (4, 124)),
@@ -256,12 +272,14 @@ def entry(*events: Any) -> CorpusEntry:
 
 def test_what_is_not_possible_is_left_out() -> None:
     engine = CLUSTERS["full"].engines[0].name
-    asked = entry(Submit(engine, "r0"), Submit(engine, "r0"), Schedule(engine))
+    submit = Submit(engine, "r0")
+    asked = entry(submit, submit, Schedule(engine), Complete(engine))
     result = carry_out(WorkUnit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
     events = result.kept[0].entry.events
-    assert events.count(Submit(engine, "r0")) == 1
-    assert [type(event) for event in events] == [Submit, Schedule, Complete]  # up to its end
-    assert [job.name for job in result.kept[0].entry.cluster.jobs] == ["r0"]  # r1 did not arrive
+    assert events.count(submit) == 1
+    up_to_its_end = [Submit, Schedule, Complete]
+    assert [type(event) for event in events] == up_to_its_end * 2  # r2 is a prompt that came again
+    assert [job.name for job in result.kept[0].entry.cluster.jobs] == ["r0", "r2"]  # and no r1
 
 
 def seen(*fresh: int) -> Progress:
