@@ -17,7 +17,8 @@ from kvproof.gate.difference.workload import Loops, Plays, Starts
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
-from kvproof.strategies.sampling.wide import SEEDS
+from kvproof.model.presets.roomy import roomy
+from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 
 UNIT_STEPS = 100
 """Steps of a unit: less than a second of work on one core."""
@@ -131,7 +132,13 @@ class Plan:
         return Loops(name, seed, PLANS) if name == LOOPS else Plays(name, name, seed, PLANS)
 
     def cluster(self, number: int) -> Cluster:
-        """The cluster of a fresh unit: a preset or a random cluster, one after the other."""
+        """The cluster of a fresh unit: a preset or a random cluster, one after the other, and some
+        of both with room."""
+        has_room = not Random(f"{self.seed}:{number}").randrange(ROOMY)
+        cluster = self._named(number)
+        return roomy(cluster) if has_room else cluster
+
+    def _named(self, number: int) -> Cluster:
         if number % 2 == 0:
             return cluster_named(self.presets[number // 2 % len(self.presets)])
         first = self.seed * SEEDS + number // 2

@@ -36,6 +36,21 @@ def test_beside_a_hit_two_states_are_enough() -> None:
         assert not run.machine.state.engine("E").requests
 
 
+def test_alone_a_request_that_was_accepted_is_served() -> None:
+    """Without a prefix cache, a second state was reserved that vLLM does not count."""
+    groups = (Group("full", 1), Group("window", 1, window=3), Group("mamba", 1))
+    engine = EngineConfig(
+        "E", groups, chunk_tokens=3, prefix_caching=False, reserve_whole_prompt=True
+    )
+    for tokens in range(20, 40):
+        run = run_of(
+            replace(engine, num_blocks=needed_blocks(engine, tokens) + 1), Job("r0", "a" * tokens)
+        )
+        run.take_one(Submit("E", "r0"))
+        drain(run, EVERY_REQUEST_ENDS)
+        assert run.machine.state.ended
+
+
 def test_a_session_gives_way_where_the_whole_next_part_does_not_fit() -> None:
     """The first chunk of r1 fits, so no session was preempted for it, and all waited for ever."""
     engine = EngineConfig(

@@ -8,6 +8,8 @@ from kvproof.live.deviations import traces
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
+from kvproof.model.presets.roomy import SUFFIX, roomy
+from kvproof.strategies.sampling.wide import ROOMY
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
@@ -55,9 +57,10 @@ def of_presets(seed: int) -> list[Episodes]:
 
 
 def of_random_clusters(seed: int, first: int = 0) -> Iterator[Episodes]:
-    """Random episodes of random clusters, without end, from the one with this number on."""
+    """Random episodes of random clusters, without end, from the one with this number on. Some of
+    them have room."""
     for number in count(seed * SEEDS + first):
-        yield _episodes(f"random:{number}", seed)
+        yield _episodes(f"random:{number}{'' if number % ROOMY else SUFFIX}", seed)
 
 
 def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
@@ -67,7 +70,8 @@ def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
 
 
 def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
-    """Random episodes of a cluster. Each `part` has others."""
+    """Random episodes of a cluster. Each `part` has others, and some of them room."""
+    cluster = cluster if (part + 1) % ROOMY else roomy(cluster)
     name = f"episodes of {cluster.name}, part {part + 1}"
     return Episodes(name, cluster, seed * SEEDS + part, EPISODES, STEPS)
 

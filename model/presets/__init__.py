@@ -15,6 +15,7 @@ from kvproof.model.errors import NotValid, UsageError, nearest
 from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
 from kvproof.model.presets.room import check_room
+from kvproof.model.presets.roomy import SUFFIX, roomy
 
 FOLDER = Path(__file__).parent / "clusters"
 LIVE_FOLDER = Path(__file__).parent / "live_clusters"
@@ -62,8 +63,11 @@ LIVE_CLUSTERS = Presets(LIVE_FOLDER)
 
 
 def cluster_named(name: str) -> Cluster:
-    """A preset by name, random:SEED, or the cluster in a file: any other path that exists, or that
-    looks like one. Raises UsageError where there is no such cluster."""
+    """A preset by name, random:SEED, one of these with `:roomy` behind it (see `roomy`), or the
+    cluster in a file: any other path that exists, or that looks like one. Raises UsageError where
+    there is no such cluster."""
+    if name.endswith(SUFFIX) and not Path(name).exists():
+        return roomy(cluster_named(name.removesuffix(SUFFIX)))
     for presets in (CLUSTERS, LIVE_CLUSTERS):
         if name in presets:
             return presets[name]

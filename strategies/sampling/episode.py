@@ -26,6 +26,7 @@ from kvproof.model.events import (
 from kvproof.model.machine import Machine
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling import siblings
 from kvproof.strategies.sampling.workloads import jobs
 
 MakeMachine = Callable[[Cluster], Machine]
@@ -87,7 +88,8 @@ class Target:
 class CacheMachine(RuleBasedStateMachine):
     """One episode. Each choice takes one of the events that the machine offers, of a kind that is
     chosen first. An episode leaves some kinds out as long as others are possible (swarm testing).
-    Every step is checked. At the end the machine is driven until all requests have finished."""
+    Every step is checked. At the end the machine is driven until all requests have finished, and
+    two more prompts may come (see `siblings`)."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -95,15 +97,17 @@ class CacheMachine(RuleBasedStateMachine):
         self.run = Run(target.machine(), target.invariants)
         self.given = target.use_jobs
         self.left_out: set[str] = set()
+        self.siblings: siblings.Chosen | None = None
         self.outside = exception()
 
     @initialize(data=st.data())
     def start(self, data: st.DataObject) -> None:
-        """Choose the traffic, which is the jobs of the cluster or random jobs, and the kinds of
-        events to leave out."""
+        """Choose the traffic, which is the jobs of the cluster or random jobs, the kinds of events
+        to leave out, and the end."""
         self.given = data.draw(st.sampled_from(self.target.traffic))
         share = data.draw(st.integers(0, 9))
         self.left_out = {kind for kind in KINDS if data.draw(st.integers(1, 10)) <= share}
+        self.siblings = data.draw(siblings.siblings())
         if self.given:
             self.run.add_jobs(self.target.cluster.jobs)
 
@@ -184,6 +188,8 @@ class CacheMachine(RuleBasedStateMachine):
         try:
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)
+                if self.siblings is not None and not self.target.use_jobs:
+                    siblings.come(self.run, self.siblings, self.target.eventually)
                 self.target.ended(self.run)
             elif isinstance(violated := exception(), Violated):
                 self.target.failed(violated)

@@ -7,7 +7,7 @@ chosen among several, by the pairs of features that were driven least so far.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import combinations, count, islice
+from itertools import combinations, count, cycle, islice
 from random import Random
 
 from kvproof.invariants.invariant import Invariant
@@ -15,6 +15,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled, used_by
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
+from kvproof.model.presets.roomy import roomy
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_most
@@ -26,26 +27,32 @@ EPISODES = 2
 CANDIDATES = 20
 """Random clusters of which one is driven."""
 
+ROOMY = 3
+"""One cluster of so many has room, so that what is stored is kept."""
+
 SEEDS = 1_000_003
 """Two searches with different seeds have no random cluster in common, unless they are very long."""
 
 
 def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:
     """Clusters without end: presets in an order that the seed shuffles, and random clusters between
-    them. With `live`, those that only live vLLM is driven with are among them."""
+    them; some of both have room. With `live`, those that only live vLLM is driven with are among
+    them."""
     pairs = Pairs()
     presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
     Random(seed).shuffle(presets)
     names = (f"random:{number}" for number in count(seed * SEEDS))
     random = (c for c in map(cluster_named, names) if live or modelled(c))
-    while True:
-        for name in presets:
-            preset = cluster_named(name)
-            pairs.driven(preset)
-            yield preset
-            chosen = max(islice(random, CANDIDATES), key=pairs.novelty)
-            pairs.driven(chosen)
-            yield chosen
+    rooms = Random(f"{seed}:roomy")
+
+    def drawn() -> Iterator[Cluster]:
+        for name in cycle(presets):
+            yield cluster_named(name)
+            yield max(islice(random, CANDIDATES), key=pairs.novelty)
+
+    for cluster in drawn():
+        pairs.driven(cluster)
+        yield cluster if rooms.randrange(ROOMY) else roomy(cluster)
 
 
 class Pairs:

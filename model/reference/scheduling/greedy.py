@@ -188,8 +188,10 @@ class Greedy(SchedulerStep):
 
     def _leaves_room_for_prompt(self, name: str) -> None:
         """Where the engine reserves whole prompts, raise NotAllowed if a request has got its first
-        chunk and the rest of its tokens does not fit."""
+        chunk and the rest of its tokens does not fit. Alone it does, else it had been refused."""
         if not self.cfg.reserve_whole_prompt or self.engine.dead:
+            return
+        if not any(each.tables for each in self.engine.requests if each.id != name):
             return
         needed = self.still_needed(self.engine.request(name), 0)
         free = len(self.engine.free) - self.kept_free

@@ -1,0 +1,27 @@
+"""Clusters with room: nothing is evicted there, unless a long prompt comes.
+
+Most presets and random clusters have small pools, in which a block more or less decides. What a
+cache loses by mistake is not missed there: it would be evicted before it is asked for again.
+"""
+
+from msgspec.structs import replace
+
+from kvproof.model.capacity import needed_blocks
+from kvproof.model.config import Cluster
+
+SUFFIX = ":roomy"
+"""The name of a cluster and this is the name of the same cluster with room."""
+
+REQUESTS, TOKENS = 4, 16
+"""There is room for so many requests of so many tokens."""
+
+
+def roomy(cluster: Cluster) -> Cluster:
+    """The cluster with pools of at least this size; itself where all pools are."""
+    engines = tuple(
+        replace(e, num_blocks=max(e.num_blocks, 1 + REQUESTS * needed_blocks(e, TOKENS)))
+        for e in cluster.engines
+    )
+    if engines == cluster.engines:
+        return cluster
+    return replace(cluster, name=cluster.name.removesuffix(SUFFIX) + SUFFIX, engines=engines)

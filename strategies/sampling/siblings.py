@@ -1,0 +1,51 @@
+"""The end of an episode: two prompts that begin as an earlier one did, one after the other.
+
+Whether the right blocks were stored shows only in a prompt that comes later. The first one shows
+where prompts part, and the second one must find what was stored there.
+"""
+
+from typing import TypeAlias
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kvproof.model.events import Submit
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run
+from kvproof.strategies.sampling.workloads import longest_prompt, prompt_lengths
+
+LENGTHS = 6
+"""Among so many lengths of a prompt after the parting one is chosen, from the shortest on."""
+
+Chosen: TypeAlias = tuple[int, int, tuple[int, int]]
+"""The earlier prompt, the length up to which it is taken, and the lengths of the two prompts: each
+the number of an element of a list that is known at the end alone."""
+
+NUMBERS = st.integers(0, 63)
+
+
+def siblings() -> st.SearchStrategy[Chosen | None]:
+    """The choices for the end of an episode; None in half of all episodes."""
+    return st.none() | st.tuples(NUMBERS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
+
+
+def come(run: Run, chosen: Chosen, eventually: str | None) -> None:
+    """The two prompts come, and are served. Raises Violated."""
+    cluster = run.machine.cluster
+    earlier = [job for job in cluster.jobs if not (job.follows or job.parts or job.embeds)]
+    lengths = prompt_lengths(cluster.engines, longest_prompt(cluster.engines, 1))
+    if not earlier or not lengths:
+        return
+    which, parting, ends = chosen
+    first = earlier[which % len(earlier)]
+    shared = [n for n in lengths if n <= len(first.prompt)]
+    begin = first.prompt[: shared[parting % len(shared)]]
+    for name, letter, end in zip(("s0", "s1"), "yz", ends, strict=True):
+        longer = [n for n in lengths if n >= len(begin)][:LENGTHS]
+        rest = letter * (longer[end % len(longer)] - len(begin))
+        run.add_jobs([replace(first, name=name, prompt=begin + rest, max_tokens=1)])
+        submit = Submit(cluster.prefill.name, name)
+        if run.dead or submit not in run.stimuli:
+            return
+        run.take(submit)
+        drain(run, eventually)
