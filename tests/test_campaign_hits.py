@@ -26,11 +26,11 @@ def admitted(request: str, tokens: str, hit: int) -> Step:
         ([("r0", "aabb", 0), ("r1", "aacc", 2)], ["a beginning hits the second time"]),
         ([("r0", "aabb", 0), ("r1", "aacc", 0)], []),
         (
-            [("r0", "aabb", 0), ("r1", "aacc", 0), ("r2", "aadd", 2)],
+            [("r0", "aabb", 0), ("r1", "aacc", 0), ("r2", "aaee", 2)],
             ["a beginning hits the third or a later time"],
         ),
         (
-            [("r0", "aabb", 0), ("r1", "aacc", 2), ("r2", "aadd", 2)],
+            [("r0", "aabb", 0), ("r1", "aacc", 2), ("r2", "aaee", 2)],
             ["a beginning hits the second time"],
         ),
         ([("r0", "aabb", 0), ("r0", "aabb", 2)], []),
