@@ -100,17 +100,23 @@ def _shared(
         known[admission.request] = shared_with(cfg, served_at(before, admission), admission)
     known = {r.id: known.get(r.id, 0) if any(r.tables) else 0 for r in after.requests}
     if lost:
-        evicted = [key[1] for key, block in lost if not _still_there(after, key, block)]
+        evicted = [key[1] for key, block in lost if not _still_there(cfg, after, key, block)]
         again = cluster.sessions
         known = {r.id: _after_loss(r, known[r.id], evicted, again) for r in after.requests}
     return tuple(known.items())
 
 
-def _still_there(engine: Engine, key: Key, block: int) -> bool:
+def _still_there(cfg: config.EngineConfig, engine: Engine, key: Key, block: int) -> bool:
     """Whether another block is cached under the key, or the block is now cached under a longer
-    prefix."""
+    prefix that ends in the same block of the prompt: it was filled further. A block that was
+    evicted may come next in the same prompt."""
     index, tokens = key
-    longer = any(k[0] == index and k[1].startswith(tokens) for k in engine.blocks[block].keys)
+    size = cfg.groups[index].block_size
+    end = -(-len(tokens) // size) * size
+    longer = any(
+        k[0] == index and k[1].startswith(tokens) and len(k[1]) <= end
+        for k in engine.blocks[block].keys
+    )
     return longer or bool(engine.blocks_for(key))
 
 

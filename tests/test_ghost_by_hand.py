@@ -92,6 +92,26 @@ def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None
     assert served_after(after._replace(ghost=lost), FULL, Complete("E")) == []
 
 
+@pytest.mark.parametrize(
+    ("held", "now", "shared"),
+    [
+        ((0, "abc"), ABCD, 0),  # the block was filled further
+        (AB, ABCD, PREFIX_EVICTED),  # it was evicted, and comes next in the same prompt
+    ],
+)
+def test_a_block_under_a_longer_prefix_may_have_been_evicted(
+    held: tuple[int, str], now: tuple[int, str], shared: int
+) -> None:
+    """A hit behind a window was freed for a load of the same request, and its block was taken for
+    what is loaded. The prompt was called whole, and its next hit was missed."""
+    before = running(computing("abcdef"), Ghost((), (), (("r0", 2),)))
+    before = before._replace(cached=((held, (2,)),))
+    after = before._replace(cached=((now, (2,)),))
+    assert after.blocks[2].key == now
+    left = ghost.after(HERE, before, after, Evict("E", 2), Effects())
+    assert left.shared == (("r0", shared),)
+
+
 @pytest.mark.parametrize("sessions", [False, True])
 def test_a_session_computes_prompts_after_it_had_output(sessions: bool) -> None:
     """Its next part makes a longer prompt, of which a block was lost before."""
