@@ -34,7 +34,7 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
         yield from (f"{STEP} {where}: {name}" for name in step)
     for first, second in pairwise(each_step):
         yield from (f"{PAIR} {where}: {a}, then {b}" for a, b in product(first, second))
-    yield from (f"{HIT} {where}: {name}" for name in hits(cluster, steps))
+    yield from (f"{HIT} {kinds}, {name}" for name in hits(cluster, steps))
     for name, margin in MARGINS.items():
         engines = (engine for step in steps for engine in step.after.engines)
         found = [m for engine in engines if (m := margin(cluster, engine)) is not None]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from kvproof.campaign.behaviours import behaviours
-from kvproof.campaign.mutation import come_again, mutated
+from kvproof.campaign.mutation import mutated
 from kvproof.campaign.planned import carry_out_plans
 from kvproof.campaign.unit import (
     CorpusEntry,
@@ -108,9 +108,9 @@ class _Work:
             self.shorten()
 
     def follow(self) -> None:
-        """Each entry as it is, and then one of its prompts again."""
+        """Each entry as it is."""
         for entry in self.unit.entries:
-            self.take(come_again(entry, self.random))
+            self.take(entry)
 
     def mutate(self) -> None:
         """Changed versions of the first entry, and of what they led to."""

@@ -23,8 +23,9 @@ DEPENDS = {
 
 
 def hits(cluster: Cluster, steps: Sequence[Step]) -> Iterator[str]:
-    """The hits of a run that no earlier prompt had, though it begins with the same tokens."""
-    features = " and ".join(sorted(DEPENDS & used_by(cluster)))
+    """The hits of a run that no earlier prompt had, though it begins with the same tokens: one line
+    for each of the features."""
+    features = sorted(DEPENDS & used_by(cluster)) or ["none"]
     came: defaultdict[str, dict[str, Admission]] = defaultdict(dict)
     for admission in (each for step in steps for each in step.effects.admissions):
         earlier = came[admission.engine]
@@ -35,6 +36,6 @@ def hits(cluster: Cluster, steps: Sequence[Step]) -> Iterator[str]:
         if alike and all(each.hit < admission.hit for each in alike):
             whole = any(admission.tokens.startswith(each.tokens) for each in alike)
             time = "second" if len(alike) == 1 else "third or a later"
-            with_ = f"with {features}, " if features else ""
-            yield f"{with_}a {'prompt' if whole else 'beginning'} hits the {time} time"
+            for feature in features:
+                yield f"{feature}: a {'prompt' if whole else 'beginning'} hits the {time} time"
         earlier[admission.request] = admission

@@ -211,14 +211,6 @@ def _retouch(
     return [*jobs[:index], changed, *jobs[index + 1 :]], events
 
 
-def come_again(entry: CorpusEntry, random: Random) -> CorpusEntry:
-    """The run, at whose end one of its prompts comes again: only then does it show whether what it
-    stored is of use."""
-    cluster = entry.cluster
-    jobs, events = _again(list(cluster.jobs), list(entry.events), (), cluster, random)
-    return fitted(cluster, jobs, events)
-
-
 def _again(
     jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
 ) -> Changed:

@@ -58,7 +58,7 @@ PLANS = 5
 """Plans of a unit."""
 
 FOLLOWED = 5
-"""Entries of an earlier campaign that one unit takes. Every second of the other units
+"""Entries of an earlier campaign that one unit takes as they are. Every second of the other units
 does so as long as there are some: what they do not show, the rest may."""
 
 
@@ -150,16 +150,18 @@ class Plan:
 
 
 def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
-    """The entries in an order in which other clusters come early: one of each cluster, then a
-    second of each, and so on. Those of one cluster that showed new hits come first, and then those
-    that showed the most new behaviours for their length. Hits are rare, and most of what is stored
-    wrongly shows in nothing else."""
+    """The entries in an order in which different ones come early. Every second one showed new hits,
+    as long as there are some: most of what is stored wrongly shows in nothing else."""
+    with_hits = _by_cluster([entry for entry in corpus if entry.hits])
+    others = _by_cluster([entry for entry in corpus if not entry.hits])
+    return [each for two in zip_longest(others, with_hits) for each in two if each]
+
+
+def _by_cluster(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
+    """One entry of each cluster, then a second of each, and so on. Those of one cluster that showed
+    the most new behaviours for their length come first."""
     of_cluster: dict[Cluster, list[CorpusEntry]] = {}
-
-    def worth(entry: CorpusEntry) -> tuple[int, float]:
-        return entry.hits, entry.new / (1 + len(entry.events))
-
-    for entry in sorted(corpus, key=worth, reverse=True):
+    for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
         of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
     return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]
 

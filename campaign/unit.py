@@ -32,8 +32,7 @@ Mode = Literal["fresh", "follow", "mutate"]
 
 class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
     """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
-    are, and then one of their prompts again. `mutate`: take changed versions of the first entry, in
-    the cluster of the unit.
+    are. `mutate`: take changed versions of the first entry, in the cluster of the unit.
 
     A unit ends with the run in which its number of steps reaches `steps`. `known` are the
     signatures of findings whose runs need not be made shorter any more.

@@ -22,16 +22,16 @@ def admitted(request: str, tokens: str, hit: int) -> Step:
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
-        ([("r0", "aabb", 0), ("r1", "aabb", 2)], ["a prompt hits the second time"]),
-        ([("r0", "aabb", 0), ("r1", "aacc", 2)], ["a beginning hits the second time"]),
+        ([("r0", "aabb", 0), ("r1", "aabb", 2)], ["none: a prompt hits the second time"]),
+        ([("r0", "aabb", 0), ("r1", "aacc", 2)], ["none: a beginning hits the second time"]),
         ([("r0", "aabb", 0), ("r1", "aacc", 0)], []),
         (
             [("r0", "aabb", 0), ("r1", "aacc", 0), ("r2", "aaee", 2)],
-            ["a beginning hits the third or a later time"],
+            ["none: a beginning hits the third or a later time"],
         ),
         (
             [("r0", "aabb", 0), ("r1", "aacc", 2), ("r2", "aaee", 2)],
-            ["a beginning hits the second time"],
+            ["none: a beginning hits the second time"],
         ),
         ([("r0", "aabb", 0), ("r0", "aabb", 2)], []),
     ],
@@ -43,5 +43,6 @@ def test_by_hand(steps: Sequence[tuple[str, str, int]], words: Sequence[str]) ->
 
 def test_features_that_decide_what_is_stored_are_named() -> None:
     run = [admitted("r0", "aabb", 0), admitted("r1", "aabb", 2)]
-    (found,) = hits(LIVE_CLUSTERS["partial-eagle"], run)
-    assert found == "with drafts and eagle and partial_block_hits, a prompt hits the second time"
+    found = list(hits(LIVE_CLUSTERS["partial-eagle"], run))
+    features = ("drafts", "eagle", "partial_block_hits")
+    assert found == [f"{feature}: a prompt hits the second time" for feature in features]
