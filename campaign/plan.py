@@ -18,7 +18,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.roomy import roomy
-from kvproof.strategies.sampling.wide import ROOMY, SEEDS
+from kvproof.strategies.sampling.wide import CANDIDATES, ROOMY, SEEDS, Pairs
 
 UNIT_STEPS = 100
 """Steps of a unit: less than a second of work on one core."""
@@ -159,11 +159,17 @@ def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
 
 def _by_cluster(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
     """One entry of each cluster, then a second of each, and so on. Those of one cluster that showed
-    the most new behaviours for their length come first."""
+    the most new behaviours for their length come first, and clusters with other features early."""
     of_cluster: dict[Cluster, list[CorpusEntry]] = {}
     for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
         of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
-    return [entry for row in zip_longest(*of_cluster.values()) for entry in row if entry]
+    pairs, left, clusters = Pairs(), list(of_cluster), []
+    while left:
+        clusters.append(max(left[:CANDIDATES], key=pairs.novelty))
+        left.remove(clusters[-1])
+        pairs.driven(clusters[-1])
+    rows = zip_longest(*map(of_cluster.__getitem__, clusters))
+    return [entry for row in rows for entry in row if entry]
 
 
 def alike(one: Cluster, other: Cluster) -> bool:

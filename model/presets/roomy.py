@@ -16,6 +16,11 @@ REQUESTS, TOKENS = 4, 16
 """There is room for so many requests of so many tokens."""
 
 
+def has_room(cluster: Cluster) -> bool:
+    """Whether all pools of the cluster have this size at least."""
+    return roomy(cluster) == cluster
+
+
 def roomy(cluster: Cluster) -> Cluster:
     """The cluster with pools of at least this size; itself where all pools are."""
     engines = tuple(

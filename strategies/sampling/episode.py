@@ -24,6 +24,7 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.machine import Machine
+from kvproof.model.presets.roomy import has_room
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import siblings
@@ -88,8 +89,8 @@ class Target:
 class CacheMachine(RuleBasedStateMachine):
     """One episode. Each choice takes one of the events that the machine offers, of a kind that is
     chosen first. An episode leaves some kinds out as long as others are possible (swarm testing).
-    Every step is checked. At the end the machine is driven until all requests have finished, and
-    two more prompts may come (see `siblings`)."""
+    Every step is checked. At the end the machine is driven until all requests have finished. Where
+    there is room, two more prompts may come then (see `siblings`)."""
 
     def __init__(self, target: Target) -> None:
         super().__init__()
@@ -107,7 +108,8 @@ class CacheMachine(RuleBasedStateMachine):
         self.given = data.draw(st.sampled_from(self.target.traffic))
         share = data.draw(st.integers(0, 9))
         self.left_out = {kind for kind in KINDS if data.draw(st.integers(1, 10)) <= share}
-        self.siblings = data.draw(siblings.siblings())
+        if not self.target.use_jobs and has_room(self.target.cluster):
+            self.siblings = data.draw(siblings.siblings())
         if self.given:
             self.run.add_jobs(self.target.cluster.jobs)
 
@@ -188,7 +190,7 @@ class CacheMachine(RuleBasedStateMachine):
         try:
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)
-                if self.siblings is not None and not self.target.use_jobs:
+                if self.siblings is not None:
                     siblings.come(self.run, self.siblings, self.target.eventually)
                 self.target.ended(self.run)
             elif isinstance(violated := exception(), Violated):

@@ -25,7 +25,7 @@ NUMBERS = st.integers(0, 63)
 
 
 def siblings() -> st.SearchStrategy[Chosen | None]:
-    """The choices for the end of an episode; None in half of all episodes."""
+    """The choices for the end of an episode; None in half of all episodes with room."""
     return st.none() | st.tuples(NUMBERS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
 
 

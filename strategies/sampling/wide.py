@@ -27,7 +27,7 @@ EPISODES = 2
 CANDIDATES = 20
 """Random clusters of which one is driven."""
 
-ROOMY = 3
+ROOMY = 4
 """One cluster of so many has room, so that what is stored is kept."""
 
 SEEDS = 1_000_003
