@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,11 @@ def test_a_program_that_kvproof_started_ends_with_it(tmp_path: Path) -> None:
         """
     )
     assert (done.stdout, done.stderr) == ("stopped True\n", "")
-    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
+    program = Path("/proc", (tmp_path / "pid").read_text())
+    give_up = time.monotonic() + 20  # on a busy machine, what was killed is there for a moment
+    while program.exists() and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not program.exists()
 
 
 @pytest.mark.usefixtures("interruptible")
