@@ -25,27 +25,32 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end, and keep its output. An interruption of kvproof ends the program
     and all that it started, and raises KeyboardInterrupt. Raises subprocess.TimeoutExpired."""
-    process = subprocess.Popen(
-        command,
-        env={**(os.environ if env is None else env), PARENT: str(os.getpid())},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="backslashreplace",
-        start_new_session=True,  # Ctrl-C of the terminal reaches kvproof alone, which ends it
-    )
+    started: list[subprocess.Popen[str]] = []
 
     def end() -> None:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
     try:
+        with interruption.held():  # else a signal could come when it runs and is not known here
+            process = subprocess.Popen(
+                command,
+                env={**(os.environ if env is None else env), PARENT: str(os.getpid())},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="backslashreplace",
+                start_new_session=True,  # Ctrl-C of the terminal reaches kvproof, which ends it
+            )
+            started.append(process)
         with interruption.stopping(end):
             out, err = process.communicate(timeout=timeout_s)
     except BaseException:
         end()
-        process.communicate()
+        for process in started:
+            process.communicate()
         raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 

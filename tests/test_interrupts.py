@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 from typing import Any
 
@@ -205,26 +204,36 @@ def test_z3_is_interrupted() -> None:
     assert (done.stdout, done.stderr) == ("stopped True\n", "")
 
 
-def test_a_program_that_kvproof_started_ends_with_it(tmp_path: Path) -> None:
-    done = python(
-        f"""
+AT_ONCE = """
+start = children.subprocess.Popen
+def started(*arguments, **options):
+    process = start(*arguments, **options)
+    while not (path.exists() and path.read_text()):
+        time.sleep(0.01)
+    raise_signal(SIGTERM)  # before `run` knows the program
+    return process
+children.subprocess.Popen = started
+"""
+LATER = "send(SIGTERM, lambda: path.exists() and path.read_text())"
+
+
+@pytest.mark.parametrize("when", [AT_ONCE, LATER], ids=["at once", "later"])
+def test_a_program_that_kvproof_started_ends_with_it(when: str, tmp_path: Path) -> None:
+    program = f"import os, time, pathlib; pathlib.Path({str(tmp_path / 'pid')!r}).write_text("
+    program += "str(os.getpid())); time.sleep(1000)"
+    begin = f"""
         import pathlib
         from kvproof.live import children
         path = pathlib.Path({str(tmp_path / "pid")!r})
-        program = f"import os, time, pathlib; pathlib.Path({{str(path)!r}}).write_text(" \\
-            "str(os.getpid())); time.sleep(1000)"
-        send(SIGTERM, lambda: path.exists() and path.read_text())
+    """
+    end = f"""
         with interruption.stoppable() as stopped:
-            children.run([sys.executable, "-c", program])
+            children.run([sys.executable, "-c", {program!r}])
         print("stopped", bool(stopped))
-        """
-    )
+    """
+    done = python("\n".join(map(textwrap.dedent, (begin, when, end))))
     assert (done.stdout, done.stderr) == ("stopped True\n", "")
-    program = Path("/proc", (tmp_path / "pid").read_text())
-    give_up = time.monotonic() + 20  # on a busy machine, what was killed is there for a moment
-    while program.exists() and time.monotonic() < give_up:
-        time.sleep(0.05)
-    assert not program.exists()
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
 
 @pytest.mark.usefixtures("interruptible")
