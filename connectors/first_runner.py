@@ -7,7 +7,7 @@ tensor for the KV of all layers, in which a block has all of them (`prefer_cross
 """
 
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -76,12 +76,19 @@ class FirstRunner:
 
     def post_forward(self, _finished_req_ids: AbstractSet[str]) -> Any:
         """After a forward pass, and one of the drafter."""
-        assert self.step is not None
-        self.step.__exit__(None, None, None)
-        self.step = None
+        step, self.step = self.step, None
+        assert step is not None
+        step.__exit__(None, None, None)
         if self.drafts:
             self.mixin.finalize_kv_connector()
         return self.output
+
+    def break_off(self, error: Exception) -> None:
+        """A forward pass failed. What the end of the step does then may fail as well."""
+        step, self.step = self.step, None
+        if step is not None:
+            with suppress(Exception):
+                step.__exit__(type(error), error, error.__traceback__)
 
     def no_forward(self, output: Any) -> Any:
         """In a step without a forward pass."""

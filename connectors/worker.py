@@ -190,23 +190,31 @@ class ConnectorWorker:
         metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
         metadata |= {name: metadata[of] for name, of in self.sharing.items()}
         with set_forward_context(metadata, self.vllm_config):
-            self.calls.pre_forward(output)
+            try:
+                return self._pass(output, parts, metadata)
+            except Exception as error:
+                if self.runner is not None:
+                    self.runner.break_off(error)
+                raise
+
+    def _pass(self, output: Any, parts: list[ComputedPart], metadata: dict[str, "Metadata"]) -> Any:
+        self.calls.pre_forward(output)
+        self.note_writes()
+        for layer in self.caches.layers:
+            self._compute(layer, parts)
+            self.clock.order.compute(self._filled(layer, parts))
+            self.caches.look()
+            self.connector.wait_for_layer_load(layer.name)
             self.note_writes()
-            for layer in self.caches.layers:
-                self._compute(layer, parts)
-                self.clock.order.compute(self._filled(layer, parts))
-                self.caches.look()
-                self.connector.wait_for_layer_load(layer.name)
-                self.note_writes()
-                self.facts.extend(self.owners.loaded_at_once(self.caches, layer))
-                self.facts.extend(self._reads(layer, parts))
-                cache = self.caches.named[layer.name]
-                self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
-            for name in self.sharing:
-                self.connector.wait_for_layer_load(name)
-                self.note_writes()
-                self.connector.save_kv_layer(name, self.caches.named[name], metadata[name])
-            return end_forward(self.calls, output)
+            self.facts.extend(self.owners.loaded_at_once(self.caches, layer))
+            self.facts.extend(self._reads(layer, parts))
+            cache = self.caches.named[layer.name]
+            self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
+        for name in self.sharing:
+            self.connector.wait_for_layer_load(name)
+            self.note_writes()
+            self.connector.save_kv_layer(name, self.caches.named[name], metadata[name])
+        return end_forward(self.calls, output)
 
     def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
         group = self.cfg.groups[layer.group]

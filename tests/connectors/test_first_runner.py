@@ -1,10 +1,14 @@
 """A connector is called as by vLLM's first model runner, or as by the second."""
 
+import gc
+import sys
+
 import pytest
 
 pytest.importorskip("vllm")
 
 import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.example_connector import ExampleConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
@@ -40,6 +44,19 @@ def test_saves_that_nobody_waits_for_are_missed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(KVConnectorModelRunnerMixin, "finalize_kv_connector", lambda: None)
     assert one("mooncake-store", 2).findings
     assert not one("mooncake-store", 0).findings
+
+
+def test_a_forward_pass_that_fails_leaves_no_step_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(ExampleConnector, "save_kv_layer", fails)
+    later: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", later.append)
+    [finding] = one("example", 0).findings
+    assert "no room" in str(finding.reasons)
+    gc.collect()
+    assert not later
 
 
 def test_all_layers_lie_in_a_block_where_vllm_has_that(monkeypatch: pytest.MonkeyPatch) -> None:
