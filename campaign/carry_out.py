@@ -69,7 +69,7 @@ class _Work:
         self.before = Counter(met)
         self.at_run = Counter(met)
         self.random = Random(unit.seed)
-        self.steps = self.runs = 0
+        self.steps = self.runs = self.empty = 0
         self.seen: set[str] = set()
         self.kept: list[KeptRun] = []
         self.found: dict[Signature, FoundRun] = {}
@@ -90,8 +90,9 @@ class _Work:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the budget is not used up."""
-        return self.steps < self.unit.steps
+        """Whether the budget is not used up. A run in which nothing was possible counts as a step:
+        there may be clusters that can serve no job of an entry."""
+        return self.steps + self.empty < self.unit.steps
 
     def fresh(self) -> None:
         """Random episodes of the cluster."""
@@ -144,6 +145,7 @@ class _Work:
         """Count a run, and keep it if it shows what no earlier run of this unit showed."""
         self.runs += 1
         self.steps += len(steps)
+        self.empty += not steps
         met = self.met - self.at_run
         self.at_run = Counter(self.met)
         shown = dict.fromkeys(behaviours(cluster, steps, met))

@@ -27,7 +27,7 @@ from kvproof.campaign.plan import Plan, round_of, varied
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
-from kvproof.model.config import Job
+from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
@@ -230,6 +230,25 @@ def test_a_changed_run_may_ask_for_a_prompt_again() -> None:
     assert {"abc", "abb"} < prompts
     assert all(prompt.startswith(("abc", "abb")) for prompt in prompts)
     assert all(events == [Submit("E", "r0"), Submit("E", "r2")] for _, events in changed)
+
+
+def test_a_unit_whose_cluster_can_serve_no_job_ends() -> None:
+    large = CLUSTERS["hybrid"]
+    [engine] = large.engines
+    small = replace(large, engines=(replace(engine, num_blocks=len(engine.groups)),))
+    entry = CorpusEntry(large.carrying(Job("r0", "x" * 40)), (Submit("E", "r0"), Schedule("E")))
+    made = 0
+
+    def make(cluster: Cluster) -> ModelMachine:
+        nonlocal made
+        made += 1
+        assert made <= 100, "the unit does not end"
+        return ModelMachine(cluster)
+
+    result = carry_out(WorkUnit(0, "mutate", small, 1, 50, (entry,)), make)
+    assert not result.error
+    assert result.steps == 0
+    assert made == 50
 
 
 def test_rounds_follow_each_other() -> None:
