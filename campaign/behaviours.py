@@ -41,3 +41,8 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
         if found:
             yield f"{MARGIN} {where}: {name} {min(found)}"
     yield from (f"{KNOWN} {where}: {name}" for name in met)
+
+
+def steps_among(behaviours: Iterable[str]) -> tuple[str, ...]:
+    """The abstract steps among these behaviours, without the kinds of cache groups."""
+    return tuple(each.partition(": ")[2] for each in behaviours if kind(each) == STEP)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
-from kvproof.campaign.behaviours import behaviours
+from kvproof.campaign.behaviours import behaviours, steps_among
 from kvproof.campaign.mutation import mutated
 from kvproof.campaign.planned import carry_out_plans
 from kvproof.campaign.unit import (
@@ -153,7 +153,8 @@ class _Work:
         if new:
             self.seen.update(new)
             events = tuple(stimulus(step.event) for step in steps)
-            self.kept.append(KeptRun(CorpusEntry(_arrived(cluster, events), events), new))
+            entry = CorpusEntry(_arrived(cluster, events), events, steps_among(shown))
+            self.kept.append(KeptRun(entry, new))
 
     def shorten(self) -> None:
         """Make the runs of new findings shorter."""

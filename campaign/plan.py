@@ -5,10 +5,11 @@ round n-1 are not finished. The first rounds are short, because there is much to
 """
 
 from collections.abc import Sequence
-from itertools import count, zip_longest
+from itertools import count
 from math import ceil
 from random import Random
 
+from kvproof.campaign.order import dense_first
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
@@ -18,7 +19,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.roomy import roomy
-from kvproof.strategies.sampling.wide import CANDIDATES, ROOMY, SEEDS, Pairs
+from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 
 UNIT_STEPS = 100
 """Steps of a unit: less than a second of work on one core."""
@@ -57,9 +58,9 @@ PLANS_EVERY = 5
 PLANS = 5
 """Plans of a unit."""
 
-FOLLOWED = 5
-"""Entries of an earlier campaign that one unit takes as they are. Every second of the other units
-does so as long as there are some: what they do not show, the rest may."""
+FOLLOWED = 3
+"""Entries of an earlier campaign that one unit takes as they are. Every second unit does so as long
+as there are some: three of four steps. What they do not show, the rest may."""
 
 
 def round_sizes() -> list[int]:
@@ -87,7 +88,7 @@ class Plan:
 
     def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
         self.seed, self.live = seed, live
-        self.given = varied(given)
+        self.given = dense_first(given)
         self.following = ceil(len(given) / FOLLOWED)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
@@ -101,17 +102,17 @@ class Plan:
         known = progress.known(rounds)
         random = Random(f"{self.seed}:{number}")
         seed = random.getrandbits(62)
-        preset = min(number - ceil(number / OTHERS_EVERY), len(self.presets))
-        if number % OTHERS_EVERY and preset < len(self.presets):
-            cluster = cluster_named(self.presets[preset])
-            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
-        place = number - preset
-        turn, other = divmod(place, 2)
+        turn, other = divmod(number, 2)
         if turn < self.following and not other:
             given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
-        turn = turn if turn < self.following else place - self.following
+        place = turn if turn < self.following else number - self.following
+        preset = min(place - ceil(place / OTHERS_EVERY), len(self.presets))
+        if place % OTHERS_EVERY and preset < len(self.presets):
+            cluster = cluster_named(self.presets[preset])
+            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
+        turn = place - preset
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
         if not corpus or random.random() < FRESH:
@@ -147,29 +148,6 @@ class Plan:
             if self.live or modelled(cluster):
                 return cluster
         raise AssertionError
-
-
-def varied(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
-    """The entries in an order in which different ones come early. Every second one showed new hits,
-    as long as there are some: most of what is stored wrongly shows in nothing else."""
-    with_hits = _by_cluster([entry for entry in corpus if entry.hits])
-    others = _by_cluster([entry for entry in corpus if not entry.hits])
-    return [each for two in zip_longest(others, with_hits) for each in two if each]
-
-
-def _by_cluster(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
-    """One entry of each cluster, then a second of each, and so on. Those of one cluster that showed
-    the most new behaviours for their length come first, and clusters with other features early."""
-    of_cluster: dict[Cluster, list[CorpusEntry]] = {}
-    for entry in sorted(corpus, key=lambda each: each.new / (1 + len(each.events)), reverse=True):
-        of_cluster.setdefault(entry.cluster.carrying(), []).append(entry)
-    pairs, left, clusters = Pairs(), list(of_cluster), []
-    while left:
-        clusters.append(max(left[:CANDIDATES], key=pairs.novelty))
-        left.remove(clusters[-1])
-        pairs.driven(clusters[-1])
-    rows = zip_longest(*map(of_cluster.__getitem__, clusters))
-    return [entry for row in rows for entry in row if entry]
 
 
 def alike(one: Cluster, other: Cluster) -> bool:

@@ -8,9 +8,8 @@ from collections.abc import Sequence, Set
 from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
 
-from kvproof.campaign.behaviours import HIT, PAIR, STEP, kind
+from kvproof.campaign.behaviours import PAIR, STEP, kind
 from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, Unit, UnitResult
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.signature import Signature
@@ -88,13 +87,11 @@ class Progress(Struct, forbid_unknown_fields=True):
     def _keep(self, result: UnitResult, fresh: bool) -> None:
         """Count the behaviours of a unit; each stands with the first run that shows it."""
         for kept in result.kept:
-            new = self._see(kept.behaviours, used_by(kept.entry.cluster), fresh)
-            if new:
-                hits = sum(kind(each) == HIT for each in new)
-                self.corpus.append(replace(kept.entry, new=len(new), hits=hits))
+            if self._see(kept.behaviours, used_by(kept.entry.cluster), fresh):
+                self.corpus.append(kept.entry)
 
-    def _see(self, behaviours: Sequence[str], features: Set[str], fresh: bool) -> list[str]:
-        """Count behaviours of a unit. Returns those that were never seen before."""
+    def _see(self, behaviours: Sequence[str], features: Set[str], fresh: bool) -> bool:
+        """Count behaviours of a unit. Returns whether one of them was never seen before."""
         new = [each for each in behaviours if each not in self.seen]
         for behaviour in new:
             self.seen[behaviour] = SeenBehaviour(features=set())
@@ -103,7 +100,7 @@ class Progress(Struct, forbid_unknown_fields=True):
             seen.features |= features
             seen.fresh += fresh
             seen.others += not fresh
-        return new
+        return bool(new)
 
     def _draw_curve(self) -> None:
         if self.units % self.every:

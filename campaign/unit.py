@@ -16,15 +16,13 @@ class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a unit or of a result."""
 
 
-class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run"):
-    """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept, `new`
-    is the number of behaviours that it was the first to show, and `hits` how many of them are hits.
-    """
+class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run", forbid_unknown_fields=False):
+    """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept,
+    `shows` are its abstract steps. Entries of older campaigns had other fields beside these."""
 
     cluster: Cluster
     events: tuple[Event, ...]
-    new: int = 0
-    hits: int = 0
+    shows: tuple[str, ...] = ()
 
 
 Mode = Literal["fresh", "follow", "mutate"]

@@ -22,8 +22,9 @@ from kvproof.campaign.estimate import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX, Losses
 from kvproof.campaign.mutation import _again, mutated
+from kvproof.campaign.order import dense_first
 from kvproof.campaign.page import page
-from kvproof.campaign.plan import Plan, round_of, varied
+from kvproof.campaign.plan import Plan, round_of
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
@@ -201,24 +202,38 @@ def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None
     assert early == [CLUSTERS[name] for name in plan.presets]
 
 
-def test_of_the_others_every_second_follows_an_earlier_campaign_until_all_has_come() -> None:
+def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> None:
     """The rest are those of a campaign that begins with nothing."""
-    given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 13)]
+    given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 12)]
     known = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
-    units = [Plan(0, True, given).unit(number, known) for number in range(0, 48, 4)]
+    units = [Plan(0, True, given).unit(number, known) for number in range(24)]
     follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
-    assert [unit.number for unit in follows] == [0, 8, 16]
+    assert [unit.number for unit in follows] == [0, 2, 4, 6]
     assert sum(len(unit.entries) for unit in follows) == len(given)
-    alone = [Plan(0, True).unit(number, known) for number in range(0, 36, 4)]
+    alone = [Plan(0, True).unit(number, known) for number in range(20)]
     others = [unit for unit in units if unit not in follows]
     assert list(map(type, others)) == list(map(type, alone))
     both = zip(others, alone, strict=True)
     assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
 
 
-def test_every_second_run_that_is_followed_showed_new_hits() -> None:
-    given = [replace(entry(*(Submit("E", "r0"),) * n), new=9, hits=n > 6) for n in range(9)]
-    assert [each.hits for each in varied(given)] == [0, 1, 0, 1, 0, 0, 0, 0, 0]
+def test_runs_that_show_much_for_their_length_are_followed_first() -> None:
+    """A step that was shown counts half as much, and then a third."""
+
+    def run(name: str, events: int, *shows: str) -> CorpusEntry:
+        return replace(entry(*(Submit("E", name),) * events), shows=shows)
+
+    long, short = run("long", 90, "a", "b", "c"), run("short", 10, "a", "b")
+    again, other = run("again", 10, "a"), run("other", 20, "c")
+    nothing = run("nothing", 1)
+    order = dense_first([nothing, long, again, other, short])
+    assert order == [short, other, again, long, nothing]
+
+
+def test_a_kept_run_has_its_abstract_steps() -> None:
+    result = carry_out(WorkUnit(0, "fresh", CLUSTERS["full"], 1, 1), ModelMachine)
+    [kept] = result.kept
+    assert "Submit on both: none to waiting" in kept.entry.shows
 
 
 def test_a_changed_run_may_ask_for_a_prompt_again() -> None:
