@@ -6,6 +6,7 @@ import pytest
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.deviations.facts import seen
 from kvproof.live.deviations.registry import KNOWN
+from kvproof.model.because import About
 from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
@@ -58,6 +59,22 @@ def test_a_finding_is_excused_by_its_deviation(name: str) -> None:
     machine = watched(trace.cluster)
     assert follow(machine, trace) > 0
     assert machine.met[name] > 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_may_be_about_no_request(name: str) -> None:
+    """Nor about a block: all deviations are asked, in the first cluster of which one could be."""
+    trace = trace_of(name)
+    run = Run(watched(trace.cluster), CHECKS.values())
+    for event in trace.events:
+        run.take_one(stimulus(event))
+    for step in run.steps:
+        for engine in trace.cluster.engines:
+            for about in About(engine.name), About(engine.name, group=0), About(engine.name, block=1):
+                for deviation in KNOWN.values():
+                    deviation.at_work(trace.cluster, step, about)
+    run.machine.close()
 
 
 @pytest.mark.live

@@ -14,7 +14,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     loads within the step comes from a store."""
     admitted, now = admission(step, about), request(step, about)
     waits = now is not None and now.status == LOADING
-    return cluster.job(about.request).embeds and admitted is not None and not waits
+    return admitted is not None and cluster.job(about.request).embeds and not waits
 
 
 DEVIATION = Deviation(

@@ -58,9 +58,13 @@ def holders(step: Step, about: About) -> list[Request]:
 def loaded(step: Step, about: About) -> bool:
     """Whether the request, or a request that holds the block, has loaded tokens through its
     connector."""
+    return any(r.external for r in concerned(step, about))
+
+
+def concerned(step: Step, about: About) -> list[Request]:
+    """The request of a finding, or those that hold its block."""
     known = request(step, about)
-    concerned = [known] if known is not None else holders(step, about)
-    return any(r.external for r in concerned)
+    return [known] if known is not None else holders(step, about)
 
 
 def on_decode(cluster: Cluster, about: About) -> bool:
@@ -100,7 +104,7 @@ def failed_load(step: Step) -> str:
 def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
     """The transfer from which the request of a finding may load, before the step."""
     name = about.request
-    if on_prefill(cluster, about):
+    if on_prefill(cluster, about) and name:
         name = cluster.job(about.request).follows + REVERSE
     return step.before.transfer(name)
 

@@ -2,7 +2,7 @@
 last token of its prompt again, from a state before it: where that is of an earlier block, it was
 never loaded."""
 
-from kvproof.live.deviations.facts import loaded, on_decode, on_prefill, seen
+from kvproof.live.deviations.facts import concerned, loaded, on_prefill, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.deviation import Deviation
@@ -14,7 +14,7 @@ def at_work(cluster: Cluster, step: Step, about: About) -> bool:
     states = any(group.kind == "mamba" for group in cluster.prefill.groups)
     if not (cluster.follow_up_turns and states and loaded(step, about)):
         return False
-    later = on_decode(cluster, about) and bool(cluster.job(about.request).follows)
+    later = any(cluster.job(each.id).follows for each in concerned(step, about))
     return later or on_prefill(cluster, about)
 
 
