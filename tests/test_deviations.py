@@ -71,7 +71,11 @@ def test_a_finding_may_be_about_no_request(name: str) -> None:
         run.take_one(stimulus(event))
     for step in run.steps:
         for engine in trace.cluster.engines:
-            for about in About(engine.name), About(engine.name, group=0), About(engine.name, block=1):
+            for about in (
+                About(engine.name),
+                About(engine.name, group=0),
+                About(engine.name, block=1),
+            ):
                 for deviation in KNOWN.values():
                     deviation.at_work(trace.cluster, step, about)
     run.machine.close()
