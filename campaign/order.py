@@ -10,8 +10,9 @@ from heapq import heapify, heappop, heapreplace
 
 from kvproof.campaign.unit import CorpusEntry
 
-BESIDE_EVENTS = 10
-"""What a run costs beside its events, in events. Without it the shortest runs would come first."""
+BESIDE_EVENTS = 40
+"""What a run costs beside its events, in events. Without it the shortest runs would come first, in
+which little meets: kept runs have 60 events."""
 
 
 def dense_first(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:

@@ -223,7 +223,7 @@ def test_runs_that_show_much_for_their_length_are_followed_first() -> None:
     def run(name: str, events: int, *shows: str) -> CorpusEntry:
         return replace(entry(*(Submit("E", name),) * events), shows=shows)
 
-    long, short = run("long", 90, "a", "b", "c"), run("short", 10, "a", "b")
+    long, short = run("long", 160, "a", "b", "c"), run("short", 10, "a", "b")
     again, other = run("again", 10, "a"), run("other", 20, "c")
     nothing = run("nothing", 1)
     order = dense_first([nothing, long, again, other, short])
