@@ -6,7 +6,7 @@ from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
 from kvproof.gate.search.around_scheduler import RULES, kind_of_file, taken
 from kvproof.model import interruption
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
@@ -21,7 +21,13 @@ USE = "a file that kvproof gate wrote"
 def run(args: argparse.Namespace) -> int:
     """Start the engine of a plan, and print the rules that it breaks."""
     text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
-    kind = kind_of_file(decoded_json(text, object, what, USE))
+    content = decoded_json(text, object, what, USE)
+    if isinstance(content, dict) and "engine" in content:
+        raise UsageError(
+            f"{what} is the plan of a connector. Use kvproof connector NAME --replay "
+            f"{shown(args.trace)}, where NAME is the connector of the finding."
+        )
+    kind = kind_of_file(content)
     plan = decoded_json(text, kind.plan, what, USE)
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()

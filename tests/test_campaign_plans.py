@@ -104,3 +104,9 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     assert first.signature not in {each.signature for each in after.found}
     kept["pairs_from_the_front"] = [KnownPlan("every_request_ends", first.entry)]
     assert carry_out_plans(unit).found == before.found
+
+
+def test_the_plan_of_a_connector_has_a_command_of_its_own(refused: Any, tmp_path: Path) -> None:
+    path = tmp_path / "connector-engine_survives.json"
+    path.write_text('{"engine": {"name": "E"}, "actions": []}')
+    assert f"Use kvproof connector NAME --replay {path}" in refused("replay", str(path))
