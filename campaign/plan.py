@@ -102,8 +102,8 @@ class Plan:
         known = progress.known(rounds)
         random = Random(f"{self.seed}:{number}")
         seed = random.getrandbits(62)
-        turn, other = divmod(number, 2)
-        if turn < self.following and not other:
+        turn, second = divmod(number, 2)
+        if turn < self.following and not second:
             given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
             first = given[0].cluster
             return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
@@ -121,8 +121,8 @@ class Plan:
         entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
         mates = tuple(random.choice(corpus) for _ in range(MATES))
         cluster = entry.cluster.carrying()
-        if random.random() < OTHER_CLUSTER and alike(cluster, drawn := self.cluster(turn)):
-            cluster = drawn
+        if random.random() < OTHER_CLUSTER and alike(cluster, other := self.cluster(turn)):
+            cluster = other
         return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
 
     def plans(self, number: int, seed: int) -> Plays | Starts | Loops:

@@ -26,7 +26,7 @@ from tests.findings import MODELLED, trace_of
 from tests.planted import under
 
 ROOT = Path(__file__).parent.parent
-DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-tight")
+DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-evicting")
 
 
 def driven(machine: Machine, seed: int, steps: int) -> list[Step]:

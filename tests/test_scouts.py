@@ -16,8 +16,8 @@ from tests.two_machines import result
 RARE = "x"
 """A changed statement that one cluster executes."""
 
-LAST = f"random:{scouts.FIRST + SCOUTS // 4}"
-"""A cluster that is looked at."""
+LAST = f"random:{scouts.FIRST + SCOUTS // 4 + 1}"
+"""A cluster that is looked at; it has no more room than it was drawn with."""
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ REDUCED = {
     "three": (25, 14),
     "pd": (267, 134),
     "pd-full": (478, 438),
-    "pd-preempting": (439, 341),
+    "pd-preempting": (439, 320),
     "pd-aborting": (652, 339),
     "pd-recomputing": (698, 693),
     "pd-tight": (213, 78),

@@ -45,12 +45,12 @@ def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:
     random = (c for c in map(cluster_named, names) if live or modelled(c))
     rooms = Random(f"{seed}:roomy")
 
-    def drawn() -> Iterator[Cluster]:
+    def turns() -> Iterator[Cluster]:
         for name in cycle(presets):
             yield cluster_named(name)
             yield max(islice(random, CANDIDATES), key=pairs.novelty)
 
-    for cluster in drawn():
+    for cluster in turns():
         pairs.driven(cluster)
         yield cluster if rooms.randrange(ROOMY) else roomy(cluster)
 
