@@ -26,7 +26,7 @@ from tests.findings import MODELLED, trace_of
 from tests.planted import under
 
 ROOT = Path(__file__).parent.parent
-DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial-evicting")
+DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial")
 
 
 def driven(machine: Machine, seed: int, steps: int) -> list[Step]:
@@ -71,7 +71,11 @@ def test_the_ghost_of_a_run_of_the_model_can_be_computed_afterwards(name: str) -
 
 def test_these_runs_have_a_history() -> None:
     """So that the comparisons above compare something."""
-    found = [g for n in DRIVEN for g in ghosts_of(driven(ModelMachine(CLUSTERS[n]), 0, 60))]
+    found = [
+        g
+        for n in (*DRIVEN, "partial-tight")
+        for g in ghosts_of(driven(ModelMachine(CLUSTERS[n]), 0, 60))
+    ]
     assert any(g.served for g in found)
     assert any(g.mirror for g in found)
     shared = {tokens for g in found for _, tokens in g.shared}
