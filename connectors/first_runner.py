@@ -84,7 +84,8 @@ class FirstRunner:
         return self.output
 
     def break_off(self, error: Exception) -> None:
-        """A forward pass failed. What the end of the step does then may fail as well."""
+        """A forward pass failed with this error, which its caller reports. What fails beside it
+        while the step ends is not reported."""
         step, self.step = self.step, None
         if step is not None:
             with suppress(Exception):
