@@ -2,8 +2,8 @@
 #
 #   make stateful   Hypothesis drives the model, and live vLLM where it is installed
 #   make test       installs live vLLM too; lint, types and every test
-#   make findings   what make test leaves out because it takes long: findings on real engines, the
-#                   diffs of their pages, and engines compared on every preset and every fault
+#   make nightly    what takes long or sees little more: findings on real engines, the diffs of their
+#                   pages, a browser, and every search on every preset and every fault
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
 #   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
@@ -17,18 +17,18 @@ PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: stateful test findings live lint types clean
+.PHONY: stateful test nightly live lint types clean
 
 stateful: .venv/base-installed
-	@$(PYTEST) --live-line -m stateful $(PARALLEL)
+	@$(PYTEST) --live-line -m "stateful and not nightly" $(PARALLEL)
 
 # Live tests that do not run are an error here.
 test: export KVPROOF_REQUIRE_LIVE := 1
 test: lint .venv/live-installed
-	@$(PYTEST) --live-line -m "not slow" $(PARALLEL)
+	@$(PYTEST) --live-line -m "not nightly" $(PARALLEL)
 
-findings: .venv/live-installed
-	@$(PYTEST) -m slow
+nightly: .venv/live-installed
+	@$(PYTEST) -m nightly
 
 live: .venv/live-installed
 	@echo "live: vLLM is installed in .venv"

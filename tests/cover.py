@@ -1,8 +1,8 @@
 """Which presets and faults `make test` compares two engines on: few that together have everything.
 
 Two searches, or a search and a walk backwards, are compared state by state. On each preset and each
-fault that takes minutes and sees the same over and over, so the others are marked slow: `make
-findings` compares on all of them.
+fault that takes minutes and sees the same over and over, so the others are marked nightly: `make
+nightly` compares on all of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -45,20 +45,24 @@ REFUTING = covering(
 claims are proved again, which takes seconds."""
 
 
-def others_slow(names: Iterable[str], quick: Collection[str]) -> list[ParameterSet]:
-    """These names as parameters of a test; those that are not quick are marked slow."""
-    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
+def others_nightly(names: Iterable[str], quick: Collection[str]) -> list[ParameterSet]:
+    """These names as parameters of a test; those that are not quick are marked nightly."""
+    return [
+        pytest.param(name, marks=() if name in quick else pytest.mark.nightly) for name in names
+    ]
 
 
 def once_each(pairs: Iterable[tuple[str, str]], quick: Collection[str]) -> list[ParameterSet]:
     """Pairs of a fault and what it refutes, as parameters; all but the first of each quick fault
-    are marked slow."""
+    are marked nightly."""
     seen: set[str] = set()
     made = []
     for fault, name in pairs:
         made.append(
             pytest.param(
-                fault, name, marks=pytest.mark.slow if fault in seen or fault not in quick else ()
+                fault,
+                name,
+                marks=pytest.mark.nightly if fault in seen or fault not in quick else (),
             )
         )
         seen.add(fault)

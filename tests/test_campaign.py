@@ -352,7 +352,7 @@ def test_losses_are_counted_by_unit() -> None:
 
 
 @RAY
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_node_of_ray_loses_nothing(alone: Path, tmp_path: Path) -> None:
     """Three nodes, one of which is killed while it works."""
     code = (

@@ -151,7 +151,7 @@ def test_guards_are_listed_beside_invariants(run: Any, as_json: Any) -> None:
     assert all(out.index(name) < heading for name in INVARIANTS)
 
 
-@pytest.mark.slow  # `test_pages` runs the matrix of a how-to page
+@pytest.mark.nightly  # `test_pages` runs the matrix of a how-to page
 def test_matrix(as_json: Any) -> None:
     code, record = as_json("matrix", *BROKEN, "--examples", "50")
     assert code == 0

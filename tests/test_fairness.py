@@ -35,7 +35,7 @@ from kvproof.strategies.explorer.fairness import (
     no_progress,
 )
 from kvproof.strategies.waits import HangContext, waits
-from tests.cover import BROKEN, others_slow
+from tests.cover import BROKEN, others_nightly
 from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
@@ -178,7 +178,7 @@ def out_of_reach(reached: Exploration) -> bool:
     return len(seen) < len(reached.states)
 
 
-@pytest.mark.parametrize("fault", others_slow(FAULTS, BROKEN))
+@pytest.mark.parametrize("fault", others_nightly(FAULTS, BROKEN))
 def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
     reached = under([FAULTS[fault]], search, cluster, [], 20_000)

@@ -12,7 +12,7 @@ import pytest
 from tests.finding_diffs import diff_of, offered, overlay
 from tests.findings import FOLDER, ISSUES, REPORTED_WITH
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.nightly]
 
 
 REPORTS = [path.parent.name for path in ISSUES if offered(path.parent.name)]

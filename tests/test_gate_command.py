@@ -187,9 +187,9 @@ def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -
         pytest.param(
             "from vllm.gone import x\n",
             ("ModuleNotFoundError: No module named 'vllm.gone'",),
-            marks=pytest.mark.slow,
+            marks=pytest.mark.nightly,
         ),
-        pytest.param("raise SystemExit(0)\n", ("SystemExit: 0",), marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(0)\n", ("SystemExit: 0",), marks=pytest.mark.nightly),
     ],
     ids=("syntax", "module", "exit"),
 )

@@ -104,7 +104,7 @@ def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
     assert ran_again.returncode == 1, ran_again.stdout + ran_again.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_private_method_that_has_another_name_is_unknown_and_named(head: Path) -> None:
     word = re.compile(r"\b_preempt_request\b")
     for path in (head / "vllm" / "v1").rglob("*.py"):

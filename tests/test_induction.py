@@ -21,7 +21,7 @@ from kvproof.proofs.prove import everything, prove
 from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.proofs.walks import broken_claims, visited
 from kvproof.strategies.verdict import Verdict
-from tests.cover import REFUTING, others_slow
+from tests.cover import REFUTING, others_nightly
 from tests.planted import under
 
 pytestmark = pytest.mark.proof
@@ -73,16 +73,16 @@ LONG = {
 """Faults with which Z3 needs twenty seconds and more to refute all that falls."""
 
 
-@pytest.mark.parametrize("fault", others_slow(sorted(REFUTING), REFUTING - LONG))
+@pytest.mark.parametrize("fault", others_nightly(sorted(REFUTING), REFUTING - LONG))
 def test_a_fault_refutes_these(fault: str) -> None:
     """Each claim is refuted by one of these faults. That nothing else falls is asked of all faults
-    by `make findings`: it takes seconds a fault."""
+    by `make nightly`: it takes seconds a fault."""
     names = sorted(FAULTS[fault].refutes)
     proofs = under([FAULTS[fault]], prove, names=names)
     assert {p.id: p.verdict for p in proofs} == dict.fromkeys(names, Verdict.VIOLATED)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     faults = [FAULTS[fault]]

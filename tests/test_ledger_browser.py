@@ -18,6 +18,8 @@ from tests.test_ledger import FINDINGS, data_of, page_of
 from tests.test_ledger_records import DECODE, FILE, PREFILL, record_of
 from tests.test_rendering import trace_of
 
+pytestmark = pytest.mark.nightly
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LABEL = "document.activeElement.getAttribute('aria-label')"
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -1,6 +1,6 @@
 """What is added in one file, and in no other: an invariant, a fault, a guard, a preset, a deviation
 with its finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its
-tests: all of them (`make findings`, because they take as long as `make test`).
+tests: all of them (`make nightly`, because they take as long as `make test`).
 
 An attribute that vLLM has renamed is followed in one line of the contract.
 """
@@ -87,7 +87,7 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
     """A repository with the new files, but for the deviation, of which no finding is there. The
     generated pages are made anew by the command that the how-to pages name."""
@@ -100,7 +100,7 @@ def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
     git(tree, "init", "-q")
     git(tree, "add", ".")
     git(tree, "commit", "-qm", "new files")
-    others = ("--ignore", "tests/test_one_file.py", "-m", "not slow", "-n", "2")
+    others = ("--ignore", "tests/test_one_file.py", "-m", "not nightly", "-n", "2")
     done = run(tree, "pytest", "-q", "tests", *others)
     assert done.returncode == 0, done.stdout[-4000:]
 
@@ -117,7 +117,7 @@ def test_the_new_checks_are_asked_by_every_machine_that_shows_what_they_need(tre
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_sanitizer_asks_the_new_checks(tree: Path) -> None:
     (tree / "tests" / "test_new.py").write_text(WATCHED, encoding="utf-8")
     done = run(tree, "pytest", "-q", "tests/test_new.py")

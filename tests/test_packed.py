@@ -19,7 +19,7 @@ from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.hidden_parts import HiddenEngine, HiddenEntries, Unseen
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
-from tests.cover import BROKEN, PRESETS, others_slow
+from tests.cover import BROKEN, PRESETS, others_nightly
 from tests.planted import under
 from tests.search_gates import packed_differs
 
@@ -30,12 +30,12 @@ PD = CLUSTERS["pd"]
 LARGE = ("pd-evicting", "pd-default", "pd-remnant")
 
 
-@pytest.mark.parametrize("name", others_slow((n for n in CLUSTERS if n not in LARGE), PRESETS))
+@pytest.mark.parametrize("name", others_nightly((n for n in CLUSTERS if n not in LARGE), PRESETS))
 def test_packed_is_plain(name: str) -> None:
     assert packed_differs(CLUSTERS[name], ALL) is None
 
 
-@pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
+@pytest.mark.parametrize("name", others_nightly(FAULTS, BROKEN))
 def test_packed_finds_a_fault_as_plain_does(name: str) -> None:
     fault = FAULTS[name]
     assert under([fault], packed_differs, CLUSTERS[fault.cluster], ALL) is None

@@ -24,7 +24,7 @@ from kvproof.strategies.explorer.point_of_no_return import (
     numbered,
     point_of_no_return,
 )
-from tests.cover import others_slow
+from tests.cover import others_nightly
 from tests.planted import Mistakes, under
 
 pytestmark = pytest.mark.exhaustive
@@ -120,7 +120,7 @@ def agrees(name: str, event: int) -> bool:
     return all(avoidable[:event]) and not any(avoidable[event:])
 
 
-@pytest.mark.parametrize("name", others_slow(FAULTS, BY_HAND))
+@pytest.mark.parametrize("name", others_nightly(FAULTS, BY_HAND))
 def test_backward_reachability_on_the_whole_graph_says_the_same(name: str) -> None:
     event = judged(name).event
     assert event is not None

@@ -104,7 +104,7 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     assert release.reason == ("" if ends else "its survey is not whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_survey_that_is_there_is_not_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_survey_that_is_there_is_not_made_again(
     assert main([*arguments[:-1], "--json"]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
     surveys = Surveys(tmp_path)
     for name in ("0.18.0", "needed"):

@@ -23,7 +23,7 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import stateful
 from kvproof.strategies.sampling.stateful import check_machine, sample
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.cover import others_slow
+from tests.cover import others_nightly
 from tests.planted import under
 
 pytestmark = pytest.mark.stateful
@@ -90,7 +90,7 @@ def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize(
-    "name", others_slow(["front_trim", "hit_covers_whole_prompt"], ["front_trim"])
+    "name", others_nightly(["front_trim", "hit_covers_whole_prompt"], ["front_trim"])
 )
 def test_episodes_spent_on_shrinking_are_not_counted(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -21,7 +21,7 @@ from kvproof.strategies.explorer.running import Checkpoint
 from kvproof.strategies.explorer.saved_graph import saved
 from kvproof.strategies.explorer.symmetry import first_ids, renamings, with_ids
 from kvproof.strategies.verdict import Verdict
-from tests.cover import BROKEN, PRESETS, others_slow
+from tests.cover import BROKEN, PRESETS, others_nightly
 from tests.planted import under
 from tests.search_gates import renamed, symmetry_differs, without_ids
 
@@ -50,7 +50,7 @@ REDUCED = {
 }
 
 
-@pytest.mark.parametrize("name", others_slow(REDUCED, set(REDUCED) - {"pd-default"}))
+@pytest.mark.parametrize("name", others_nightly(REDUCED, set(REDUCED) - {"pd-default"}))
 def test_distinct_states_without_and_with_symmetry(name: str) -> None:
     plain, reduced = (explore(CLUSTERS[name], symmetric=s) for s in (False, True))
     counts = tuple(o.coverage["states_distinct"] for o in (plain, reduced))
@@ -59,12 +59,12 @@ def test_distinct_states_without_and_with_symmetry(name: str) -> None:
     assert set(plain.coverage["goals"]) == set(reduced.coverage["goals"])
 
 
-@pytest.mark.parametrize("name", others_slow((n for n in CLUSTERS if n not in LARGE), PRESETS))
+@pytest.mark.parametrize("name", others_nightly((n for n in CLUSTERS if n not in LARGE), PRESETS))
 def test_symmetry_is_sound(name: str) -> None:
     assert symmetry_differs(CLUSTERS[name], ALL) is None
 
 
-@pytest.mark.parametrize("name", others_slow(FAULTS, BROKEN))
+@pytest.mark.parametrize("name", others_nightly(FAULTS, BROKEN))
 def test_a_fault_is_found_by_a_trace_as_short(name: str) -> None:
     fault = FAULTS[name]
     cluster, faults = CLUSTERS[fault.cluster], [fault]

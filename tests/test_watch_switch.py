@@ -76,7 +76,9 @@ def test_a_server_keeps_its_environment_and_its_log() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("mode", ["record", pytest.param("warn", marks=pytest.mark.slow), "raise"])
+@pytest.mark.parametrize(
+    "mode", ["record", pytest.param("warn", marks=pytest.mark.nightly), "raise"]
+)
 def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
     ran = run(RUN.format(mistake=True) + "test_answers()", mode, folder=tmp_path / "records")
     assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
@@ -108,7 +110,7 @@ def test_without_a_mistake_it_says_what_it_judged() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_forked_engine_process_is_told_by_its_parent() -> None:
     """As the engine core of a server: the process that serves has no scheduler."""
     forked = """
@@ -125,7 +127,7 @@ process.join()
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("mistake", "option"),
-    [(True, True), pytest.param(True, False, marks=pytest.mark.slow), (False, True)],
+    [(True, True), pytest.param(True, False, marks=pytest.mark.nightly), (False, True)],
 )
 def test_pytest_fails_the_test_that_counts_wrongly(
     tmp_path: Path, *, mistake: bool, option: bool
@@ -141,7 +143,7 @@ def test_pytest_fails_the_test_that_counts_wrongly(
 
 
 @pytest.mark.live
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_summaries_of_several_processes_are_one(tmp_path: Path) -> None:
     """With pytest-xdist: each worker gives its numbers to the process that started it."""
     pytest.importorskip("xdist")

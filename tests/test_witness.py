@@ -164,7 +164,7 @@ def test_every_fault_that_refutes_anything_is_asked() -> None:
     assert set(NOT_ON_LIVE) <= {name for _, name in REFUTED}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_most_numbers_are_a_cluster_as_they_are() -> None:
     as_they_are = [r for r in REFUTED if not of(*r).changes]
     assert len(as_they_are) > len(REFUTED) / 2

@@ -26,7 +26,7 @@ from kvproof.model.config import EngineConfig, Group
 from kvproof.model.finding import Finding
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
-from tests.cover import others_slow
+from tests.cover import others_nightly
 from tests.fake_sides import FakeSide
 
 pytestmark = pytest.mark.live
@@ -79,7 +79,7 @@ MISTAKES = {
 """Mistakes, and the store in which each is planted."""
 
 
-@pytest.mark.parametrize("mistake", others_slow(MISTAKES, ["LayersAreSwapped", "LoadNeverEnds"]))
+@pytest.mark.parametrize("mistake", others_nightly(MISTAKES, ["LayersAreSwapped", "LoadNeverEnds"]))
 def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ def cold(models: Path, *kinds: str) -> dict[str, dict[str, list[int]]]:
 
 @pytest.mark.parametrize(
     "names",
-    [("full", "mamba"), pytest.param(("window", "drafts"), marks=pytest.mark.slow)],
+    [("full", "mamba"), pytest.param(("window", "drafts"), marks=pytest.mark.nightly)],
     ids=" ".join,
 )
 def test_bytes_stay_and_tokens_are_those_of_a_cold_engine(
@@ -65,7 +65,7 @@ def test_bytes_stay_and_tokens_are_those_of_a_cold_engine(
 
 @pytest.mark.parametrize(
     ("model", "group"),
-    [("full", 0), pytest.param("mamba", 0, marks=pytest.mark.slow), ("mamba", 1)],
+    [("full", 0), pytest.param("mamba", 0, marks=pytest.mark.nightly), ("mamba", 1)],
 )
 def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None:
     prompt = tokens(30, 200)
@@ -110,7 +110,7 @@ def test_a_store_brings_back_the_bytes_that_were_computed(tmp_path: Path) -> Non
     assert verdict.endswith("; 1 load of FailingStore was trusted, not judged")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_memory_of_a_worker_in_another_process_is_unknown(tmp_path: Path) -> None:
     elsewhere = OPTIONS | {"distributed_executor_backend": "mp"}
     with Process(tmp_path, mode="raise", environment=ON) as process:

@@ -1,6 +1,6 @@
 """What a user sees of each finding on real engines, as released and with its patch.
 
-The most telling of the cheap ones run in `make test`. The others are marked slow: `make findings`.
+The most telling of the cheap ones run in `make test`; `make nightly` runs the others too.
 """
 
 import importlib
@@ -27,7 +27,7 @@ def shown(name: str) -> Shown:
 
 def case(name: str) -> object:
     """A finding with its mark."""
-    return pytest.param(name, marks=[pytest.mark.slow] if shown(name).slow else [])
+    return pytest.param(name, marks=[pytest.mark.nightly] if shown(name).nightly else [])
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None
     assert patched.found == {*how.beside, *how.of_patch}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_pool_that_cannot_hold_a_request_is_refused_at_start(models: Path) -> None:
     """So `impossible_fit_waits` is not seen on an engine."""
     small = {"max_model_len": 192, "mamba_cache_mode": "align", "num_gpu_blocks_override": 8}

@@ -24,7 +24,8 @@ def test_the_work_is_hard(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(
-    "mode", [*(pytest.param(mode, marks=pytest.mark.slow) for mode in ("record", "warn")), "raise"]
+    "mode",
+    [*(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("record", "warn")), "raise"],
 )
 def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
     served, process = runs.of(mode)
@@ -33,7 +34,7 @@ def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
         is_unchanged(name, plain, served[name])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> None:
     """As in a server: the process that serves has no scheduler."""
     until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]

@@ -23,7 +23,7 @@ from tests.engine.planting import MISTAKE, environment
 from tests.engine.process import ENVIRONMENT, end_group
 from tests.engine.workloads import FIRST
 
-pytestmark = [pytest.mark.live, pytest.mark.engine, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.engine, pytest.mark.nightly]
 
 LIMIT_S = 600.0
 OPTIONS = {

@@ -83,7 +83,7 @@ def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None
     assert not list((tmp_path / "plugin" / "records").glob("run-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
     """One after the other. With the last one, the engine core dies of an exception. With another
     it may die too: requests arrive while steps run, and what a wrong counter leads to depends on
@@ -110,7 +110,7 @@ def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
         assert any(line.startswith(f"VIOLATED: {name}, ") for line in lines), name
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_core_that_is_killed_at_work_is_told(tmp_path: Path) -> None:
     """It saves once a second. That nothing is lost when it is killed just then is possible."""
     kill = ["call", "tests.engine.kills:in_engine_core", int(signal.SIGKILL), 2.5]
@@ -124,7 +124,7 @@ def test_a_core_that_is_killed_at_work_is_told(tmp_path: Path) -> None:
     assert len(lost) == told.endswith("; the numbers of 1 process are not whole")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> None:
     plugin = environment(tmp_path / "plugin")
     with Process(
@@ -137,7 +137,7 @@ def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> N
     assert [path.exists() for path in records(lines)] == [True]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [0, signal.SIGTERM])
 def test_an_end_that_leaves_time_loses_nothing(number: int, tmp_path: Path) -> None:
     end = [["call", f"{PLANTING}:end", int(number)]] if number else []

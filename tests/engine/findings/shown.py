@@ -143,7 +143,7 @@ class Shown:
     constants: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
-    slow: bool = True
+    nightly: bool = True
 
 
 @dataclass(frozen=True)

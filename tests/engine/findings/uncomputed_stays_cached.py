@@ -37,6 +37,6 @@ SHOWN = Shown(
             },
         )
     },
-    slow=False,
+    nightly=False,
     named=("cached_block_holds_its_key",),
 )
