@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 
 from kvproof.connectors.allocated import allocated, attends, of_layer, slots
-from kvproof.connectors.facts import ANOTHER_RANK, Slot
 from kvproof.connectors.numbers import Numbers
+from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
 NO_NUMBER = float("nan")
 """What a slot reads as if its bytes are not all of one number: half a copy."""

@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
-from kvproof.connectors.facts import (
+from kvproof.live import adapt
+from kvproof.live.encoder_settings import only_encodes
+from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemMissing,
     ItemsHeld,
@@ -22,8 +24,6 @@ from kvproof.connectors.facts import (
     ItemUnkept,
     ItemWrong,
 )
-from kvproof.live import adapt
-from kvproof.live.encoder_settings import only_encodes
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 

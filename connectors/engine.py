@@ -12,7 +12,23 @@ from typing import Any, Protocol
 from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
-from kvproof.connectors.facts import (
+from kvproof.connectors.left_open import Opened
+from kvproof.connectors.named import NamedPrefixes
+from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.ours import is_ours
+from kvproof.connectors.owners import Owners
+from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
+from kvproof.connectors.prompts import Prompts
+from kvproof.connectors.tiers import listen
+from kvproof.connectors.worker import ConnectorWorker
+from kvproof.live import build, step_output
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.death import death_of
+from kvproof.live.encoder_settings import only_encodes
+from kvproof.model import state
+from kvproof.model.arithmetic import counts
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.connectors import (
     Announced,
     BlocksKept,
     CacheStatistics,
@@ -34,22 +50,6 @@ from kvproof.connectors.facts import (
     StoreReset,
     Waits,
 )
-from kvproof.connectors.left_open import Opened
-from kvproof.connectors.named import NamedPrefixes
-from kvproof.connectors.numbers import Numbers
-from kvproof.connectors.ours import is_ours
-from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
-from kvproof.connectors.prompts import Prompts
-from kvproof.connectors.tiers import listen
-from kvproof.connectors.worker import ConnectorWorker
-from kvproof.live import build, step_output
-from kvproof.live.contract.lookup import last_line
-from kvproof.live.death import death_of
-from kvproof.live.encoder_settings import only_encodes
-from kvproof.model import state
-from kvproof.model.arithmetic import counts
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import SAMPLED
 
 LAYERS = 2

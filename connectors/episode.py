@@ -15,17 +15,6 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.facts import (
-    BlocksKept,
-    Died,
-    Fact,
-    LoadEnded,
-    LoadFailed,
-    Matched,
-    Promised,
-    ResetRaised,
-    SendEnded,
-)
 from kvproof.connectors.memory import Memory
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.pair import EnginePair
@@ -51,6 +40,17 @@ from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
 from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.facts.connectors import (
+    BlocksKept,
+    Died,
+    Fact,
+    LoadEnded,
+    LoadFailed,
+    Matched,
+    Promised,
+    ResetRaised,
+    SendEnded,
+)
 from kvproof.model.finding import Finding
 
 COUNTED: dict[type, str] = {

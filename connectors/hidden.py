@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.connectors.caches import Caches
-from kvproof.connectors.facts import StateSaved
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.connectors import StateSaved
 
 PATH = "hidden_states_path"
 """The key of the path among the `kv_transfer_params` of an answer."""

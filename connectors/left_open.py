@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.facts import LeftOpen
+from kvproof.model.facts.connectors import LeftOpen
 
 MAPPED = Path("/proc/self/maps")
 """The files that this process has mapped, on Linux."""

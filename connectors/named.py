@@ -6,7 +6,7 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.connectors.facts import EventMisread
+from kvproof.model.facts.connectors import EventMisread
 
 
 class NamedPrefixes:

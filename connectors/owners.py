@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kvproof.connectors.caches import Caches, LayerCache
-from kvproof.connectors.facts import Loaded, Promised, Slot, Wrote
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.facts.connectors import Loaded, Promised, Slot, Wrote
 from kvproof.model.state import NULL, SAMPLED
 
 

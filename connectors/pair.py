@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.facts import EngineKnown, Fact, LoadEnded, MayFail
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
 from kvproof.live.observer.kept import entries
+from kvproof.model.facts.connectors import EngineKnown, Fact, LoadEnded, MayFail
 
 PORTS = (
     "VLLM_NIXL_SIDE_CHANNEL_PORT",

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvproof.connectors.facts import PromptReported
+from kvproof.model.facts.connectors import PromptReported
 
 
 class Prompts:

@@ -6,9 +6,9 @@ from typing import Any
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine, drained
-from kvproof.connectors.facts import Fact
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
+from kvproof.model.facts.connectors import Fact
 
 REPLICAS = 2
 

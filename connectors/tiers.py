@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvproof.connectors.device.replaced import found
-from kvproof.connectors.facts import Fact, NeverBegun, NeverNotified, NotifiedTooEarly
+from kvproof.model.facts.connectors import Fact, NeverBegun, NeverNotified, NotifiedTooEarly
 
 OFFLOADING = "vllm.v1.kv_offload."
 

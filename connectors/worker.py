@@ -15,7 +15,6 @@ from kvproof.connectors.allocated import backend, latent_backend, layout
 from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.facts import CopiedAgain, Fact, Slot, SlotRead
 from kvproof.connectors.first_runner import FirstRunner
 from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
@@ -24,6 +23,7 @@ from kvproof.live import adapt, build, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Group
+from kvproof.model.facts.connectors import CopiedAgain, Fact, Slot, SlotRead
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"

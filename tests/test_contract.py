@@ -206,7 +206,7 @@ def watched_without() -> str:
 def started_without() -> str:
     """Only the start-up does not fit."""
     from kvproof.live.startup.engine import StartedEngine
-    from kvproof.live.startup.plan import random_plan
+    from kvproof.model.plans.startup import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
         StartedEngine(random_plan(0), (), None)
@@ -216,7 +216,7 @@ def started_without() -> str:
 def looped_without() -> str:
     """Only the loop does not fit."""
     from kvproof.live.loop.engine import EngineLoop
-    from kvproof.live.loop.plan import random_plan
+    from kvproof.model.plans.loop import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
         EngineLoop(random_plan(0), lambda: None)

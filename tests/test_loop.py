@@ -11,8 +11,8 @@ import pytest
 from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
 from kvproof.live.loop.contract.rules import RULES, broken
-from kvproof.live.loop.plan import LoopPlan, Send, lines, random_plan
-from kvproof.live.loop.seen import Played
+from kvproof.model.facts.loop import Played
+from kvproof.model.plans.loop import LoopPlan, Send, lines, random_plan
 from tests.mistakes_of_loops import MISTAKES
 
 

@@ -16,8 +16,8 @@ from kvproof.gate.difference.workload import Start, Starts, Workload
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import around
 from kvproof.live.startup.contract.rules import RULES, broken
-from kvproof.live.startup.plan import StartupPlan, lines, random_plan
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.startup import StartupPlan, lines, random_plan
 from tests import fake_sides
 from tests.fake_sides import FakeSide
 from tests.mistakes_of_starts import MISTAKES

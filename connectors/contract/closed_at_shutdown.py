@@ -4,8 +4,8 @@ shuts an engine down and starts another one has both twice if they stay (vllm#45
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, LeftOpen
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, LeftOpen
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ every request on it (vllm#46231, vllm#43281, vllm#42289)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past, message_of
-from kvproof.connectors.facts import Died, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Died, Fact
 from kvproof.model.severity import Severity
 
 

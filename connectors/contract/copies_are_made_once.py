@@ -4,8 +4,8 @@ the link to the memory has to carry it again (vllm#41289)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import CopiedAgain, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import CopiedAgain, Fact
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ computes a block may read what was there before, and keeps it under the key of t
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import CopiedTooEarly, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import CopiedTooEarly, Fact
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ cache has taken again in the same step is still needed (vllm#52482)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, ItemDropped
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ItemDropped
 from kvproof.model.severity import Severity
 
 

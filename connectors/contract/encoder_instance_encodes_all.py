@@ -5,8 +5,8 @@ engine that computes the prompt waits for what nobody encodes (vllm#50275)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, ItemsUnencoded
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ItemsUnencoded
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ step that reads anything else answers about another image."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, ItemWrong
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ItemWrong
 from kvproof.model.severity import Severity
 
 

@@ -6,8 +6,8 @@ needs it until the step has run (vllm#38907)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, ItemMissing, ItemUnkept
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ItemMissing, ItemUnkept
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ it never does, no request with an image is scheduled any more."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, ItemsHeld, ItemsOwed
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ItemsHeld, ItemsOwed
 from kvproof.model.severity import Severity
 
 

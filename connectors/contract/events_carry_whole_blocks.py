@@ -6,8 +6,8 @@ block: then it has the tokens after the last prefix with a hash."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Announced, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Announced, Fact
 from kvproof.model.severity import Severity
 
 

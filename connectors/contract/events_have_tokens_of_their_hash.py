@@ -4,8 +4,8 @@ event that has the tokens of another block sends requests to where their prefix 
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import EventMisread, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import EventMisread, Fact
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ has it. A router that does not learn the group of a stored block takes it for on
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Announced, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Announced, Fact
 from kvproof.model.severity import Severity
 
 

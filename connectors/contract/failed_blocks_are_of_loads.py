@@ -5,8 +5,8 @@ failed leaves wrong KV in place (vllm#39732, vllm#50687)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, LoadFailed
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, LoadFailed
 from kvproof.model.severity import Severity
 
 

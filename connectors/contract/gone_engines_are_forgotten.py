@@ -5,8 +5,8 @@ engine that is gone fills the memory of the host (vllm#44424). It may keep it fo
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import EngineKnown, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import EngineKnown, Fact
 from kvproof.model.severity import Severity
 
 

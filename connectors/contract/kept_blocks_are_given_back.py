@@ -5,8 +5,8 @@ vllm#43742, vllm#53903)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, Owed, Waits
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, Owed, Waits
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ with an error (`kv_load_failure_policy` "fail", the default)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, LoadEnded, LoadFailed
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, LoadEnded, LoadFailed
 from kvproof.model.severity import Severity
 
 

@@ -6,8 +6,8 @@ tokens can be loaded later (vllm#42289)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, Matched
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, Matched
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ two look-ups do not fit together, and a counter would have to go down (vllm#3746
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, PromptReported
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, PromptReported
 from kvproof.model.severity import Severity
 
 

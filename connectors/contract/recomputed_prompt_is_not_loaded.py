@@ -4,8 +4,8 @@ is loaded has none. Releases before 0.32 left it to the connector (vllm#44592)."
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, Promised
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, Promised
 from kvproof.model.severity import Severity
 
 

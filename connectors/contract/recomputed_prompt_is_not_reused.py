@@ -4,8 +4,8 @@ connector, the engine's own cache was still read for it beside Mamba (vllm#48860
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, NotComputed
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, NotComputed
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ engine or frees blocks twice (vllm#43371, vllm#51595, vllm#46240)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, LoadEnded, SendEnded
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, LoadEnded, SendEnded
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
 from kvproof.connectors.contract.words import content, place
-from kvproof.connectors.facts import Fact, SlotRead
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, SlotRead
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ gives answers of the old weights."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, Remembered
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, Remembered
 from kvproof.model.severity import Severity
 
 

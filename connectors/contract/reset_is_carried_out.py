@@ -5,8 +5,8 @@ connector that cannot reset its cache says so (`NotImplementedError`)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past, message_of
-from kvproof.connectors.facts import Fact, ResetRaised
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, ResetRaised
 from kvproof.model.severity import Severity
 
 

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvproof.connectors.facts import (
+from kvproof.model.because import Because, Reason, reason
+from kvproof.model.facts.connectors import (
     BlocksKept,
     Fact,
     LoadEnded,
@@ -13,7 +14,6 @@ from kvproof.connectors.facts import (
     SendEnded,
     StoreReset,
 )
-from kvproof.model.because import Because, Reason, reason
 from kvproof.model.severity import Severity
 from kvproof.model.state import Death
 

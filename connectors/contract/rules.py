@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import kvproof.connectors.contract as room
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact
 from kvproof.model.discovery import declared
+from kvproof.model.facts.connectors import Fact
 from kvproof.model.finding import Finding
 
 RULES: dict[str, ConnectorRule] = {

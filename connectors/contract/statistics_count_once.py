@@ -5,8 +5,8 @@ failed gives its blocks back and is looked up once more."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import CacheStatistics, Fact
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import CacheStatistics, Fact
 from kvproof.model.severity import Severity
 
 

@@ -6,8 +6,8 @@ groups have full attention, and until what is behind the connector fails."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, Missed
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, Missed
 from kvproof.model.severity import Severity
 
 

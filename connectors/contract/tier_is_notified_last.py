@@ -4,8 +4,8 @@ is submitted after that makes it anew, and nobody ends it (vllm#45823)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, NotifiedTooEarly
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, NotifiedTooEarly
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ keeps it for ever."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, NeverNotified
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, NeverNotified
 from kvproof.model.severity import Severity
 
 

@@ -4,8 +4,8 @@ which it was never notified finds nothing there (vllm#46284)."""
 from collections.abc import Iterator
 
 from kvproof.connectors.contract.rule import ConnectorRule, Past
-from kvproof.connectors.facts import Fact, NeverBegun
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.connectors import Fact, NeverBegun
 from kvproof.model.severity import Severity
 
 

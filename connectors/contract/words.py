@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-from kvproof.connectors.facts import ANOTHER_RANK, Slot
 from kvproof.connectors.plan import Beside
 from kvproof.model.because import Reason, reason
+from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 from kvproof.model.finding import Finding
 
 MARKS = tuple(f"{each}:" for each in get_args(Beside) if each)

@@ -5,7 +5,7 @@ import ctypes
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kvproof.connectors.facts import CopiedAgain, CopiedTooEarly
+from kvproof.model.facts.connectors import CopiedAgain, CopiedTooEarly
 
 
 class FreshBlock(NamedTuple):

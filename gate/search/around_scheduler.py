@@ -16,17 +16,17 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.loop.contract import rules as of_loops
-from kvproof.live.loop.plan import LoopPlan
-from kvproof.live.loop.plan import lines as loop_lines
-from kvproof.live.loop.plan import random_plan as random_loop
 from kvproof.live.startup.contract import rules as of_starts
-from kvproof.live.startup.plan import StartupPlan
-from kvproof.live.startup.plan import lines as start_lines
-from kvproof.live.startup.plan import random_plan as random_startup
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
+from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.loop import lines as loop_lines
+from kvproof.model.plans.loop import random_plan as random_loop
+from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.startup import lines as start_lines
+from kvproof.model.plans.startup import random_plan as random_startup
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 

@@ -18,18 +18,6 @@ from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
-from kvproof.connectors.facts import (
-    BlocksKept,
-    Died,
-    Fact,
-    LoadEnded,
-    Matched,
-    Missed,
-    Owed,
-    Promised,
-    SendEnded,
-    Waits,
-)
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare
@@ -46,6 +34,18 @@ from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.connectors import (
+    BlocksKept,
+    Died,
+    Fact,
+    LoadEnded,
+    Matched,
+    Missed,
+    Owed,
+    Promised,
+    SendEnded,
+    Waits,
+)
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding

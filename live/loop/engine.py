@@ -20,10 +20,10 @@ from vllm.v1.engine.utils import EngineZmqAddresses
 from kvproof.live import adapt, contract_check
 from kvproof.live.loop import ready
 from kvproof.live.loop.grammars import Grammars, structured
-from kvproof.live.loop.plan import LENGTH, LoopPlan, Send
-from kvproof.live.loop.seen import SizeKnown
 from kvproof.live.loop.worker import LoopExecutor
 from kvproof.live.startup.engine import config_of, spec_of
+from kvproof.model.facts.loop import SizeKnown
+from kvproof.model.plans.loop import LENGTH, LoopPlan, Send
 
 PLENTY_BYTES = 1 << 30
 

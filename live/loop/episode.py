@@ -9,7 +9,10 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop import front
 from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
-from kvproof.live.loop.plan import (
+from kvproof.live.startup.engine import not_ours
+from kvproof.model import interruption
+from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played
+from kvproof.model.plans.loop import (
     Arrive,
     Cancel,
     Compile,
@@ -22,9 +25,6 @@ from kvproof.live.loop.plan import (
     Stop,
     Wake,
 )
-from kvproof.live.loop.seen import ClientRequest, Did, LoopWait, Played
-from kvproof.live.startup.engine import not_ours
-from kvproof.model import interruption
 
 BUSY_MAX = 200
 """Moments without an answer, after the end of the plan, after which the loop is taken to go on for

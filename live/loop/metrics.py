@@ -7,10 +7,10 @@ from typing import Any
 
 from kvproof.live import adapt
 from kvproof.live.contract.lookup import last_line
-from kvproof.live.loop.plan import LoopPlan
-from kvproof.live.loop.seen import Exported
 from kvproof.live.startup.engine import config_of
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.loop import Exported
+from kvproof.model.plans.loop import LoopPlan
 
 LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 

@@ -13,8 +13,8 @@ from vllm.v1.engine.core import EngineCoreProc
 
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.fake import FakeParams
-from kvproof.live.loop.seen import SizeKnown
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.loop import SizeKnown
 
 FIRST = b"\x00\x00"
 """How the client names its first engine."""

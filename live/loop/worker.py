@@ -11,8 +11,8 @@ from kvproof.live.driver import nixl
 from kvproof.live.loop.grammars import END_OF_REASONING, known
 from kvproof.live.loop.statistics import Statistics
 from kvproof.live.startup.engine import Executor
-from kvproof.live.startup.plan import StartupPlan
 from kvproof.live.step_output import drafted, sampled
+from kvproof.model.plans.startup import StartupPlan
 from kvproof.model.state import Flight
 
 

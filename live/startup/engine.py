@@ -19,9 +19,9 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, contract_check, step_output
-from kvproof.live.startup.plan import WINDOWS, Layer, StartupPlan
-from kvproof.live.startup.seen import LoneRequest, Pages, StartedGroup, StartedWorker
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.startup import LoneRequest, Pages, StartedGroup, StartedWorker
+from kvproof.model.plans.startup import WINDOWS, Layer, StartupPlan
 from kvproof.model.state import NULL, Flight
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}

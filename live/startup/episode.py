@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from kvproof.live.death import death_of
 from kvproof.live.startup.engine import REFUSALS, StartedEngine
-from kvproof.live.startup.plan import StartupPlan
-from kvproof.live.startup.seen import Startup
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.startup import Startup
+from kvproof.model.plans.startup import StartupPlan
 
 PLENTY_BLOCKS = 200
 """The blocks for which there is memory in the first start, of layers that are all alike the

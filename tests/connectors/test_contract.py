@@ -15,7 +15,15 @@ from kvproof.connectors.contract.rule import Past
 from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import ALONE, LayerGroups
 from kvproof.connectors.episode import play
-from kvproof.connectors.facts import (
+from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
+from kvproof.connectors.search import PlanSearch, accepted, bare, search
+from kvproof.connectors.shown import shown
+from kvproof.connectors.storeless import Storeless
+from kvproof.connectors.subject import TestedConnector
+from kvproof.live.adapt import CONFIG
+from kvproof.model.config import Group
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.connectors import (
     Announced,
     CacheStatistics,
     CopiedAgain,
@@ -42,14 +50,6 @@ from kvproof.connectors.facts import (
     StoreReset,
     Waits,
 )
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
-from kvproof.connectors.search import PlanSearch, accepted, bare, search
-from kvproof.connectors.shown import shown
-from kvproof.connectors.storeless import Storeless
-from kvproof.connectors.subject import TestedConnector
-from kvproof.live.adapt import CONFIG
-from kvproof.model.config import Group
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
 

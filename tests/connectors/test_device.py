@@ -18,8 +18,8 @@ from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule, Threads
-from kvproof.connectors.facts import CopiedAgain
 from kvproof.connectors.plan import Copies
+from kvproof.model.facts.connectors import CopiedAgain
 
 pytestmark = pytest.mark.live
 

@@ -8,8 +8,8 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.connectors.facts import EventMisread
 from kvproof.connectors.named import NamedPrefixes
+from kvproof.model.facts.connectors import EventMisread
 
 
 class Known(NamedTuple):

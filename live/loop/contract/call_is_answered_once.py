@@ -3,9 +3,9 @@ that is to end is an exception."""
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -5,9 +5,9 @@ notified too (vllm#41269). An engine that is to end is an exception: its peers s
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

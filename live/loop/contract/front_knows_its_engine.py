@@ -5,9 +5,9 @@ sizes than the engine has (vllm#42967)."""
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.seen import LoopWait, Played
 from kvproof.model.because import Reason, reason
+from kvproof.model.facts.loop import LoopWait, Played
 
 
 def idle(wait: LoopWait) -> Reason:

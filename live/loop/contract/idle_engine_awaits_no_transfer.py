@@ -4,9 +4,9 @@ transfer goes on never learns of its end, and the blocks stay allocated (vllm#43
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -4,9 +4,9 @@ that waits for a message then gives no client its last tokens, also where it is 
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

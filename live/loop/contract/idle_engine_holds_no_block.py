@@ -4,9 +4,9 @@ When nothing of this is left, all blocks are free."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -6,9 +6,9 @@ come late, and the mask has to wait for them; with drafts, reasoning may end ins
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.received import received
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -7,9 +7,9 @@ show no request and no block: what was recorded last stays."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, nothing_left
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

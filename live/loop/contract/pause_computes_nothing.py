@@ -5,9 +5,9 @@ sleeps has given its memory up: if a part comes back, nothing is computed before
 
 from collections.abc import Iterator
 
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import kvproof.live.loop.contract as room
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule, findings, rules_of
+from kvproof.model.facts.loop import Played
 from kvproof.model.finding import Finding
 
 RULES: dict[str, EngineRule[Played]] = rules_of(room)

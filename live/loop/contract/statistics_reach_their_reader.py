@@ -6,9 +6,9 @@ not passed on, or not taken before the engine waits, is missing."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -5,9 +5,9 @@ that was asked for, or the request ends with an error (vllm#44006)."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.received import received
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

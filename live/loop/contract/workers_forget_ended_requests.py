@@ -4,9 +4,9 @@ requests has to make one more step for this."""
 from collections.abc import Iterator
 
 from kvproof.live.loop.contract.idle import idle, unpaused
-from kvproof.live.loop.seen import Played
 from kvproof.live.rule import EngineRule
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.loop import Played
 from kvproof.model.severity import Severity
 
 

@@ -5,8 +5,8 @@ memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup
 from kvproof.model.severity import Severity
 
 

@@ -4,9 +4,9 @@ blocks that it does not have; with other groups, it would read another table."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.plan import KEEP_ALL
-from kvproof.live.startup.seen import StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import StartedWorker, Startup
+from kvproof.model.plans.startup import KEEP_ALL
 from kvproof.model.severity import Severity
 
 

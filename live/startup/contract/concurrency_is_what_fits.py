@@ -7,8 +7,8 @@ between two steps alone, with drafts one more: those of a step may fill a block.
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup
 from kvproof.model.severity import Severity
 
 

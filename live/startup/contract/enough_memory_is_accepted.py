@@ -6,8 +6,8 @@ flight, in whole blocks, two more for each group, and the null block."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup
 from kvproof.model.severity import Severity
 
 

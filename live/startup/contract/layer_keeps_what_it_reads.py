@@ -4,9 +4,9 @@ the layer reads: a window of at least its own, all tokens for full attention, st
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.plan import WINDOWS, Layer
-from kvproof.live.startup.seen import StartedGroup, Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import StartedGroup, Startup
+from kvproof.model.plans.startup import WINDOWS, Layer
 from kvproof.model.severity import Severity
 
 

@@ -6,9 +6,9 @@ first step."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.plan import Layer
-from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Pages, StartedWorker, Startup
+from kvproof.model.plans.startup import Layer
 from kvproof.model.severity import Severity
 
 READ_WHOLE = ("full", "sink", "window", "chunked", "mla", "window mla")

@@ -4,8 +4,8 @@ for another one it finds no group, and dies (`allocate_kv_cache`)."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup
 from kvproof.model.severity import Severity
 
 

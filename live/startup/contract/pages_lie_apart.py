@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Pages, StartedWorker, Startup
 from kvproof.model.because import Because, Reason, because, reason
+from kvproof.model.facts.startup import Pages, StartedWorker, Startup
 from kvproof.model.severity import Severity
 
 

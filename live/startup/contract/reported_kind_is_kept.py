@@ -6,8 +6,8 @@ elsewhere, and KV is computed again."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import StartedGroup, Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import StartedGroup, Startup
 from kvproof.model.severity import Severity
 
 KEEP_ALL = frozenset({"full_attention", "mla_attention"})

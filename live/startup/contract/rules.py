@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import kvproof.live.startup.contract as room
 from kvproof.live.rule import EngineRule, findings, rules_of
-from kvproof.live.startup.seen import Startup
+from kvproof.model.facts.startup import Startup
 from kvproof.model.finding import Finding
 
 RULES: dict[str, EngineRule[Startup]] = rules_of(room)

@@ -4,8 +4,8 @@ no answer to a user (vllm#45207, vllm#32283)."""
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup
 from kvproof.model.severity import Severity
 
 

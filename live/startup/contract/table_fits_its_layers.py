@@ -5,8 +5,8 @@ copied into a buffer of another shape (vllm#50823). It has at least the blocks o
 from collections.abc import Iterator
 
 from kvproof.live.rule import EngineRule
-from kvproof.live.startup.seen import Startup, cdiv
 from kvproof.model.because import Because, because, reason
+from kvproof.model.facts.startup import Startup, cdiv
 from kvproof.model.severity import Severity
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.live.loop.plan import LoopPlan
+from kvproof.model.plans.loop import LoopPlan
 from kvproof.model.state import Death
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from kvproof.live.startup import plan as of_starts
+from kvproof.model.plans import startup as of_starts
 
 Small = Annotated[int, Meta(ge=0, le=64)]
 Name = Annotated[str, Meta(max_length=16)]

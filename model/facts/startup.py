@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.live.startup.plan import Layer, StartupPlan
+from kvproof.model.plans.startup import Layer, StartupPlan
 from kvproof.model.state import Death
 
 
