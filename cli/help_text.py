@@ -46,7 +46,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
     "list what there is": ("explain", "configs", "invariants", "faults"),
-    "compare": ("matrix", "remedies"),
 }
 """The commands by group; those that have no group come after all groups."""
 
@@ -75,10 +74,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "explain": ("kvproof explain references_are_exact", "kvproof explain front_trim"),
     "faults": ("kvproof faults", "kvproof faults --json"),
     "configs": ("kvproof configs", "kvproof configs --show pd"),
-    "matrix": (
-        "kvproof matrix --fault front_trim --fault double_free",
-        "kvproof matrix --config pd --examples 50",
-    ),
     "report": (
         "kvproof report findings/copied_before_filled/trace.jsonl",
         "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",
@@ -88,7 +83,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
         "kvproof releases --trace findings/copied_before_filled/trace.jsonl",
     ),
-    "remedies": ("kvproof remedies", "kvproof remedies --json"),
     "coverage": (
         "kvproof coverage --config pd --examples 5",
         "kvproof coverage --config full --lines",

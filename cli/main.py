@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import kvproof
-from kvproof.cli import outputs
+from kvproof.cli import outputs, removed
 from kvproof.cli.command import Command, Parser
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
@@ -30,12 +30,10 @@ COMMANDS: Mapping[str, str] = {
     "configs": "list the preset clusters, what each is for, and its groups; or print one as JSON",
     "explain": "say what an invariant, a guard, a fault, a finding or a preset is, and how to see "
     "it",
-    "matrix": "run each fault, and list which engines find it",
     "report": "print a trace or a record: what each event changed, and what is wrong; or campaigns",
     "join": "put the records of a prefill and a decode engine together, and judge both",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",
-    "remedies": "compare the remedies that were proposed for the open problems",
     "coverage": "list the abstract steps that real vLLM took, of those that the model has",
     "gate": "judge a pull request to vLLM: drive base and head, and report what only head breaks",
     "connector": "run random episodes of a KV connector, and judge what it does to the KV cache",
@@ -88,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    removed.refuse(arguments)
     named = next((word for word in arguments if not word.startswith("-")), "")
     if arguments and named == arguments[0] and named not in COMMANDS:
         raise unknown("command", named, COMMANDS)

@@ -26,7 +26,6 @@ QUICK: tuple[tuple[str, ...], ...] = (
     ("faults",),
     ("invariants",),
     ("configs",),
-    ("remedies",),
     ("--help",),
     ("--version",),
 )

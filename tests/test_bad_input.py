@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.cli import removed
 from kvproof.cli.main import main
 from kvproof.model.faults.registry import FAULTS
 from tests import made_trees
@@ -44,11 +45,20 @@ from tests.sentences import two_sentences
         (["report", "missing.jsonl"], "No such file"),
         (["report", "/"], "has no campaign"),
         (["report", "/dev/null"], "not a regular file"),
-        (["matrix", "--fault", "nothing"], "no fault named"),
+        (["explore", "--fault", "nothing"], "no fault named"),
     ],
 )
 def test_command_line(refused: Any, argv: list[str], says: str) -> None:
     assert says in refused(*argv)
+
+
+def test_what_is_gone_says_what_does_its_work(refused: Any) -> None:
+    for command, gone in removed.COMMANDS.items():
+        assert refused(command, "--json").startswith(f"kvproof {command} {gone.now}. Use ")
+    for (command, option), gone in removed.OPTIONS.items():
+        for argument in (option, f"{option}=1"):
+            said = refused(command, argument)
+            assert said.startswith(f"kvproof {command} {option} {gone.now}. Use ")
 
 
 def test_faults_of_different_clusters_need_a_config(refused: Any) -> None:
@@ -172,6 +182,7 @@ def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
 WITHOUT_VLLM = """
 import sys
 sys.modules["vllm"] = None
+from kvproof.cli import removed
 from kvproof.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -4,8 +4,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import kvproof
 from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
@@ -149,42 +147,6 @@ def test_guards_are_listed_beside_invariants(run: Any, as_json: Any) -> None:
         said = f"\n{guard.id} ({guard.severity.words}, {guard.part})\n    {guard.name}\n"
         assert out.index(said) > heading
     assert all(out.index(name) < heading for name in INVARIANTS)
-
-
-@pytest.mark.nightly  # `test_pages` runs the matrix of a how-to page
-def test_matrix(as_json: Any) -> None:
-    code, record = as_json("matrix", *BROKEN, "--examples", "50")
-    assert code == 0
-    (row,) = record["faults"]
-    assert row["name"] == "front_trim"
-    found = {engine: row[engine]["verdict"] for engine in ("explore", "sample", "prove")}
-    assert found == {"explore": "VIOLATED", "sample": "VIOLATED", "prove": "VIOLATED"}
-    assert row["explore"]["trace_length"] > 0
-
-
-def test_matrix_is_not_green_where_no_engine_finds_a_fault(run: Any, as_json: Any) -> None:
-    argv = ["--fault", "state_only_at_last_boundary", "--config", "full", "--examples", "2"]
-    code, record = as_json("matrix", *argv)
-    assert (code, record["verdict"]) == (1, "VIOLATED")
-    assert record["faults"][0]["explore"]["verdict"] == "EXHAUSTED"
-    code, out, _ = run("matrix", *argv)
-    assert code == 1
-    assert out.splitlines()[-1].endswith(": state_only_at_last_boundary.")
-
-
-def test_matrix_does_not_know_where_a_search_was_cut(as_json: Any) -> None:
-    argv = ["--fault", "state_only_at_last_boundary", "--config", "full", "--examples", "2"]
-    code, record = as_json("matrix", *argv, "--states-max", "3")
-    assert (code, record["verdict"]) == (3, "UNKNOWN")
-
-
-def test_remedies(run: Any, as_json: Any) -> None:
-    code, record = as_json("remedies")
-    assert code == 0
-    assert len(record["remedies"]) > 1
-    code, out, _ = run("remedies")
-    shown = " ".join(out.split())
-    assert all(str(row["cached_tokens"]) in shown for row in record["remedies"])
 
 
 def test_the_module_is_the_program() -> None:

@@ -125,7 +125,7 @@ def test_an_output_that_cannot_be_made(option: str, path: str, tmp_path: Path) -
 
 
 def test_a_run_leaves_nothing_but_its_outputs(tmp_path: Path) -> None:
-    for argv in (QUICK[0], QUICK[3], QUICK[4], ("report", str(TRACE)), ("remedies",)):
+    for argv in (QUICK[0], QUICK[3], QUICK[4], ("report", str(TRACE))):
         assert started(argv, tmp_path).returncode == 0
         assert [*tmp_path.iterdir()] == [], argv
 

@@ -80,10 +80,8 @@ def test_the_new_invariant_and_guard_are_listed(tree: Path) -> None:
 def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -> None:
     [row] = [row for row in answer(tree, "faults")["faults"] if row["name"] == FAULT]
     assert row["breaks"] == [INVARIANT]
-    record = answer(tree, "matrix", "--fault", FAULT, "--examples", "20")
-    [row] = record["faults"]
-    assert record["exit_code"] == 0
-    assert [row[engine]["verdict"] for engine in ("explore", "sample")] == ["VIOLATED"] * 2
+    for engine in ("explore", "sample"):
+        assert answer(tree, engine, "--fault", FAULT)["verdict"] == "VIOLATED"
 
 
 @pytest.mark.live

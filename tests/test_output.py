@@ -37,7 +37,6 @@ COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["faults"], lists.Faults),
     (["configs"], lists.Configs),
     (["explain", "references_are_exact"], lists.Explained),
-    (["remedies"], lists.Remedies),
     (["doctor"], releases.Doctor),
 ]
 

@@ -10,7 +10,6 @@ from kvproof.live.deviations.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
 from kvproof.proofs.induction import claimed
 from kvproof.proofs.registry import OBLIGATIONS
-from kvproof.strategies.remedies import table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -101,11 +100,6 @@ def test_counts_of_proofs() -> None:
     engines = page("docs/explanation/engines.md")
     assert f"{len(OBLIGATIONS)} obligations of arithmetic" in engines
     assert f"{len(claimed())} claims." in engines
-
-
-def test_the_table_of_remedies_is_what_is_measured() -> None:
-    for remedy in table():
-        assert f"| {' | '.join(map(str, remedy))} |" in page("docs/explanation/remedies.md")
 
 
 def test_the_listed_findings_break_what_is_said() -> None:

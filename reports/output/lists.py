@@ -95,23 +95,6 @@ class Explained(Output, frozen=True, kw_only=True, tag="explain"):
     explanations: tuple[Explanation, ...]
 
 
-class RemedyRow(OutputPart, frozen=True, kw_only=True):
-    """The costs and benefits of a remedy. Tokens and blocks are sums over the requests."""
-
-    name: str
-    origin: str
-    cached_tokens: int
-    scheduling_rounds: int
-    blocks_held: int
-    states_cached: int
-
-
-class Remedies(Output, frozen=True, kw_only=True, tag="remedies"):
-    """The remedies that were proposed for the open problems."""
-
-    remedies: tuple[RemedyRow, ...]
-
-
 class Report(Output, frozen=True, kw_only=True, tag="report"):
     """A trace or a record: the lines of its file."""
 

@@ -1,37 +1,6 @@
-"""The outputs of the commands that run many searches: `matrix` and `coverage`."""
+"""The output of `coverage`."""
 
-from msgspec import UNSET
-
-from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
-
-
-class EngineResult(OutputPart, frozen=True, kw_only=True):
-    """What one engine found about a fault."""
-
-    verdict: VerdictName
-    invariant: str | None
-    trace_length: int
-    seconds: float
-
-
-class MatrixRow(OutputPart, frozen=True, kw_only=True):
-    """A fault (or "(no fault)"), the cluster in which it was searched, and the engines."""
-
-    name: str
-    config: str
-    explore: EngineResult
-    sample: EngineResult
-    prove: EngineResult
-
-
-class Matrix(Output, frozen=True, kw_only=True, tag="matrix"):
-    """Which engine finds which fault. `reason` is there if the command was interrupted."""
-
-    verdict: VerdictName
-    seed: int
-    seconds: float
-    faults: tuple[MatrixRow, ...]
-    reason: Maybe[str] = UNSET
+from kvproof.reports.output.base import Output, OutputPart, VerdictName
 
 
 class AbstractStep(OutputPart, frozen=True, kw_only=True):

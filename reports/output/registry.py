@@ -10,11 +10,10 @@ from kvproof.reports.output.lists import (
     Explained,
     Faults,
     Invariants,
-    Remedies,
     Report,
     ShownConfig,
 )
-from kvproof.reports.output.many import Coverage, Matrix
+from kvproof.reports.output.many import Coverage
 from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
 from kvproof.reports.output.search import Explored, Replayed, Sampled
@@ -31,12 +30,10 @@ OUTPUTS: tuple[type[OutputPart], ...] = (
     Configs,
     ShownConfig,
     Explained,
-    Matrix,
     Report,
     CampaignsReported,
     Releases,
     ReleasesOfTrace,
-    Remedies,
     Coverage,
     Gate,
     ConnectorJudged,

@@ -1,8 +1,10 @@
 """Three ways to keep Mamba states in align mode, side by side (vllm#43587).
 
-The traffic is the one that the issue describes: prompts that share a prefix and differ before the
-last block, submitted one after the other. The model runs the traffic under each rule; no figure is
-an estimate.
+    python benchmarks/remedies.py
+
+prints the table of docs/explanation/remedies.md. The traffic is the one that the issue describes:
+prompts that share a prefix and differ before the last block, submitted one after the other. The
+model runs the traffic under each rule; no figure is an estimate.
 """
 
 from typing import NamedTuple
@@ -87,3 +89,15 @@ def table(requests: int = 4) -> list[Remedy]:
         with planted(replaced):
             rows.append(measure(cluster, name, origin))
     return rows
+
+
+def lines() -> list[str]:
+    """The table in Markdown."""
+    headings = [name.replace("_", " ") for name in ("rule", *Remedy._fields[1:])]
+    rows = [headings, *(list(map(str, row)) for row in table())]
+    shown = [f"| {' | '.join(row)} |" for row in rows]
+    return [shown[0], "|---" * len(headings) + "|", *shown[1:]]
+
+
+if __name__ == "__main__":
+    print("\n".join(lines()))

@@ -1,0 +1,48 @@
+"""Commands and options that are gone, each with what does its work now.
+
+A command line that names one is refused in two sentences, with exit code 2. An entry stays as long
+as somebody may have the old name in a script.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kvproof.model.errors import UsageError
+
+
+class Removed(NamedTuple):
+    """What has become of a command or an option, and what to use. Both go into a sentence."""
+
+    now: str
+    use: str
+
+
+COMMANDS: Mapping[str, Removed] = {
+    "matrix": Removed(
+        "is now benchmarks/matrix.py", "python benchmarks/matrix.py in a clone of kvproof"
+    ),
+    "remedies": Removed(
+        "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"
+    ),
+}
+"""The commands that are gone."""
+
+OPTIONS: Mapping[tuple[str, str], Removed] = {}
+"""The options that are gone, by command and option, such as `("explore", "--symmetry")`."""
+
+
+def refuse(arguments: Sequence[str]) -> None:
+    """Raise UsageError where a command line names a command or an option that is gone."""
+    if not arguments:
+        return
+    command, rest = arguments[0], arguments[1:]
+    if command in COMMANDS:
+        raise _error(f"kvproof {command}", COMMANDS[command])
+    for word in rest:
+        option = word.partition("=")[0]
+        if (command, option) in OPTIONS:
+            raise _error(f"kvproof {command} {option}", OPTIONS[command, option])
+
+
+def _error(name: str, removed: Removed) -> UsageError:
+    return UsageError(f"{name} {removed.now}. Use {removed.use}.")

@@ -1,0 +1,38 @@
+"""The scripts of benchmarks/ that make a page or print a table, each on something small."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import matrix, remedies
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_table_of_remedies_is_what_is_measured() -> None:
+    page = (ROOT / "docs" / "explanation" / "remedies.md").read_text(encoding="utf-8")
+    assert "\n".join(remedies.lines()) in page
+
+
+def test_each_engine_finds_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert matrix.main(["front_trim", "--examples", "50"]) == 0
+    title, *engines, last = capsys.readouterr().out.splitlines()
+    assert title.startswith("front_trim (cluster ")
+    assert [line.split()[0] for line in engines] == ["explore", "sample", "prove"]
+    assert not any(line.split()[1] == "-" for line in engines)
+    assert last.endswith(": none.")
+
+
+def test_a_fault_that_no_engine_finds_is_red_and_a_cut_search_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["state_only_at_last_boundary", "--config", "full", "--examples", "2"]
+    assert matrix.main(argv) == 1
+    assert capsys.readouterr().out.endswith(": state_only_at_last_boundary.\n")
+    assert matrix.main([*argv, "--states-max", "3"]) == 3
+
+
+def test_a_violation_without_a_fault_is_red() -> None:
+    found = matrix.row(None, "full", 2, 100)._replace(name="odd")
+    assert found.verdict is matrix.Verdict.VIOLATED  # no engine finds this fault
+    assert found._replace(name=matrix.NO_FAULT).verdict is matrix.Verdict.SAMPLED
