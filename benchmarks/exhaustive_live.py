@@ -13,7 +13,7 @@ import time
 from typing import NoReturn
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import Cluster
 from kvproof.model.machine import Machine

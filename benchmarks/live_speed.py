@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import Cluster
 from kvproof.model.finding import Finding

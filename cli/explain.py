@@ -15,8 +15,8 @@ from pathlib import Path
 from kvproof.cli.finish import finish
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
-from kvproof.live.deviations.traces import FOLDER
+from kvproof.live.known.registry import KNOWN
+from kvproof.live.known.traces import FOLDER
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
@@ -208,7 +208,7 @@ def _finding(name: str) -> Explanation:
         name=name,
         sentence=sentence,
         severity=_gravest(checks),
-        scenario=_scenario("live.deviations", name) if known else (),
+        scenario=_paragraphs(known.scenario) if known else (),
         breaks=tuple(checks),
         page=_path(page) if page else "",
         see=(_report(name),) if (FOLDER / name / "trace.jsonl").exists() else (),
@@ -253,7 +253,10 @@ def _gravest(checks: Iterable[str]) -> str:
 
 def _scenario(room: str, name: str) -> tuple[str, ...]:
     """The paragraphs of a file's docstring."""
-    text = import_module(f"kvproof.{room}.{name}").__doc__ or ""
+    return _paragraphs(import_module(f"kvproof.{room}.{name}").__doc__ or "")
+
+
+def _paragraphs(text: str) -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in re.split(r"\n\s*\n", text.strip()))
 
 

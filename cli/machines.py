@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.model.config import Cluster
-from kvproof.model.deviation import Deviation
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import Fault
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.reports import live_line
 from kvproof.reports.screen import say
@@ -83,7 +83,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     return Maker(name, _live, watched, version, import_s, met, policy)
 
 
-def _known(cache: Path | None) -> tuple[Deviation, ...]:
+def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
     """The known deviations that this vLLM has."""
     from kvproof.cli.profile import profile
 

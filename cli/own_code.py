@@ -5,7 +5,7 @@ import hashlib
 from pathlib import Path
 
 import kvproof
-from kvproof.live.deviations import traces
+from kvproof.live.known import traces
 
 ROOMS = ("model", "invariants", "strategies", "live", "cli")
 

@@ -14,17 +14,17 @@ from msgspec import Struct
 from kvproof.cli.own_code import fingerprint as of_kvproof
 from kvproof.gate.difference.judged import followed
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations import traces
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known import traces
+from kvproof.live.known.registry import KNOWN
 from kvproof.live.releases import cache_folder
 from kvproof.live.trees import fingerprint, named
 from kvproof.model.config import Cluster
-from kvproof.model.deviation import Deviation
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import replace
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
 from kvproof.reports import live_line
 
@@ -39,7 +39,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     unknown: tuple[str, ...]
 
     @property
-    def deviations(self) -> list[Deviation]:
+    def deviations(self) -> list[KnownFinding]:
         """The deviations that may explain what is found on this vLLM."""
         return [KNOWN[name] for name in (*self.has, *self.unknown) if name in KNOWN]
 

@@ -12,7 +12,7 @@ from typing import Any
 from kvproof.cli.own_code import fingerprint
 from kvproof.cli.survey_records import decoded
 from kvproof.live import children
-from kvproof.live.deviations import traces
+from kvproof.live.known import traces
 from kvproof.live.releases import Cache, Failed
 from kvproof.live.trees import environment, named
 from kvproof.model.errors import UsageError

@@ -28,7 +28,7 @@ from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE
 from kvproof.live.contract_check import check
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import Event

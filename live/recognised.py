@@ -1,13 +1,13 @@
 """Which known deviation a trace of vLLM shows."""
 
-from kvproof.live.deviations.registry import KNOWN
-from kvproof.model.deviation import Deviation, explaining
+from kvproof.live.known.registry import KNOWN
+from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 
 
-def recognised(trace: Trace) -> Deviation | None:
+def recognised(trace: Trace) -> KnownFinding | None:
     """The known deviation that explains the finding of a trace, as a search would recognise it at
     the last event. None where none does, where several do, where the trace has no states, and where
     the cause shows only in what a step does, which a trace does not have."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.deviation import Deviation
 from kvproof.model.events import Schedule, describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
@@ -43,7 +43,7 @@ class Extra(NamedTuple):
     whole: bool = False
     explain: bool = False
     rest: tuple[str, ...] = ()
-    known: Deviation | None = None
+    known: KnownFinding | None = None
 
 
 NOTHING = Extra()
@@ -182,7 +182,7 @@ def _finding(
 
 
 def _broken(
-    trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None, sign: Sign | None
+    trace: Trace, finding: Finding, known: KnownFinding | None, hang: Hang | None, sign: Sign | None
 ) -> Iterator[ScreenLine]:
     yield from finding_lines(finding)
     sentences = [wait.sentence for wait in hang.waits] if hang and not hang.printed else ()
@@ -213,7 +213,7 @@ def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Scree
 
 
 def in_vllm(
-    trace: Trace, finding: Finding, known: Deviation | None, hang: Hang | None
+    trace: Trace, finding: Finding, known: KnownFinding | None, hang: Hang | None
 ) -> Iterator[ScreenLine]:
     """The functions of vLLM: those at fault where they are known, and otherwise those that the last
     event calls; of a hang those that refuse to go on."""

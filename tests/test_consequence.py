@@ -9,9 +9,9 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.config import Cluster
-from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.signature import Signature
@@ -72,13 +72,13 @@ def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Mistakes
     cluster, faults, outcome = late
     plain = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert plain is not None
-    hidden = Deviation(
+    hidden = KnownFinding(
         name="hidden",
         says="placeholders are counted otherwise",
         signatures=frozenset(
             Signature(plain.finding.invariant, event) for event in ("Schedule", "Complete")
         ),
-        at_work=lambda *_: True,
+        present=lambda *_: True,
     )
     watched = Watched(ModelMachine(cluster), [hidden])
     assert under(faults, leads_to, watched, outcome.events) is None

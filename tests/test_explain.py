@@ -7,7 +7,7 @@ import pytest
 from kvproof.cli.explain import every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from tests.findings import FINDINGS

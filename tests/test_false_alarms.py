@@ -7,7 +7,7 @@ import pytest
 
 from kvproof.gate.difference.judged import followed
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
 
 pytestmark = pytest.mark.live

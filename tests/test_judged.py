@@ -4,9 +4,9 @@ broke before it."""
 import pytest
 
 from kvproof.gate.difference.judged import Judgement, followed, sampled
-from kvproof.live.deviations.facts import seen
-from kvproof.model.deviation import Deviation
+from kvproof.live.known.facts import seen
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
@@ -49,7 +49,7 @@ def test_one_wrong_block_is_counted_once() -> None:
 
 
 def test_a_known_deviation_is_named() -> None:
-    known = Deviation(
+    known = KnownFinding(
         "trimmed_at_the_front",
         "the wrong end is trimmed",
         seen("paired_offsets_are_equal", "Schedule", on=("full",)),

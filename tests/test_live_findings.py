@@ -1,5 +1,5 @@
 """The listed findings, exactly: each recorded trace does on live vLLM what it did, and so does the
-model with the faults of the same names. See test_deviations for what excuses them."""
+model with the faults of the same names. See test_known_findings for what excuses them."""
 
 import pytest
 

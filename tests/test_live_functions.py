@@ -44,7 +44,7 @@ NAMES = (
 
 def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
     """A function of the registry beside its rule, its known deviations told as faults."""
-    from kvproof.live.deviations.registry import KNOWN
+    from kvproof.live.known.registry import KNOWN
     from tests.functions.function import compare
     from tests.functions.registry import FUNCTIONS
 

@@ -7,7 +7,7 @@ import pytest
 from kvproof.gate.difference import judged
 from kvproof.gate.difference.judged import Break
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.machine import Machine

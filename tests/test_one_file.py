@@ -1,5 +1,5 @@
-"""What is added in one file, and in no other: an invariant, a fault, a guard, a preset, a deviation
-with its finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its
+"""What is added in one file, and in no other: an invariant, a fault, a guard, a preset, a known
+finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its
 tests: all of them (`make nightly`, because they take as long as `make test`).
 
 An attribute that vLLM has renamed is followed in one line of the contract.
@@ -19,13 +19,13 @@ from tests.test_commits import git
 
 NEW = Path(__file__).parent / "testdata" / "one_file"
 INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
-GUARD, DEVIATION = "whoever_is_scheduled_computes", "finished_request_is_kept_running"
+GUARD = "whoever_is_scheduled_computes"
 PRESET = "full-beside-window-of-five"
 FILES = {
     f"invariants/{INVARIANT}.py",
     f"model/faults/{FAULT}.py",
     f"model/spec/{GUARD}.py",
-    f"live/deviations/{DEVIATION}.py",
+    "live/known/my_findings.py",
     f"model/presets/clusters/{PRESET}.json",
 }
 
@@ -87,11 +87,11 @@ def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -
 @pytest.mark.live
 @pytest.mark.nightly
 def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
-    """A repository with the new files, but for the deviation, of which no finding is there. The
+    """A repository with the new files, but for the known finding, which has no page. The
     generated pages are made anew by the command that the how-to pages name."""
     tree = copied(tmp_path / "tree")
     shutil.copytree(NEW, tree, dirs_exist_ok=True)
-    (tree / "live" / "deviations" / f"{DEVIATION}.py").unlink()
+    (tree / "live" / "known" / "my_findings.py").unlink()
     made = run(tree, "pytest", "-q", "tests/test_reference.py", "--rewrite")
     rewritten = {"asked.md", "clusters.md", "faults.md", "invariants.md"}
     assert {name for name in rewritten if name in made.stdout} == rewritten, made.stdout

@@ -100,7 +100,7 @@ def test_phases_are_written_by_name() -> None:
 @pytest.mark.live
 def test_d_ends_what_p_has_not_finished_and_says_nothing() -> None:
     """What the push connector leaves unsaid is a known deviation, also before P has finished."""
-    from kvproof.live.deviations.unneeded_prefill_is_not_reported import DEVIATION
+    from kvproof.live.known.pairs import unneeded_prefill_is_not_reported
     from kvproof.live.machine import LiveMachine
 
     cluster = CLUSTERS["push"].carrying(Job("r0", "abcde", 1), Job("r1", "abcde", 1))
@@ -112,5 +112,5 @@ def test_d_ends_what_p_has_not_finished_and_says_nothing() -> None:
     assert not any(list(guard.check(cluster, step)) for step in steps)
     [found] = guard.check(cluster, last)
     finding = Finding(guard.GUARD.id, found.reasons, found.about)
-    assert DEVIATION.explains(cluster, last, finding)
+    assert unneeded_prefill_is_not_reported.explains(cluster, last, finding)
     machine.close()

@@ -10,7 +10,7 @@ import pytest
 
 from kvproof.cli import profile as profiles
 from kvproof.cli.profile import Profile, inferred, profile
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.cli.main import main, parser
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
 from kvproof.proofs.induction import claimed
 from kvproof.proofs.registry import OBLIGATIONS

@@ -10,7 +10,7 @@ from kvproof.gate.difference.recognised import (
     repeats,
     trap,
 )
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS

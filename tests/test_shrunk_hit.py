@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.live.deviations.shrunk_hit_is_not_matched_again import at_work
+from kvproof.live.known.hits import shrunk_hit_is_not_matched_again
 from kvproof.model.because import About
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.events import Schedule
@@ -31,4 +31,5 @@ def test_only_a_window_that_matched_a_longer_hit(ends: tuple[int, ...], known: b
     keys = tuple((key, (1,)) for key in sorted(cached))
     admission = Admission("E", "r0", PROMPT + "jk", "local", 4, 0, keys)
     step = Step(State((), ()), Schedule("E"), Effects(admissions=(admission,)), State((), ()))
-    assert at_work(CLUSTER, step, About(engine="E", request="r0", group=1)) is known
+    about = About(engine="E", request="r0", group=1)
+    assert shrunk_hit_is_not_matched_again.present(CLUSTER, step, about) is known

@@ -9,7 +9,7 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
 from kvproof.model.because import because, reason
 from kvproof.model.faults.registry import FAULTS

@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.live.recognised import recognised
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kvproof.cli.main import main
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import stimulus

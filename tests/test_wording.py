@@ -19,7 +19,7 @@ from kvproof.gate.difference.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.workload import follow
 from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.live.reproducer import choosing
 from kvproof.live.reproducer.choosing import Expectation, Observation
 from kvproof.live.reproducer.facts import Fact
@@ -269,7 +269,7 @@ def test_a_kind_of_a_file_has_the_same_values_everywhere() -> None:
         assert kinds.setdefault((path, kind), facts) == facts, (path.name, kind)
 
 
-@pytest.mark.parametrize("place", ["gate/difference", "live/deviations", "model/spec"])
+@pytest.mark.parametrize("place", ["gate/difference", "live/known", "model/spec"])
 def test_whoever_judges_reads_no_sentence(place: str) -> None:
     judging = [*(ROOT / place).resolve().rglob("*.py")]
     judging += [ROOT / f"live/reproducer/{name}.py" for name in ("choosing", "facts", "pieces")]

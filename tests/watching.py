@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.live.contract.features import FEATURES
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import Fault

@@ -22,9 +22,9 @@ from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
 from kvproof.model.config import Cluster
-from kvproof.model.deviation import Deviation
 from kvproof.model.events import Event, stimulus
 from kvproof.model.finding import Finding
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
@@ -159,7 +159,7 @@ class JudgedMachine(Watched):
     def __init__(
         self,
         machine: Machine,
-        known: Iterable[Deviation] = (),
+        known: Iterable[KnownFinding] = (),
         judgement: Judgement | None = None,
         place: int | None = None,
         note: Note | None = None,
@@ -263,7 +263,7 @@ def followed(
     make_machine: MakeMachine,
     events: Iterable[Event],
     invariants: Iterable[Invariant] = tuple(CHECKS.values()),
-    known: Iterable[Deviation] = (),
+    known: Iterable[KnownFinding] = (),
     place: int | None = None,
     note: Note | None = None,
 ) -> Judgement:
@@ -296,7 +296,7 @@ def sampled(
     episodes: int,
     steps: int,
     invariants: Iterable[Invariant] = tuple(CHECKS.values()),
-    known: Iterable[Deviation] = (),
+    known: Iterable[KnownFinding] = (),
     note: Note | None = None,
 ) -> Judgement:
     """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed

@@ -13,11 +13,11 @@ from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import Reason, Value
 from kvproof.model.config import Cluster
-from kvproof.model.deviation import Deviation
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Event, Preempt, Schedule, bare, stimulus
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
@@ -25,7 +25,7 @@ from kvproof.strategies.witnesses import broken_by
 
 
 def on_the_model(
-    cluster: Cluster, events: Iterable[Event], fault: Fault, known: Iterable[Deviation] = ()
+    cluster: Cluster, events: Iterable[Event], fault: Fault, known: Iterable[KnownFinding] = ()
 ) -> Judgement:
     """What breaks on the model with a fault that takes these stimuli: the signs of the fault."""
     with planted(fault):

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.workload import Loop, Play, Start
-from kvproof.live.deviations.traces import FOLDER
+from kvproof.live.known.traces import FOLDER
 from kvproof.model.files.reading import read_text
 
 PLANS = "plans.json"

@@ -35,7 +35,7 @@ from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import describe, stimulus

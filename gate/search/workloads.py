@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
-from kvproof.live.deviations import traces
+from kvproof.live.known import traces
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named

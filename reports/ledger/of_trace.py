@@ -5,9 +5,9 @@ from pathlib import Path
 
 from kvproof.invariants.parties import giver, taker
 from kvproof.model.config import REVERSE, Cluster, EngineConfig
-from kvproof.model.deviation import Deviation
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
@@ -37,7 +37,7 @@ def of_trace(
     trace: Trace,
     path: Path | None = None,
     point: ShownPointOfNoReturn | None = None,
-    known: Deviation | None = None,
+    known: KnownFinding | None = None,
 ) -> Ledger:
     """The data of a trace. `path` is its file, which is named in the command that replays it, and
     `known` the known finding of vLLM that it shows."""

@@ -4,11 +4,11 @@ request needs."""
 
 from collections.abc import Iterable
 
-from kvproof.model.deviation import Deviation
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.known_finding import KnownFinding
 
 
-def at_fault(faults: Iterable[str], known: Deviation | None = None) -> list[str]:
+def at_fault(faults: Iterable[str], known: KnownFinding | None = None) -> list[str]:
     """The functions of vLLM in which these faults, and this known finding, are made."""
     names = [*faults, *([known.name] if known else ())]
     functions = [FAULTS[name].in_vllm for name in names if name in FAULTS]

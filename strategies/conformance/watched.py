@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.registry import gravest
 from kvproof.model.because import About
-from kvproof.model.deviation import Deviation, explaining
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
+from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.machine import Machine
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.around import Around
@@ -31,7 +31,7 @@ class Watched(Around):
     def __init__(
         self,
         machine: Machine,
-        known: Iterable[Deviation] = (),
+        known: Iterable[KnownFinding] = (),
         met: Counter[str] | None = None,
         policy: Counter[str] | None = None,
     ) -> None:

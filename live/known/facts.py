@@ -1,4 +1,4 @@
-"""Questions about one step, from which the deviations describe their circumstances."""
+"""Questions about one step, from which the known findings say whether their cause is present."""
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About

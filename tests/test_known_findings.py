@@ -4,8 +4,8 @@ and no mistake that is put back into live vLLM is excused at all."""
 import pytest
 
 from kvproof.invariants.registry import CHECKS
-from kvproof.live.deviations.facts import seen
-from kvproof.live.deviations.registry import KNOWN
+from kvproof.live.known.facts import seen
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.because import About
 from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
@@ -77,7 +77,7 @@ def test_a_finding_may_be_about_no_request(name: str) -> None:
                 About(engine.name, block=1),
             ):
                 for deviation in KNOWN.values():
-                    deviation.at_work(trace.cluster, step, about)
+                    deviation.present(trace.cluster, step, about)
     run.machine.close()
 
 

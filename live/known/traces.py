@@ -1,4 +1,4 @@
-"""The traces of the findings: the shortest known run that shows each deviation.
+"""The traces of the findings: the shortest known run that shows each.
 
 `findings/` has a folder for each; the link in this folder makes them a part of the package.
 """
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent / "findings"
 
 
 def paths() -> list[Path]:
-    """The files of all traces. The folder of each has the name of its deviation."""
+    """The files of all traces. The folder of each has the name of its finding."""
     return sorted(FOLDER.glob("*/trace.jsonl"))
 
 

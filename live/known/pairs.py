@@ -1,0 +1,172 @@
+"""What goes wrong between P and D: offers, loads, writes, leases and their reports."""
+
+from kvproof.live.known.facts import (
+    GROUPS,
+    admission,
+    after,
+    holders,
+    loaded,
+    on_decode,
+    on_prefill,
+    request,
+    seen,
+)
+from kvproof.model.because import About
+from kvproof.model.config import Cluster
+from kvproof.model.known_finding import known_finding
+from kvproof.model.phases import Phase
+from kvproof.model.state import LOADING, NULL
+from kvproof.model.step import Step
+
+
+@known_finding(
+    says="D loads nothing of a prompt that is submitted as embeddings",
+    signatures=seen("offered_tokens_are_loaded", "Schedule"),
+)
+def embeddings_not_loaded(cluster: Cluster, step: Step, about: About) -> bool:
+    """D computes the number of offered tokens from the token ids of the prompt. A prompt of
+    embeddings has no token ids.
+
+    Cause: The prompt is submitted as embeddings, and the request does not wait for a load: what it
+    loads within the step comes from a store.
+    """
+    admitted, now = admission(step, about), request(step, about)
+    waits = now is not None and now.status == LOADING
+    return admitted is not None and cluster.job(about.request).embeds and not waits
+
+
+@known_finding(
+    says=(
+        "lists of unequal kernel blocks are paired from their ends, so D's blocks receive "
+        "other tokens"
+    ),
+    signatures=(
+        seen("paired_offsets_are_equal", "Schedule", on=("full", "window"))
+        | seen("request_reads_its_own_prefix", "Schedule", on=("full", "window"))
+        | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("full", "window"))
+        | seen("null_block_is_nobody", "Schedule", on=("window",))
+    ),
+)
+def end_trim_across_ratios(cluster: Cluster, step: Step, about: About) -> bool:
+    """If the blocks of P and D have different numbers of kernel blocks, vLLM trims the lists at the
+    front to equal length, although they do not end at the same token. Beside Mamba it pairs them
+    from their fronts, although D's list begins later where its window does (as a comment in
+    `_apply_prefix_caching` says): at the null block, if P's window has let that block go too.
+
+    Cause: The finding is about blocks of D that were loaded from P's blocks of another width;
+    beside Mamba, of a window that has let the beginning of the prompt go.
+    """
+    if not on_decode(cluster, about):
+        return False
+    unequal = cluster.prefill.physical_per_logical != cluster.decode.physical_per_logical
+    later = not cluster.decode.has_state or _begins_later(cluster, step, about)
+    return unequal and later and loaded(step, about)
+
+
+def _begins_later(cluster: Cluster, step: Step, about: About) -> bool:
+    """Whether the finding may be about a window, and the table of the request, or of a request that
+    holds the block, has no block at its beginning there."""
+    groups = cluster.decode.groups
+    indices = range(len(groups)) if about.group is None else [about.group]
+    windows = [index for index in indices if groups[index].kind == "window"]
+    known = request(step, about)
+    concerned = [known] if known is not None else holders(step, about)
+    return any(r.tables and r.tables[i][:1] == (NULL,) for r in concerned for i in windows)
+
+
+@known_finding(
+    says="P frees blocks when its lease expires, although it still writes them to D",
+    signatures=(
+        seen("nothing_reused_under_transfer", "LeaseExpire")
+        | seen("request_reads_its_own_prefix", "Schedule", on=GROUPS)
+        | seen("state_read_is_state_at_computed", "Schedule", on=GROUPS)
+        | seen("cached_block_holds_its_key", "Schedule", "Complete", on=GROUPS)
+    ),
+)
+def lease_ends_under_writer(cluster: Cluster, step: Step, about: About) -> bool:
+    """When P's lease expires, P frees the blocks that it still writes to D. D receives the content
+    of their next owner.
+
+    Cause: P's lease may expire during a write, and P still writes, or D reads what was written.
+    """
+    if not cluster.pushes or not cluster.losses:
+        return False
+    transfer = step.after.transfer(about.request)
+    if on_prefill(cluster, about):
+        return transfer is not None and transfer.phase == Phase.OVERDUE
+    return on_decode(cluster, about) and loaded(step, about)
+
+
+@known_finding(
+    says="D dies on an assertion if its list of kernel blocks is longer than P's list",
+    signatures=seen("engine_survives", "Schedule"),
+)
+def longer_list_dies_across_ratios(cluster: Cluster, step: Step, about: About) -> bool:
+    """If a block of D has more kernel blocks than a block of P, padding makes D's list longer than
+    P's list. D's worker asserts that it is not longer.
+
+    Cause: D has wider blocks and no Mamba group, and an assertion stopped it when it began to load.
+    """
+    wider = cluster.prefill.physical_per_logical < cluster.decode.physical_per_logical
+    dead = after(step, about).dead
+    died = dead is not None and dead.exception == "AssertionError"
+    return on_decode(cluster, about) and wider and died and not cluster.decode.has_state
+
+
+@known_finding(
+    says=(
+        "a second report of a transfer, or a report for a request that is gone, stops the engine"
+    ),
+    signatures=seen("engine_survives", "StrayReport"),
+)
+def stray_report_dies(cluster: Cluster, step: Step, about: About) -> bool:
+    """The scheduler asserts that it knows the request of each report of a finished transfer.
+
+    Cause: An assertion stopped the engine when it processed such a report.
+    """
+    dead = after(step, about).dead
+    return cluster.stray and dead is not None and dead.exception == "AssertionError"
+
+
+@known_finding(
+    says="D does not report to P that it needs nothing of a request, and P keeps the blocks",
+    signatures=seen(
+        "nothing_kept_for_nobody",
+        "Schedule",
+        "Complete",
+        "Continue",
+        "Abort",
+        "TransferFail",
+        "LeaseExpire",
+    )
+    | seen("transfer_follows_the_table", "Complete", "Continue"),
+)
+def unneeded_prefill_is_not_reported(cluster: Cluster, step: Step, about: About) -> bool:
+    """D does not report to P what it does not need, and P keeps its blocks until the lease expires.
+
+    Cause: P has finished a request that D runs, or has ended, without a load.
+    """
+    offered = step.after.phase(about.request) == Phase.OFFERED
+    unnoticed = step.before.phase(about.request) == Phase.AWAITED
+    return cluster.pushes and on_decode(cluster, about) and (offered or unnoticed)
+
+
+@known_finding(
+    says=(
+        "the load omits the block before the window of the loaded tokens, and D's first "
+        "token reads it"
+    ),
+    signatures=seen("null_block_is_nobody", "Schedule", on=("window",)),
+)
+def window_of_loaded_tokens(cluster: Cluster, step: Step, about: About) -> bool:
+    """vLLM computes the needed window from all tokens that D loads. D computes the last token
+    again, and this token reads one token further to the left.
+
+    Cause: The request has loaded its whole prompt and computes its last token again, without a
+    Mamba group.
+    """
+    cfg = cluster.engine(about.engine)
+    before = step.before.engine(about.engine).find(about.request)
+    if before is None or not before.external or before.output or cfg.has_state:
+        return False
+    return before.computed >= len(before.tokens) - 1
