@@ -92,7 +92,7 @@ def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
     tree = copied(tmp_path / "tree")
     shutil.copytree(NEW, tree, dirs_exist_ok=True)
     (tree / "live" / "known" / "my_findings.py").unlink()
-    made = run(tree, "pytest", "-q", "tests/test_reference.py", "--rewrite")
+    made = run(tree, "pytest", "-q", "tests/test_pages.py", "--rewrite")
     rewritten = {"asked.md", "clusters.md", "faults.md", "invariants.md"}
     assert {name for name in rewritten if name in made.stdout} == rewritten, made.stdout
     git(tree, "init", "-q")

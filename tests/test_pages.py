@@ -1,17 +1,33 @@
-"""What the pages of docs/ show is so: their commands run, and print what stands there."""
+"""The pages are true: their generated parts are what the code makes, their links lead somewhere,
+and their commands print what stands there.
 
+`pytest tests/test_pages.py --rewrite` makes the generated parts anew.
+"""
+
+import json
 import re
 import shlex
 import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvproof.cli.main import parser
+from kvproof.cli.main import main, parser
+from kvproof.proofs.obligations import table as obligations
+from kvproof.proofs.prove import prove
+from kvproof.reports.schemas import TYPES
+from kvproof.reports.schemas import text as schema
+from tests.conftest import CAREFUL, rewritten
 from tests.copied_tree import copied
+from tests.gallery import Picture, ledger, pictures
+from tests.links import broken_links
 from tests.pages import ROOT, Shown, blocks, files, named_commands, printed, programs, shown
+from tests.reference import BLOCKS
+from tests.reference.markdown import with_blocks
 
-PAGES = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md"))
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
 EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
 """The files that the how-to pages write, as `test_one_file` adds them."""
 
@@ -24,16 +40,121 @@ IN_A_FOLDER = (
 IN_A_TREE = ("docs/howto/write-an-invariant.md", "docs/howto/write-a-fault.md")
 """Pages whose commands run in a copy of kvproof, with the files of the example."""
 
-ROOMS = ("model", "invariants", "strategies", "live", "reports", "cli", "findings", "tests", "docs")
-WITH_FILES = [name for name in PAGES if "/howto/" in name or name.endswith("/architecture.md")]
+Rewrite = Callable[[Path, str], None]
 
 
 def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def run(name: str, folder: Path, source: Path, path: Path) -> int:
-    """Run what a page shows. Returns the number of its commands."""
+# Generated parts
+
+
+@pytest.fixture
+def generated(pytestconfig: pytest.Config) -> Rewrite:
+    """Compare a page with what is made now, or rewrite it where `--rewrite` is given."""
+
+    def compare(path: Path, made: str) -> None:
+        text = path.read_text(encoding="utf-8")
+        if pytestconfig.getoption("--rewrite") and made != text:
+            path.write_text(made, encoding="utf-8")
+            pytestconfig.stash[rewritten].append(path.name)
+            return
+        again = "if that is right run pytest tests/test_pages.py --rewrite"
+        assert made == text, f"{path.name} differs: {again}, {CAREFUL}"
+
+    return compare
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_generated_parts_of_a_page_are_what_the_code_makes(
+    name: str, generated: Rewrite
+) -> None:
+    path = ROOT / "docs" / "reference" / name
+    generated(path, with_blocks(path.read_text(encoding="utf-8"), BLOCKS[name]))
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_published_schema_is_that_of_the_types(name: str, generated: Rewrite) -> None:
+    generated(ROOT / "docs" / "schemas" / name, schema(name))
+
+
+def test_a_trace_of_a_finding_matches_the_published_schema() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    check = jsonschema.Draft202012Validator(json.loads(schema("trace.json")))
+    lines = (ROOT / "findings" / "uncomputed_stays_cached" / "trace.jsonl").read_text("utf-8")
+    for line in map(json.loads, lines.splitlines()):
+        check.validate(line)
+        assert not check.is_valid({**line, "comment": "mine"})
+
+
+@pytest.mark.proof
+@pytest.mark.nightly
+def test_the_table_of_obligations_is_what_is_proved() -> None:
+    def without_times(text: str) -> str:
+        return re.sub(r"\| \d+ \| (?=\S+ >=|\d+ <=|`)", "| ms | ", text)
+
+    assert without_times(obligations(prove())) == without_times(page("reports/obligations.md"))
+
+
+@pytest.mark.parametrize("picture", pictures(), ids=lambda each: each.file.stem)
+def test_a_picture_of_the_gallery_is_of_the_trace_beside_it(picture: Picture) -> None:
+    again = f"{picture.file.name} is old: run python -m tests.gallery, and look at the pictures"
+    digest = ledger(picture.command).digest.encode()
+    assert b"kvproof\0" + digest in picture.file.read_bytes(), again
+
+
+# Links
+
+
+def test_every_link_leads_somewhere() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = [path for name in listed.stdout.splitlines() if (path := ROOT / name).exists()]
+    assert len(found) > 30
+    assert [f"{path.name}: {link}" for path in found for link in broken_links(path)] == []
+
+
+def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    """The test of the test."""
+    (tmp_path / "there.md").write_text("# A heading: `of it`\n\n## Two\n\n## Two\n", "utf-8")
+    text = "[a](there.md#two-1), [b](#here), [c](gone.md), [d](there.md#three)\n\n# Here\n"
+    (tmp_path / "page.md").write_text(text, "utf-8")
+    assert [*broken_links(tmp_path / "page.md")] == [
+        "gone.md: no such file",
+        "there.md#three: no such heading",
+    ]
+
+
+def test_every_page_of_docs_is_in_its_index() -> None:
+    index = page("docs/README.md")
+    names = [name.removeprefix("docs/") for name in PAGES]
+    assert [name for name in names if name != "README.md" and f"]({name})" not in index] == []
+
+
+# Examples
+
+
+def test_the_counterexample_of_the_readme_is_the_one_that_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, example = page("README.md").split("$ kvproof explore --fault front_trim\n")
+    lines = [line[4:] for line in example.split("\nThe cluster")[0].splitlines()]
+    assert main(["explore", "--fault", "front_trim"]) == 1
+    out = capsys.readouterr().out
+    assert len(lines) > 9
+    for part in "\n".join(lines).split("\n...\n"):
+        assert part.strip("\n. ") in out
+
+
+def commands_run(name: str, folder: Path, source: Path, path: Path) -> int:
+    """Run what a page shows. Gives the number of its commands."""
     commands = shown(page(name))
     for each in commands:
         out = printed(each.command, folder, source, path)
@@ -48,7 +169,7 @@ def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -
     (folder / "findings").symlink_to(ROOT / "findings")
     for file, text in files(page(name)).items():
         (folder / file).write_text(text, encoding="utf-8")
-    assert run(name, folder, ROOT / "src", programs(tmp_path / "bin")) > 2
+    assert commands_run(name, folder, ROOT / "src", programs(tmp_path / "bin")) > 2
 
 
 @pytest.fixture(scope="module")
@@ -64,51 +185,19 @@ def test_the_commands_of_a_page_print_what_it_shows_in_a_tree(
     name: str, tree: Path, tmp_path: Path
 ) -> None:
     assert files(page(name))
-    assert run(name, tree, tree / "src", programs(tmp_path / "bin")) > 1
+    assert commands_run(name, tree, tree / "src", programs(tmp_path / "bin")) > 1
 
 
 def test_every_page_with_an_output_is_run() -> None:
     assert {name for name in PAGES if shown(page(name))} == {*IN_A_FOLDER, *IN_A_TREE}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", ["README.md", *PAGES])
 def test_the_commands_of_a_page_are_understood(name: str) -> None:
-    for command in named_commands(page(name)):
+    indented = re.findall(r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$", page(name), re.MULTILINE)
+    for command in (*named_commands(page(name)), *indented):
         known, *rest = shlex.split(command)[1:]
         assert parser().parse_args([known, *rest]).command == known, command
-
-
-def named_files(text: str) -> set[str]:
-    """The files and folders of kvproof that a text names."""
-    rooms = "|".join(ROOMS)
-    named = set(re.findall(rf"`((?:{rooms})/[\w/.-]*)`", text))
-    named |= set(re.findall(r"\btests/[\w/]+\.py", text))
-    return {path for path in named if "NAME" not in path and "ID" not in path}
-
-
-def missing_files(text: str) -> set[str]:
-    return {f for f in named_files(text) if not any((at / f).exists() for at in (ROOT, EXAMPLE))}
-
-
-@pytest.mark.parametrize("name", WITH_FILES)
-def test_the_files_that_a_page_names_are_there(name: str) -> None:
-    assert missing_files(page(name)) == set()
-
-
-def test_a_file_that_is_not_there_is_found() -> None:
-    """The test of the test."""
-    assert missing_files("`live/odd.py`, `live/NAME.py`, pytest tests/test_odd.py, `model/`") == {
-        "live/odd.py",
-        "tests/test_odd.py",
-    }
-    assert sum(len(named_files(page(name))) for name in WITH_FILES) > 80
-
-
-@pytest.mark.parametrize("name", [name for name in PAGES if "/howto/" in name])
-def test_a_file_that_a_page_shows_is_that_file(name: str) -> None:
-    for file, text in files(page(name)).items():
-        path = next(root / file for root in (ROOT, EXAMPLE) if (root / file).exists())
-        assert text == path.read_text(encoding="utf-8")
 
 
 def test_the_page_of_the_gate_shows_what_a_gate_prints() -> None:
@@ -116,15 +205,6 @@ def test_the_page_of_the_gate_shows_what_a_gate_prints() -> None:
     parts = blocks(page("docs/howto/gate-a-repository.md"), "text")
     assert len(parts) > 3
     assert all(any(part in text for text in golden) for part in parts)
-
-
-def test_the_times_of_the_gate_are_those_of_its_table() -> None:
-    found = re.search(
-        r"(\d+ s) at the median, and (\d+ s) at most", page("docs/howto/gate-a-repository.md")
-    )
-    table = page("reports/pull_requests.md").split("\n## ")[1]
-    assert found is not None
-    assert f"Median {found[1]}, at most {found[2]}." in table
 
 
 def test_an_output_that_differs_is_found() -> None:
