@@ -80,8 +80,8 @@ def broken(cluster: Cluster, step: Step, invariants: Iterable[Invariant]) -> Ite
     """The findings after one step."""
     for invariant in invariants:
         try:
-            for reasons, about in invariant.check(cluster, step):
-                yield Finding(invariant.id, reasons, about)
+            for judged in invariant.check(cluster, step):
+                yield Finding(invariant.id, judged.reasons, judged.about)
         except Exception as error:
             error.add_note(f"in the check {invariant.id}")
             raise

@@ -1,8 +1,13 @@
-"""All invariants. A new one is a file in this folder that has an `INVARIANT`."""
+"""All checks. A new one is a function of a module in this folder (see `check`), and a new module is
+found by itself.
+
+The invariants of the model that are not yet such functions are a file with an `INVARIANT` each.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 
 import kvproof.invariants as room
+from kvproof.invariants.check import FOUND, Check
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.model.discovery import declared
@@ -38,6 +43,12 @@ CHECKS: dict[str, Invariant] = INVARIANTS | {
     for guard in GUARDS.values()
 }
 """All checks of a step: the invariants, and the guards of the spec (see `model.spec`)."""
+
+
+def checks_of(*kinds: type) -> tuple[Check, ...]:
+    """The checks that judge one of these types, the gravest first."""
+    found = (each for each in FOUND.values() if not set(kinds).isdisjoint(each.judged))
+    return tuple(sorted(found, key=lambda each: (each.severity or len(Severity) + 1, each.id)))
 
 
 def check_named(name: str) -> Invariant:

@@ -39,6 +39,6 @@ def findings(rules: Iterable[EngineRule[Seen]], seen: Seen, *, lives: bool) -> I
     """The findings of an engine, in the order of the rules: of each rule the first."""
     for rule in rules:
         if lives or rule.of_all:
-            for reasons, about in rule.judge(seen):
-                yield Finding(rule.id, reasons, about)
+            for judged in rule.judge(seen):
+                yield Finding(rule.id, judged.reasons, judged.about)
                 break

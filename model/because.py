@@ -1,10 +1,12 @@
-"""Why a check does not hold: facts that contradict each other, and what they are about.
+"""What a check says: that it holds, or facts that contradict each other, what they are about, and
+what excuses them.
 
 Facts are data. They are compared and stored; `wording` makes the sentences of them, for people.
 """
 
+from collections.abc import Iterable
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias, Union
+from typing import Any, Literal, NamedTuple, TypeAlias, Union
 
 import msgspec
 
@@ -56,11 +58,49 @@ NOTHING = About()
 """Nothing in particular."""
 
 
-class Because(NamedTuple):
-    """Reasons, and what they are about."""
+class Excuse(NamedTuple):
+    """Why something that falls short of a check is no violation by itself.
+
+    A `choice` is what a good scheduler may do, and the run shows why. A `release` is what vLLM does
+    today, and nobody knows a reason why it should.
+    """
+
+    kind: Literal["choice", "release"]
+    says: str
+
+
+def choice(says: str) -> Excuse:
+    """An excuse: a good scheduler may do this, and the run shows why."""
+    return Excuse("choice", says)
+
+
+def release(says: str) -> Excuse:
+    """An excuse: vLLM does so today, and no reason is known why it should."""
+    return Excuse("release", says)
+
+
+class Judged(NamedTuple):
+    """What a check says of what it judged.
+
+    Without reasons, it holds for as many things as `times` says. With reasons, it does not hold for
+    what they are `about`. A break with excuses is counted, and is no violation by itself.
+    """
 
     reasons: Reasons
     about: About = NOTHING
+    excuses: tuple[Excuse, ...] = ()
+    times: int = 1
+
+    @property
+    def breaks(self) -> bool:
+        """Whether this is a violation."""
+        return bool(self.reasons) and not self.excuses
+
+
+Because = Judged
+"""The name of `Judged` in checks that are not yet decorated functions."""
+
+_ONCE = Judged(())
 
 
 def as_data(given: Any) -> Any:
@@ -81,6 +121,12 @@ def reason(kind: str, says: str, /, **facts: Any) -> Reason:
     return Reason(kind, says, {name: as_data(each) for name, each in facts.items()})
 
 
-def because(*reasons: Reason, **about: object) -> Because:
-    """Reasons in order, and the fields of `About` by name. A sentence may name these, too."""
-    return Because(reasons, About(**about))  # type: ignore[arg-type]
+def holds(times: int = 1) -> Judged:
+    """The check holds for this number of things. For none, there was nothing to judge."""
+    return _ONCE if times == 1 else Judged((), times=times)
+
+
+def because(*reasons: Reason, excuses: Iterable[Excuse] = (), **about: object) -> Judged:
+    """The check does not hold: the reasons in order, the excuses if a scheduler may have any, and
+    the fields of `About` by name. A sentence may name these, too."""
+    return Judged(reasons, About(**about), tuple(excuses))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable
 
 from kvproof.invariants.invariant import Invariant
-from kvproof.model.because import Because
+from kvproof.model.because import Judged
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.relation import PROJECTIONS, Projection, unmatched
 from kvproof.model.step import Step
@@ -28,8 +28,8 @@ def conformance_checks() -> tuple[Invariant, ...]:
 
 
 def _check(project: Projection) -> Invariant:
-    def check(cluster: Cluster, step: Step) -> Iterable[Because]:
-        return map(Because, unmatched(cluster, step, project))
+    def check(cluster: Cluster, step: Step) -> Iterable[Judged]:
+        return map(Judged, unmatched(cluster, step, project))
 
     return Invariant(
         id=CONFORMANCE,

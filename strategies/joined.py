@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import CHECKS, why_hidden
-from kvproof.model.because import because, reason
+from kvproof.model.because import About, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Lists, Schedule
 from kvproof.model.finding import Finding
@@ -163,7 +163,7 @@ def _unequal(cluster: Cluster, taken: Taken, group: int, column: int) -> Finding
         "the block of {engine} does not have the bytes of the block of {source}",
         source=p,
     )
-    return Finding(TRANSFERRED, *because(must, found, engine=d, request=taken.name, group=group))
+    return Finding(TRANSFERRED, (must, found), About(d, taken.name, group))
 
 
 def _unpaired(cluster: Cluster) -> str:

@@ -24,7 +24,7 @@ def test_a_file_that_cannot_be_imported_is_named(
     room.__path__ = [str(tmp_path)]
     monkeypatch.setitem(sys.modules, room.__name__, room)
     (tmp_path / "mine.py").write_text("FAULT = missing\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"mine\.py cannot be imported \(NameError: .*\)\. Use "):
+    with pytest.raises(UsageError, match=r"mine\.py, line 1, cannot be imported \(Name.*\)\. Use "):
         list(declared(room, "FAULT"))
 
 

@@ -11,7 +11,7 @@ from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
-from kvproof.model.because import because, reason
+from kvproof.model.because import reason
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
@@ -116,13 +116,13 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
 
 def test_one_is_singular_in_every_reason() -> None:
     counts = ("1 prompts were served", "it has 1 table entries and 21 tokens", "-1 tokens")
-    assert sentences(*because(*(reason("count", each) for each in counts))) == (
+    assert sentences(tuple(reason("count", each) for each in counts)) == (
         "1 prompt was served",
         "it has 1 table entry and 21 tokens",
         "-1 tokens",
     )
     both = reason("free", "{n} blocks are free, 11 blocks are not", n=1)
-    assert sentences(*because(both)) == ("1 block is free, 11 blocks are not",)
+    assert sentences((both,)) == ("1 block is free, 11 blocks are not",)
 
 
 def test_the_words_of_an_exception_stay_as_they_are() -> None:

@@ -206,7 +206,7 @@ def test_a_reproducer_of_a_hang_wants_whoever_waits_to_finish(
     pieces = [Piece(0, "step()", "", "E", step=True)]
 
     def claims() -> list[Expectation]:
-        finding = Finding(invariant, *found[invariant])
+        finding = Finding(invariant, found[invariant].reasons, found[invariant].about)
         return choosing.claims(finding, pieces, facts, [Observation(None, [True] * 3)], None)
 
     before = claims()

@@ -18,6 +18,6 @@ def broken(facts: Iterable[Fact], past: Past) -> Iterator[Finding]:
     """The findings of these facts, in order. The past grows by them."""
     for fact in facts:
         for rule in RULES.values():
-            for reasons, about in rule.judge(fact, past):
-                yield Finding(rule.id, reasons, about)
+            for judged in rule.judge(fact, past):
+                yield Finding(rule.id, judged.reasons, judged.about)
         past.add(fact)

@@ -31,7 +31,7 @@ def first_sign(trace: Trace) -> Sign | None:
         after = restored(flat)
         step = Step(before or after, event, Effects(), after)
         for invariant in checks if number else ():
-            for reasons, about in invariant.check(trace.cluster, step):
-                return Sign(number, Finding(invariant.id, reasons, about))
+            for judged in invariant.check(trace.cluster, step):
+                return Sign(number, Finding(invariant.id, judged.reasons, judged.about))
         before = after
     return None

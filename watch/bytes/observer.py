@@ -17,7 +17,7 @@ from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, SEVERITIES, TRANSF
 from kvproof.live import adapt
 from kvproof.live.observer.calls import Noting
 from kvproof.live.observer.hooks import MISTAKES
-from kvproof.model.because import because, reason
+from kvproof.model.because import About, reason
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.calls import ByteCalls
 from kvproof.watch.bytes.computed import WatchedLoad
@@ -265,8 +265,7 @@ class ByteObserver(Observer):
             self._differs(wrong, f"{load.request} has loaded it")
 
     def _differs(self, entry: WatchedBlock, when: str) -> None:
-        about = {"engine": self.cfg.name, "group": entry.group, "block": entry.block}
+        about = About(self.cfg.name, group=entry.group, block=entry.block)
         ought = reason(*OUGHT[entry.check], tokens=entry.tokens)
         differs = reason("other_bytes", "its bytes are not the same when {when}", when=when)
-        why = because(ought, differs, **about)
-        self.judge.report(Finding(entry.check, *why), self.noted.history)
+        self.judge.report(Finding(entry.check, (ought, differs), about), self.noted.history)

@@ -1,0 +1,256 @@
+"""A check: a sentence that must be true, and the function that judges it.
+
+    @check(
+        "the reference count of a block equals the number of table entries that name it",
+        origin="vllm#44409",
+        severity=Severity.WRONG_TOKENS,
+    )
+    def references_are_exact(engine: Engine) -> Iterator[Judged]:
+        \"\"\"What went wrong once, and what a user saw of it.\"\"\"
+
+The name of the function is the id of the check, and its docstring the scenario that makes the check
+necessary. The type of the first parameter says what is judged, and so where the check is asked. A
+function that names further parameters (`GIVEN`) gets them, as a test of pytest gets its fixtures.
+
+It yields `holds()` for what is right, and `because(...)` for what is not. A check that yields
+nothing had nothing to judge. `invariants.registry` finds all checks in this folder.
+"""
+
+import functools
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
+
+from kvproof.model.because import NOTHING, About, Judged, Reasons
+from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError
+from kvproof.model.finding import Finding
+from kvproof.model.needs import Need, Needs
+from kvproof.model.severity import Severity
+from kvproof.model.state import Engine, State
+from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
+
+Function: TypeAlias = Callable[..., Iterable[Judged]]
+
+Margin: TypeAlias = Callable[[Cluster, Engine], int | None]
+"""The distance of an engine from a violation, as a count; None if nothing of the engine can violate
+the check. A search asks it once for each distinct engine."""
+
+GIVEN = ("cluster", "past")
+"""What a check may ask for beside what it judges: the `Cluster` of the machine, and the `Past` of a
+fact."""
+
+
+class Ending(NamedTuple):
+    """The end of a run, or a state of a graph from which nothing leads on: why requests do not end.
+    The strategies look for it; `why` is empty where every request has ended."""
+
+    why: Reasons = ()
+    about: About = NOTHING
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """One check.
+
+    `name` is the sentence that must be true. `function` judges one thing of the types `judged`, and
+    gets what else it names. `severity` is None if the effect on a user is unknown. `story` is the
+    scenario. `killed_by` names a fault that violates the check. `part` is the part of vLLM that is
+    responsible, of a guard alone: a guard says which step is allowed. `needs` says what the check
+    looks at: a machine that does not show this is not asked. `subjects` are what a reproducer can
+    assert, the nearest to the check first.
+
+    Of a connector's facts, `counts` names what a run counts as judged, and `otherwise` says why
+    there may be none; a break says nothing of others of what is `apart`. A check is asked of what
+    has died or was refused only if `of_dead`. One that is `of_two` is a finding only beside another
+    vLLM that keeps it.
+    """
+
+    id: str
+    name: str
+    origin: str
+    severity: Severity | None
+    function: Function
+    judged: tuple[type, ...]
+    story: str = ""
+    given: tuple[str, ...] = ()
+    killed_by: str = ""
+    part: str = ""
+    needs: Needs = ()
+    subjects: tuple[Subject, ...] = ()
+    margin: Margin | None = None
+    counts: str = ""
+    otherwise: str = ""
+    apart: Literal["groups", "connectors", ""] = "groups"
+    of_dead: bool = False
+    of_two: bool = False
+
+    @property
+    def kind(self) -> str:
+        """`guard`, `eventually` for what is asked of whole runs and graphs of states, or
+        `always`."""
+        if self.part:
+            return "guard"
+        return "eventually" if Ending in self.judged else "always"
+
+    def asking(self, **known: Any) -> Callable[[Any], Iterable[Judged]]:
+        """The check as a function of what it judges alone."""
+        named = {name: known[name] for name in self.given}
+        return functools.partial(self.function, **named) if named else self.function
+
+    def of_step(self, cluster: Cluster, step: Step) -> Iterator[Judged]:
+        """Judge all that a step shows of what this check is about. A dead engine stopped inside a
+        step, so its blocks may be assigned and not yet written: it is judged as a step alone, and
+        `engine_survives` reports its death."""
+        ask = self.asking(cluster=cluster)
+        if Step in self.judged:
+            yield from ask(step)
+        elif Engine in self.judged:
+            for engine in step.after.engines:
+                if not engine.dead:
+                    yield from ask(engine)
+        elif State in self.judged:
+            yield from ask(step.after)
+
+
+@dataclass
+class Tally:
+    """How often each check has judged something, and how often a break of it was excused."""
+
+    judged: Counter[str] = field(default_factory=Counter)
+    excused: Counter[str] = field(default_factory=Counter)
+
+    def add(self, check: Check, judged: Judged) -> None:
+        """Count one answer of a check."""
+        self.judged[check.id] += judged.times
+        if judged.excuses:
+            self.excused[check.id] += 1
+
+
+def findings(
+    check: Check, answers: Iterable[Judged], tally: Tally | None = None
+) -> Iterator[Finding]:
+    """The violations among the answers of a check. An exception of it gets a note with its id."""
+    try:
+        for judged in answers:
+            if tally is not None:
+                tally.add(check, judged)
+            if judged.reasons and not judged.excuses:
+                yield Finding(check.id, judged.reasons, judged.about)
+    except Exception as error:
+        error.add_note(f"in the check {check.id}")
+        raise
+
+
+def broken(
+    cluster: Cluster, step: Step, checks: Iterable[Check], tally: Tally | None = None
+) -> Iterator[Finding]:
+    """The findings after one step."""
+    for check in checks:
+        yield from findings(check, check.of_step(cluster, step), tally)
+
+
+def broken_by(
+    checks: Iterable[Check], thing: Any, tally: Tally | None = None, **known: Any
+) -> Iterator[Finding]:
+    """The findings of anything else that is judged: a fact, a loop that was played, a start-up.
+    `known` has what checks may ask for beside it."""
+    for check in checks:
+        yield from findings(check, check.asking(**known)(thing), tally)
+
+
+FOUND: dict[str, Check] = {}
+"""Each check that was imported, by id."""
+
+
+def check(
+    name: str,
+    /,
+    *,
+    severity: Severity,
+    origin: str = "",
+    killed_by: str = "",
+    part: str = "",
+    needs: Needs | None = None,
+    subjects: tuple[Subject, ...] = (),
+    margin: Margin | None = None,
+    counts: str = "",
+    otherwise: str = "",
+    apart: Literal["groups", "connectors", ""] = "groups",
+    of_dead: bool = False,
+    of_two: bool = False,
+) -> Callable[[Function], Check]:
+    """Declare a check: the sentence that must be true, and the fields of `Check`. A guard has a
+    `part` of vLLM in place of an `origin`. What is judged of a step needs its whole state, unless
+    `needs` says less."""
+
+    def declare(function: Function) -> Check:
+        judged, given = _parameters(function)
+        of_steps = any(each in (Engine, State, Step) for each in judged)
+        whole = (Need.STATE,) if of_steps else ()
+        declared = Check(
+            id=function.__name__,
+            name=name,
+            origin=origin or f"the spec, {part}",
+            severity=severity,
+            function=function,
+            judged=judged,
+            story=inspect.getdoc(function) or "",
+            given=given,
+            killed_by=killed_by,
+            part=part,
+            needs=whole if needs is None else needs,
+            subjects=subjects,
+            margin=margin,
+            counts=counts,
+            otherwise=otherwise,
+            apart=apart,
+            of_dead=of_dead,
+            of_two=of_two,
+        )
+        known = FOUND.get(declared.id)
+        if known is not None and _place(known.function) != _place(function):
+            raise UsageError(
+                f"{_place(function)}, and {_place(known.function)}, have a check named "
+                f"{declared.id}. Use another name for one of them."
+            )
+        FOUND[declared.id] = declared
+        return declared
+
+    return declare
+
+
+def _place(function: Function) -> str:
+    """The file and the line of a function."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}, line {code.co_firstlineno}"
+
+
+def _parameters(function: Function) -> tuple[tuple[type, ...], tuple[str, ...]]:
+    """The types of what a function judges, and the names of what else it asks for."""
+    where = f"The check {function.__name__} ({_place(function)})"
+    names = tuple(inspect.signature(function).parameters)
+    try:
+        types = get_type_hints(function)
+    except NameError as error:
+        raise UsageError(
+            f"{where} has a parameter of an unknown type ({error}). Use a type that the module "
+            "imports."
+        ) from error
+    if not names or names[0] not in types:
+        raise UsageError(
+            f"{where} does not say what it judges. Use a first parameter with a type: Engine, "
+            "State, Step, or a fact."
+        )
+    for name in names[1:]:
+        if name not in GIVEN:
+            raise UsageError(
+                f"{where} asks for {name}, which no check gets. Use {' or '.join(GIVEN)}."
+            )
+    judged = types[names[0]]
+    union = get_origin(judged) in (Union, UnionType)
+    return get_args(judged) if union else (judged,), names[1:]
