@@ -13,7 +13,7 @@ from kvproof.model import termination
 from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Schedule, Submit
-from kvproof.model.faults import state_only_at_last_boundary
+from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.planting import Replaced, planted
 
@@ -40,7 +40,7 @@ def one_block(start: int, tokens: int, prefill_end: int, known: int, size: int, 
     return int(align_chunk(start, tokens, prefill_end, known, size, *rest))
 
 
-LAST_ONLY = state_only_at_last_boundary.FAULT.replaces
+LAST_ONLY = fault_named("state_only_at_last_boundary").replaces
 
 REMEDIES: tuple[tuple[str, str, Replaced], ...] = (
     ("state at the last boundary only", "vllm#43587", LAST_ONLY),

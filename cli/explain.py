@@ -181,7 +181,7 @@ def _fault(name: str) -> Explanation:
         sentence=f"The mistake: {one.mistake}.",
         severity=_gravest(broken_by(one)),
         origin=one.origin,
-        scenario=_scenario("model.faults", name),
+        scenario=_paragraphs(one.story),
         breaks=broken_by(one),
         where=f"the preset {', '.join(one.clusters)}; it replaces {' and '.join(one.replaces)}",
         see=(f"kvproof explore --fault {name}",),

@@ -57,3 +57,31 @@ def declared(room: ModuleType, name: str) -> Iterator[Any]:
                 f"The file {module}.py declares a {name} named {own}. Use one name for both."
             )
         yield value
+
+
+def import_all(folder: ModuleType) -> None:
+    """Import each module of a package, in the order of their names. So whatever its decorators
+    register is registered. Raises UsageError, with the file and the line, where a module is not
+    right."""
+    for module in sorted(found.name for found in pkgutil.iter_modules(folder.__path__)):
+        file = Path(folder.__path__[0]) / f"{module}.py"
+        try:
+            importlib.import_module(f"{folder.__name__}.{module}")
+        except UsageError as error:
+            raise UsageError(f"{_place(file, error)}: {error}") from error
+        except (*OF_THE_AUTHOR, ImportError) as error:
+            why = f"{type(error).__name__}: {error}".rstrip(".")
+            raise UsageError(
+                f"{_place(file, error)}: cannot be imported ({why}). Use another file of its "
+                "folder as an example."
+            ) from error
+
+
+def _place(file: Path, error: BaseException) -> str:
+    """The file that is not right, with the line where that is known."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}"
+    lines = [
+        at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(file)
+    ]
+    return f"{file}, line {lines[-1]}" if lines else str(file)

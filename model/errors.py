@@ -46,17 +46,13 @@ class NoTokens(NotAllowed):
 
 
 def unknown(what: str, name: str, known: Iterable[str], home: str = "") -> UsageError:
-    """The error for a name that is not in a registry; suggests the nearest one, or a new file in
-    the folder `home`."""
+    """The error for a name that is not in a registry; suggests the nearest one, or a new one in the
+    folder `home`."""
     names = sorted(known)
     few = ", ".join(names[:NAMED])
     more = f", or another of the {len(names)}," if len(names) > NAMED else ""
     hint = nearest(name[:NAME_MAX], names) or f"{few}{more}"
-    new = (
-        f", or write {home}/{name}.py"
-        if home and name.isidentifier() and len(name) <= NAME_MAX
-        else ""
-    )
+    new = f", or write it in {home}" if home and name.isidentifier() else ""
     return UsageError(f"There is no {what} named {name[:NAME_MAX]!r}. Use {hint} instead{new}.")
 
 

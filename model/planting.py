@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from kvproof.model.errors import UsageError
+
 ROOM = "kvproof.model"
 FAULTS = f"{ROOM}.faults"
 
@@ -34,12 +36,12 @@ def planted_now() -> dict[str, Callable[..., Any]]:
 
 
 def check(name: str, wrong: Callable[..., Any]) -> None:
-    """Check that a function can be replaced by another. Raises TypeError where the model has no
+    """Check that a function can be replaced by another. Raises UsageError where the model has no
     function of this name, where `wrong` does not take the same arguments, or where it is itself a
     function of the model (the two could then not be distinguished)."""
     right = function_named(name)
     if _in_the_model(getattr(wrong, "__module__", "")):
-        raise TypeError(f"{name} is replaced by a function of the model. Use one of the fault.")
+        raise UsageError(f"{name} is replaced by a function of the model. Use one of the fault.")
     taken = inspect.signature(right).parameters.values()
     positional = [p for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD]
     required = [p for p in positional if p.default is p.empty]
@@ -48,7 +50,10 @@ def check(name: str, wrong: Callable[..., Any]) -> None:
         try:
             inspect.signature(wrong).bind(*given, **keywords)
         except TypeError as error:
-            raise TypeError(f"What replaces {name} takes other arguments: {error}") from error
+            raise UsageError(
+                f"What replaces {name} takes other arguments ({error}). Use those of {name}: "
+                f"{', '.join(p.name for p in taken)}."
+            ) from error
 
 
 @contextlib.contextmanager
@@ -93,11 +98,11 @@ def _put(changes: list[tuple[str, Callable[..., Any], Callable[..., Any]]]) -> N
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """The function that has this name now. Raises TypeError where there is none."""
+    """The function that has this name now. Raises UsageError where there is none."""
     owner, attribute = _owner(name)
     found: Callable[..., Any] | None = vars(owner).get(attribute)
     if not callable(found):
-        raise TypeError(f"{ROOM} has no function {name}. Use module:function.")
+        raise UsageError(f"{ROOM} has no function {name}. Use module:function.")
     return found
 
 
@@ -108,7 +113,7 @@ def _owner(name: str) -> tuple[ModuleType | type, str]:
     try:
         owner: Any = importlib.import_module(f"{ROOM}.{module}")
     except ImportError as error:
-        raise TypeError(f"{ROOM} has no module {module}. Use module:function.") from error
+        raise UsageError(f"{ROOM} has no module {module}. Use module:function.") from error
     for each in classes:
         owner = getattr(owner, each)
     return owner, attribute

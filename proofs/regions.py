@@ -6,8 +6,8 @@ Each claim compares the rule with the spec and states for which numbers they agr
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, if_, implies, max_, not_
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.faults.end_trim_across_ratios import by_count
-from kvproof.model.faults.null_blocks_counted_as_cached import counts_placeholders
+from kvproof.model.faults.states import null_blocks_counted_as_cached
+from kvproof.model.faults.transfers import end_trim_across_ratios
 from kvproof.proofs.obligation import Claim, obligation
 
 
@@ -35,7 +35,7 @@ def end_trim_is_right_where(
     first = hit_blocks * local_ratio
     local = ends[0] - first
     ours = counts.trim(first, local, 0, ends[1], local_ratio == remote_ratio)
-    released = by_count(first, local, 0, ends[1], local_ratio == remote_ratio)
+    released = end_trim_across_ratios(first, local, 0, ends[1], local_ratio == remote_ratio)
     same = all_of(*(a == b for a, b in zip(ours, released, strict=True)))
     return Claim(same == (ends[0] == ends[1]), given=both(local > 0, local <= ends[1]))
 
@@ -60,8 +60,10 @@ def counting_before_slicing_is_no_change_where(
     this claim."""
     total = hit_blocks * block_size + external
     skipped = counts.full_blocks(counts.tokens_skipped_by_window(total, window), block_size)
-    full = counts.blocks_counted_after_hit(hit_blocks, 0) == counts_placeholders(hit_blocks, 0)
-    slid = counts.blocks_counted_after_hit(hit_blocks, skipped) == counts_placeholders(
+    full = counts.blocks_counted_after_hit(hit_blocks, 0) == null_blocks_counted_as_cached(
+        hit_blocks, 0
+    )
+    slid = counts.blocks_counted_after_hit(hit_blocks, skipped) == null_blocks_counted_as_cached(
         hit_blocks, skipped
     )
     return Claim(both(full, slid == (external <= block_size + window - 2)))

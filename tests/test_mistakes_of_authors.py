@@ -9,8 +9,9 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.model.because import reason
-from kvproof.model.discovery import declared
+from kvproof.model.discovery import declared, import_all
 from kvproof.model.errors import UsageError
+from kvproof.model.faults import fault as fault_module
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.wording import sentences
 
@@ -41,15 +42,60 @@ def test_the_file_has_the_name_of_what_it_declares(
         list(declared(room, "FAULT"))
 
 
+HEAD = """from kvproof.model.faults.fault import fault
+
+COMMON = dict(origin="", breaks="references_are_exact", cluster="full", trace_events=3)
+
+"""
+MINE = """@fault("a mistake of mine", replaces={replaces!r}, **COMMON)
+def {name}(engine, _blocks):
+    return engine
+"""
+TOUCH = "reference.blocks.pool:touch"
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("", None),
+        (MINE.format(name="mine", replaces=TOUCH), None),
+        (MINE.format(name="mine", replaces="reference.blocks.pond:touch"), r"has no module .*pond"),
+        (
+            MINE.format(name="mine", replaces="reference.blocks.pool:tuch"),
+            r"has no function .*tuch",
+        ),
+        (MINE.format(name="mine", replaces="reference.blocks.pool:grown"), r"has no function"),
+        (MINE.format(name="mine", replaces="reference.blocks.pool:promote"), r"other arguments"),
+        (
+            MINE.format(name="untouched_hits", replaces=TOUCH),
+            r"Two faults are named untouched_hits",
+        ),
+        ("@fault('a mistake')\ndef mine(): pass\n", r"TypeError: .* 'origin'"),
+        ("import kvproof.missing\n", r"ModuleNotFoundError: No module named 'kvproof\.missing'"),
+        ("def mine(:\n", r"SyntaxError"),
+    ],
+)
+def test_a_fault_that_is_not_right_is_told_with_its_line(
+    written: str, told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = types.ModuleType("faults_of_an_author")
+    folder.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, folder.__name__, folder)
+    monkeypatch.delitem(sys.modules, f"{folder.__name__}.mine", raising=False)
+    monkeypatch.setattr(fault_module, "REGISTERED", dict(FAULTS))
+    (tmp_path / "mine.py").write_text(HEAD + written, encoding="utf-8")
+    if told is None:
+        import_all(folder)
+        assert ("mine" in fault_module.REGISTERED) is bool(written)
+        return
+    with pytest.raises(UsageError, match=rf"mine\.py, line \d+: .*{told}.*\. Use "):
+        import_all(folder)
+
+
 def test_a_gap_without_a_value_is_named() -> None:
     stated = reason("is_so", "block {block} has {cnt} owners", count=2)
     with pytest.raises(UsageError, match=r"has the gap \{cnt\}, and no value for it\. Use .*count"):
         sentences((stated,))
-
-
-def test_breaks_is_a_tuple() -> None:
-    with pytest.raises(TypeError, match="breaks is no tuple"):
-        replace(FAULT, breaks="references_are_exact")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -131,5 +131,5 @@ def test_a_process_that_is_forked_has_the_fault() -> None:
 def test_a_fault_that_does_not_fit_is_refused(
     name: str, wrong: Callable[..., Any], why: str
 ) -> None:
-    with pytest.raises(TypeError, match=why):
-        Fault("x", "", "", {name: wrong}, (), "full", 1)
+    with pytest.raises(UsageError, match=rf"{why}.*\. Use "):
+        planting.check(name, wrong)

@@ -1,1 +1,1 @@
-"""Historical defects. One file for each: one replaced rule."""
+"""Historical mistakes of vLLM, by topic. Each is a function that takes another's place."""

@@ -1,33 +1,40 @@
 """A fault: a historical mistake, as functions of the model that are replaced by wrong ones."""
 
 import contextlib
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from kvproof.model import planting
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NAMED, UsageError
+
+Wrong = TypeVar("Wrong", bound=Callable[..., Any])
+"""The wrong function, which `@fault` leaves as it is."""
+
+REGISTERED: dict[str, "Fault"] = {}
+"""The faults by name, in the order in which their modules were imported. `FAULTS` has them all."""
 
 
 @dataclass(frozen=True)
 class Fault:
     """A mistake of the reference.
 
-    `mistake` describes the mistake in one sentence. `in_vllm` is the function of vLLM in which it
-    is made, empty where it is made in no single one. `replaces` names each function that is
-    replaced, as `module:function` below `kvproof.model`, with the wrong one. A mistake in the
-    arithmetic of `counts` needs no more; a mistake of the reference that the proofs are to find too
-    also replaces the function of `counting_abstraction`. `breaks` are the ids of the invariants
-    expected to find it. `cluster` is the name of the smallest preset in which it has an effect.
-    `concerns` returns for a cluster whether the fault can have an effect there; a violation in any
-    other cluster has another cause.
-
-    Raises TypeError where the model has no such function, where the wrong one does not take the
-    same arguments, and where `breaks` is no tuple.
+    `story` says what happened in vLLM, and `mistake` in one sentence what is done wrong. `in_vllm`
+    is the function of vLLM in which the mistake is made, empty where it is made in no single one.
+    `replaces` names each function that is replaced, as `module:function` below `kvproof.model`,
+    with the wrong one. `breaks` are the ids of the invariants that must find it. `cluster` is the
+    name of the preset that shows it after the fewest events (`trace_events`), `also_in` other
+    presets for what does not show there. `dies_in` are the functions of vLLM in which an engine
+    dies of it. `refutes` are the claims about counts that do not hold under it, and
+    `refutes_in_turn` those that fail because another does. `concerns` returns for a cluster whether
+    the fault can have an effect there; a violation in any other cluster has another cause.
     """
 
     name: str
+    story: str
     origin: str
     mistake: str
     replaces: planting.Replaced
@@ -41,12 +48,6 @@ class Fault:
     refutes_in_turn: frozenset[str] = frozenset()
     concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
-    def __post_init__(self) -> None:
-        for name, wrong in self.replaces.items():
-            planting.check(name, wrong)
-        if type(self.breaks) is not tuple:
-            raise TypeError(f"breaks is no tuple. Use ({self.breaks!r},)")
-
     @property
     def clusters(self) -> tuple[str, ...]:
         """The presets in which it shows, the smallest first."""
@@ -56,6 +57,60 @@ class Fault:
     def all_refuted(self) -> frozenset[str]:
         """The claims about counts that do not hold under it."""
         return self.refutes | self.refutes_in_turn
+
+
+def fault(
+    mistake: str,
+    *,
+    origin: str,
+    replaces: str,
+    breaks: str | tuple[str, ...],
+    cluster: str,
+    trace_events: int,
+    in_vllm: str = "",
+    also_replaces: planting.Replaced | None = None,
+    also_in: tuple[str, ...] = (),
+    dies_in: tuple[str, ...] = (),
+    refutes: frozenset[str] = frozenset(),
+    refutes_in_turn: frozenset[str] = frozenset(),
+    concerns: Callable[[Cluster], bool] = lambda _cluster: True,
+) -> Callable[[Wrong], Wrong]:
+    """Register the decorated function as a fault, which has its name; its docstring is the story.
+
+    `replaces` names the function whose place it takes. A mistake in the arithmetic of `counts`
+    needs no more; a mistake of the reference that the proofs are to find too also replaces the
+    function of `counting_abstraction`, in `also_replaces`. The others are the fields of `Fault`.
+
+    Raises UsageError where the model has no function of this name, where the wrong one does not
+    take the same arguments, and where another fault has the same name.
+    """
+
+    def register(wrong: Wrong) -> Wrong:
+        name = wrong.__name__
+        replaced: dict[str, Callable[..., Any]] = {replaces: wrong, **(also_replaces or {})}
+        for right, instead in replaced.items():
+            planting.check(right, instead)
+        if name in REGISTERED:
+            raise UsageError(f"Two faults are named {name}. Use another name for one of them.")
+        REGISTERED[name] = Fault(
+            name=name,
+            story=inspect.getdoc(wrong) or "",
+            origin=origin,
+            mistake=mistake,
+            replaces=replaced,
+            breaks=(breaks,) if isinstance(breaks, str) else breaks,
+            cluster=cluster,
+            trace_events=trace_events,
+            in_vllm=in_vllm,
+            also_in=also_in,
+            dies_in=dies_in,
+            refutes=refutes,
+            refutes_in_turn=refutes_in_turn,
+            concerns=concerns,
+        )
+        return wrong
+
+    return register
 
 
 def replaced_by(faults: Iterable[Fault]) -> planting.Replaced:

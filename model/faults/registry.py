@@ -1,11 +1,12 @@
-"""All faults. A new one is a file in this folder that has a `FAULT`."""
+"""All faults. A new one is a decorated function in any module of this folder."""
 
-import kvproof.model.faults as room
-from kvproof.model.discovery import declared
+import kvproof.model.faults as folder
+from kvproof.model.discovery import import_all
 from kvproof.model.errors import unknown
-from kvproof.model.faults.fault import Fault
+from kvproof.model.faults.fault import REGISTERED, Fault
 
-FAULTS: dict[str, Fault] = {fault.name: fault for fault in declared(room, "FAULT")}
+import_all(folder)
+FAULTS: dict[str, Fault] = dict(sorted(REGISTERED.items()))
 """The faults by name, in the order of the alphabet."""
 
 

@@ -1,13 +1,17 @@
-"""A request that P has finished waits for D, and stays in the running queue meanwhile."""
+"""A fault of somebody who uses kvproof."""
 
-from kvproof.model.faults.fault import Fault
+from kvproof.model.faults.fault import fault
+from kvproof.model.state import Engine
 
-FAULT = Fault(
-    name="request_stays_in_running_queue",
+
+@fault(
+    "P leaves a request that waits for D in the running queue",
     origin="an example",
-    mistake="P leaves a request that waits for D in the running queue",
-    replaces={"reference.transfers.request_ends:stop_running": lambda engine, _name: engine},
-    breaks=("whoever_runs_is_running",),
+    replaces="reference.transfers.request_ends:stop_running",
+    breaks="whoever_runs_is_running",
     cluster="pd-full",
     trace_events=3,
 )
+def request_stays_in_running_queue(engine: Engine, _name: str) -> Engine:
+    """A request that P has finished waits for D, and stays in the running queue meanwhile."""
+    return engine
