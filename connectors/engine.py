@@ -22,6 +22,7 @@ from kvproof.connectors.prompts import Prompts
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import build, step_output
+from kvproof.live.arguments import Reads
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.live.encoder_settings import only_encodes
@@ -601,8 +602,12 @@ class DrivenEngine:
         allocated = connector.update_state_after_alloc
         computed_of: dict[str, tuple[int, bool]] = {}
 
-        def matched(request: Any, num_computed_tokens: int) -> Any:
-            answer = original(request, num_computed_tokens)
+        of_match = Reads(connector, "get_num_new_matched_tokens", "request", "num_computed_tokens")
+        of_load = Reads(connector, "update_state_after_alloc", "request", "num_external_tokens")
+
+        def matched(*args: Any, **kwargs: Any) -> Any:
+            answer = original(*args, **kwargs)
+            request, num_computed_tokens = of_match(args, kwargs)
             tokens, later = answer
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
@@ -616,7 +621,8 @@ class DrivenEngine:
                 self._note_missed(request, num_computed_tokens + tokens)
             return answer
 
-        def promised(request: Any, blocks: Any, num_external_tokens: int) -> Any:
+        def promised(*args: Any, **kwargs: Any) -> Any:
+            request, num_external_tokens = of_load(args, kwargs)
             if num_external_tokens:
                 name = request.request_id
                 start, later = computed_of[name]
@@ -625,11 +631,14 @@ class DrivenEngine:
                 self.owners.loads[name] = load
                 self.facts.append(load)
                 self.prompts.promise(name, start, num_external_tokens)
-            return allocated(request, blocks, num_external_tokens)
+            return allocated(*args, **kwargs)
 
-        def ended(finish: Callable[..., Any]) -> Callable[..., Any]:
-            def finished(request: Any, blocks: Any) -> Any:
-                answer = finish(request, blocks)
+        def ended(name: str) -> Callable[..., Any]:
+            finish, of_end = getattr(connector, name), Reads(connector, name, "request")
+
+            def finished(*args: Any, **kwargs: Any) -> Any:
+                answer = finish(*args, **kwargs)
+                [request] = of_end(args, kwargs)
                 if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
                     name = request.request_id
                     stored = self.owners.prompts[name]
@@ -642,13 +651,13 @@ class DrivenEngine:
 
             return finished
 
-        def reset() -> Any:
-            answer = empty()
+        def reset(*args: Any, **kwargs: Any) -> Any:
+            answer = empty(*args, **kwargs)
             self.forgets = answer is True
             return answer
 
-        def events() -> list[Any]:
-            answer = list(taken() or ())
+        def events(*args: Any, **kwargs: Any) -> list[Any]:
+            answer = list(taken(*args, **kwargs) or ())
             for event in answer:
                 self._note_event(event)
             return answer
@@ -659,7 +668,7 @@ class DrivenEngine:
         connector.update_state_after_alloc = promised
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
-                setattr(connector, name, ended(getattr(connector, name)))
+                setattr(connector, name, ended(name))
 
 
 class Steps(Protocol):

@@ -82,7 +82,10 @@ def ends_in_time(clock: Clock) -> Any:
     begin, shutdown = kind.__init__, kind.shutdown
 
     def init(worker: Any, *parts: Any, **named: Any) -> None:
-        worker.shutdown = lambda: None if clock.over else shutdown(worker)
+        def ends(*given: Any, **more: Any) -> Any:
+            return None if clock.over else shutdown(worker, *given, **more)
+
+        worker.shutdown = ends
         begin(worker, *parts, **named)
 
     return init
@@ -96,7 +99,7 @@ def _servers(clock: Clock) -> dict[int, Any]:
 def start(clock: Clock) -> Any:
     """In place of a server's `start`: it answers at its port."""
 
-    def begins(server: Any) -> None:
+    def begins(server: Any, *_: Any, **__: Any) -> None:
         _servers(clock)[server.port] = server
 
     return begins
@@ -105,7 +108,7 @@ def start(clock: Clock) -> Any:
 def shutdown(clock: Clock) -> Any:
     """In place of a server's `shutdown`."""
 
-    def ends(server: Any) -> None:
+    def ends(server: Any, *_: Any, **__: Any) -> None:
         port = server.port
         if _servers(clock).get(port) is server:
             del _servers(clock)[port]

@@ -4,6 +4,7 @@ import functools
 import queue
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import Event
 from typing import Any
 from unittest.mock import patch
 
@@ -39,11 +40,13 @@ class Core(EngineCoreProc):  # type: ignore[misc]
     def _perform_handshakes(self, *_: Any, **__: Any) -> Iterator[EngineZmqAddresses]:
         yield EngineZmqAddresses(inputs=[], outputs=[])
 
-    def process_input_sockets(self, *given: Any) -> None:
-        """No socket brings messages."""
-        given[-1].set()  # the engine waits for this
+    def process_input_sockets(self, *args: Any, **kwargs: Any) -> None:
+        """No socket brings messages. The engine waits until its thread is ready."""
+        for given in (*args, *kwargs.values()):
+            if isinstance(given, Event):
+                given.set()
 
-    def process_output_sockets(self, *_: Any) -> None:
+    def process_output_sockets(self, *_: Any, **__: Any) -> None:
         """No socket takes outputs."""
 
 
@@ -62,8 +65,9 @@ class Messages(queue.Queue[Any]):
         self.moment()
         return not self.qsize()
 
-    def get(self, block: bool = True, _timeout: float | None = None) -> Any:
-        """The next message."""
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ARG002
+        """The next message. Without one, the engine waits, however long it would: `waits` says what
+        comes then."""
         while block and not self.qsize():
             self.waits()
         message = super().get(block=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
+from kvproof.live.arguments import Reads
 from kvproof.live.loop import readers
 from kvproof.live.loop.metrics import Metrics
 from kvproof.model.facts.loop import Counts
@@ -28,8 +29,8 @@ class Statistics:
         manager = scheduler.kv_cache_manager
         make = manager.make_prefix_cache_stats
 
-        def made() -> Any:
-            stats = make()
+        def made(*args: Any, **kwargs: Any) -> Any:
+            stats = make(*args, **kwargs)
             if stats is not None:
                 self.noted += Counts(lookups=stats.requests)
             return stats
@@ -39,9 +40,11 @@ class Statistics:
         if connector is None:
             return
         update = connector.update_connector_output
+        of_update = Reads(connector, "update_connector_output", "connector_output")
 
-        def updated(output: Any) -> None:
-            update(output)
+        def updated(*args: Any, **kwargs: Any) -> None:
+            update(*args, **kwargs)
+            [output] = of_update(args, kwargs)
             ended = len(output.finished_recving or ()) + len(output.finished_sending or ())
             self.noted += Counts(ended)
             self._waiting += ended
@@ -49,7 +52,7 @@ class Statistics:
         connector.update_connector_output = updated
         connector.get_kv_connector_stats = self._take
 
-    def _take(self) -> Any:
+    def _take(self, *_: Any, **__: Any) -> Any:
         ended, self._waiting = self._waiting, 0
         return _made(ended) if ended else None
 

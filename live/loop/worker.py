@@ -119,16 +119,17 @@ class LoopExecutor(Executor):
         return self.asleep - frozenset(tags or MEMORY)
 
     def collective_rpc(
-        self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
+        self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> list[Any]:
         """All workers receive a message."""
-        super().collective_rpc(method, _timeout, args)
+        super().collective_rpc(method, timeout, args)
         if method == "synchronize_device":
             self.settled()
         return [None for _ in self.specs]
 
-    def execute_model(self, output: Any, non_block: bool = False) -> Any:
+    def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
         """A step begins."""
+        output = scheduler_output
         for name in output.finished_req_ids:
             self.prompts.pop(name, None)
         self._transfer(output.kv_connector_metadata)
@@ -143,10 +144,10 @@ class LoopExecutor(Executor):
             return StepOutput(None, lambda: None) if non_block else None
         return self._handed_out(step, non_block)
 
-    def sample_tokens(self, masks: Any, non_block: bool = False) -> Any:
+    def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
         """The step that began first samples its tokens."""
         step = self._computed.popleft()
-        knows = known(masks, step.drafts, self.drafts)
+        knows = known(grammar_output, step.drafts, self.drafts)
         for name in (part.request for part in step.parts if part.samples):
             drafts = step.drafts.get(name, ())
             if name in knows and UNKNOWN in drafts:  # no mask was made for them: none is accepted

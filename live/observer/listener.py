@@ -6,6 +6,7 @@ nothing out: what waits, the scheduler must publish itself.
 
 from typing import Any
 
+from kvproof.live.arguments import Reads
 from kvproof.live.observer.kv_events import event_hash, reports
 from kvproof.live.observer.view import Names
 from kvproof.model.config.extra_keys import plain
@@ -27,9 +28,12 @@ class Listener:
         publisher = scheduler.kv_event_publisher
         publish = publisher.publish
 
-        def received(batch: Any) -> None:
+        of_publish = Reads(publisher, "publish", "events")
+
+        def received(*args: Any, **kwargs: Any) -> None:
+            [batch] = of_publish(args, kwargs)
             self.published.extend(batch.events)
-            publish(batch)
+            publish(*args, **kwargs)
 
         publisher.publish = received
 

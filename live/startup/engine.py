@@ -73,9 +73,10 @@ class Executor:
         self.configs = configs
 
     def collective_rpc(
-        self, method: str, _timeout: Any = None, args: tuple[Any, ...] = (), _kwargs: Any = None
+        self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> Any:
         """All workers receive a message."""
+        del timeout
         if method == "update_max_model_len":
             self.known_tokens = args[0]
 

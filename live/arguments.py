@@ -1,0 +1,43 @@
+"""The arguments with which vLLM calls a method that kvproof has wrapped.
+
+A wrapper passes on whatever it is given, so that a vLLM whose calls have one more argument runs as
+it would without the wrapper. What the wrapper itself needs it reads by the name that vLLM has for
+it.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvproof.model.errors import AdapterDrift
+
+
+class Reads:
+    """Reads some arguments of each call of a method of vLLM. Their names are those of the
+    interface: the class furthest up that declares the method. Raises AdapterDrift where the
+    interface has no such parameter, and where a call does not give it."""
+
+    def __init__(self, owner: Any, method: str, *names: str) -> None:
+        self.entry = f"{type(owner).__name__}.{method}"
+        kinds = reversed(type(owner).__mro__)
+        declared = next(vars(kind)[method] for kind in kinds if method in vars(kind))
+        self.places = {name: at for at, name in enumerate(inspect.signature(declared).parameters)}
+        self.names = names
+        for name in names:
+            if name not in self.places:
+                raise self._drift(f"{self.entry} of this vLLM has no parameter {name!r}")
+
+    def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The arguments, in the order of their names. `args` does not have the object itself."""
+        return [self._read(name, args, kwargs) for name in self.names]
+
+    def _read(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        at = self.places[name] - 1  # `self` is the first parameter
+        if name in kwargs:
+            return kwargs[name]
+        if at >= len(args):
+            raise self._drift(f"This vLLM calls {self.entry} without {name!r}")
+        return args[at]
+
+    def _drift(self, why: str) -> AdapterDrift:
+        return AdapterDrift(why, self.entry)

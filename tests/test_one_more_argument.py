@@ -1,0 +1,141 @@
+"""A vLLM that calls its own methods with one more argument runs like any other: what kvproof wraps
+passes on whatever it is given."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm")
+
+from vllm.distributed.kv_events import NullEventPublisher
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
+from vllm.v1.core.kv_cache_manager import KVCacheManager
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.core import EngineCoreProc
+
+from kvproof.connectors.episode import play
+from kvproof.connectors.plan import ConnectorPlan, ResetCache, RunSteps, SubmitRequest
+from kvproof.connectors.subject import TestedConnector
+from kvproof.live.arguments import Reads
+from kvproof.live.loop.episode import played
+from kvproof.live.machine import LiveMachine
+from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.plans.loop import random_plan
+from kvproof.model.presets import CLUSTERS
+from tests.connectors.store import Store
+from tests.mistakes_of_steps import rewritten
+
+pytestmark = pytest.mark.live
+
+PARTIAL = "__import__('functools').partial"
+
+
+def calls_with_one_more(patch: pytest.MonkeyPatch, caller: Any, called: str) -> None:
+    """A method of vLLM passes one more argument to what it calls."""
+    kind, name = caller
+    more = f"{PARTIAL}({called}, one_more=1)("
+    patch.setattr(kind, name, rewritten(getattr(kind, name), f"{called}(", more))
+
+
+def takes_one_more(patch: pytest.MonkeyPatch, kind: type, name: str, times: list[str]) -> None:
+    """A method of vLLM takes one more argument, and is called with it."""
+    method = getattr(kind, name)
+
+    @functools.wraps(method)
+    def taking(*args: Any, one_more: int, **kwargs: Any) -> Any:
+        times.append(name * one_more)
+        return method(*args, **kwargs)
+
+    patch.setattr(kind, name, taking)
+
+
+OF_CONNECTOR = {
+    "get_num_new_matched_tokens": "schedule",
+    "update_state_after_alloc": "schedule",
+    "take_events": "update_from_output",
+    "reset_cache": "reset_connector_cache",
+    "request_finished": "_connector_finished",
+}
+"""The methods of a connector that the kit wraps, and which method of the scheduler calls each."""
+
+
+@pytest.mark.parametrize("name", OF_CONNECTOR)
+def test_a_connector_gets_one_more_argument(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[str] = []
+    takes_one_more(monkeypatch, Store, name, times)
+    calls_with_one_more(monkeypatch, (Scheduler, OF_CONNECTOR[name]), f"self.connector.{name}")
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
+    request = SubmitRequest(0, 6)
+    actions = request, RunSteps(4), ResetCache(), request, RunSteps(4), ResetCache(connector=True)
+    plan = ConnectorPlan(engine, actions)
+    result = play(TestedConnector("tests.connectors.store:Store"), plan)
+    assert times
+    assert not result.findings
+
+
+def test_a_subscriber_of_events_gets_one_more_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[str] = []
+    takes_one_more(monkeypatch, NullEventPublisher, "publish", times)
+    place = Scheduler, "update_from_output"
+    calls_with_one_more(monkeypatch, place, "self.kv_event_publisher.publish")
+    cluster = next(c for c in CLUSTERS.values() if c.engines[0].kv_events and not c.disaggregated)
+    name = cluster.engines[0].name
+    machine = LiveMachine(cluster)
+    for event in (Submit(name, cluster.jobs[0].name), Schedule(name), Complete(name)):
+        assert machine.take(event).after.engine(name).dead is None
+    machine.close()
+    assert times
+
+
+LOOPS = (
+    ((Scheduler, "make_stats"), "self.kv_cache_manager.make_prefix_cache_stats", KVCacheManager),
+    ((Scheduler, "_update_from_kv_xfer_finished"), "self.connector.update_connector_output", None),
+)
+
+
+@pytest.mark.parametrize(("caller", "called", "kind"), LOOPS)
+def test_a_loop_calls_with_one_more_argument(
+    caller: Any, called: str, kind: type | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[str] = []
+    name = called.rpartition(".")[2]
+    for each in [kind] if kind else _declaring(KVConnectorBase_V1, name):
+        takes_one_more(monkeypatch, each, name, times)
+    calls_with_one_more(monkeypatch, caller, called)
+    for number in range(40):
+        assert played(random_plan(number)).died is None, number
+        if times:
+            return
+    raise AssertionError("it was never called")
+
+
+def _declaring(kind: type, name: str) -> Iterator[type]:
+    """The classes below one that declare a method, the imported ones."""
+    if name in vars(kind):
+        yield kind
+    for each in kind.__subclasses__():
+        yield from _declaring(each, name)
+
+
+def test_the_queue_of_a_loop_is_asked_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = "self.input_queue.get(block=block)"
+    longer = "self.input_queue.get(block=block, timeout=60.0)"
+    name = "_process_input_queue"
+    monkeypatch.setattr(
+        EngineCoreProc, name, rewritten(getattr(EngineCoreProc, name), waits, longer)
+    )
+    assert played(random_plan(0)).died is None
+
+
+def test_an_argument_that_is_gone_is_drift() -> None:
+    publisher = NullEventPublisher(0)
+    with pytest.raises(AdapterDrift, match="has no parameter 'batch'"):
+        Reads(publisher, "publish", "batch")
+    reads = Reads(publisher, "publish", "events")
+    assert reads((1,), {}) == reads((), {"events": 1}) == [1]
+    with pytest.raises(AdapterDrift, match="without 'events'"):
+        reads((), {})
