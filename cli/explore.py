@@ -6,22 +6,19 @@ from pathlib import Path
 from kvproof.cli import explore_live
 from kvproof.cli import parser as options
 from kvproof.cli.answer import answer
-from kvproof.cli.explore_live import measured, to_continue
+from kvproof.cli.explore_live import measured
 from kvproof.cli.finish import fixed
 from kvproof.cli.graver import with_graver
 from kvproof.cli.looking_back import looked_back
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
-from kvproof.model.files.folders import check_folder
-from kvproof.model.files.writing import check_new
 from kvproof.reports import graph_file
 from kvproof.reports.output.search import Explored
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import explored
-from kvproof.strategies.explorer.running import Checkpoint, Limits
+from kvproof.strategies.explorer.running import Limits
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import Outcome
 
@@ -33,14 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_vllm(parser)
     options.add_fail_on(parser)
     options.add_states_max(parser)
-    options.add_endurance(parser)
+    options.add_memory_max(parser)
     options.add_traces(parser)
     options.add_explain(parser)
-    parser.add_argument(
-        "--symmetry",
-        action="store_true",
-        help="merge states that are equal up to renaming blocks or exchanging equal jobs",
-    )
     parser.add_argument(
         "--graph",
         type=Path,
@@ -56,54 +48,32 @@ def run(args: argparse.Namespace) -> int:
     machine = maker(args.machine, setup.faults, cache=args.cache)
     limits = Limits(args.states_max, args.memory_max)
     if args.machine == "live":
-        return explore_live.run(args, setup, machine, limits, _checkpoint(args))
+        return explore_live.run(args, setup, machine, limits)
     return _model(args, setup, machine, limits)
 
 
 def _model(args: argparse.Namespace, setup: options.Setup, machine: Maker, limits: Limits) -> int:
     if args.graph is not None:
         graph_file.check(args.graph)
-    kept = _checkpoint(args)
-    outcome, reached = exhausted(setup, limits, kept, args.symmetry)
+    outcome, reached = exhausted(setup, limits)
     outcome = with_graver(
         outcome,
         setup,
         args.fail_on,
-        lambda graver: exhausted(graver, limits, symmetric=args.symmetry)[0],
+        lambda graver: exhausted(graver, limits)[0],
         [*CHECKS.values(), *conformance_checks()],
     )
-    outcome = measured(outcome, kept, _point(setup, outcome))
+    outcome = measured(outcome, _point(setup, outcome))
     files = []
     if args.graph is not None:
         files.append(fixed(args.graph, lambda: graph_file.write(args.graph, reached)))
-    if kept is not None:
-        files.append(fixed(kept.path, kept.check, whole=False))
-    return answer(
-        args, setup, machine, outcome, Explored, details=_details(outcome, kept), files=files
-    )
+    return answer(args, setup, machine, outcome, Explored, details=_details(outcome), files=files)
 
 
-def exhausted(
-    setup: options.Setup, limits: Limits, kept: Checkpoint | None = None, symmetric: bool = False
-) -> tuple[Outcome, SearchGraph]:
+def exhausted(setup: options.Setup, limits: Limits) -> tuple[Outcome, SearchGraph]:
     """The outcome of the search; UNKNOWN with the coverage so far if it was stopped."""
     with planted(*setup.faults), progress("exploring: {} states, {} to expand") as show:
-        return explored(setup.cluster, setup.invariants, limits, show, kept, symmetric)
-
-
-def _checkpoint(args: argparse.Namespace) -> Checkpoint | None:
-    path: Path | None = args.checkpoint
-    if path is None:
-        if args.resume:
-            raise UsageError(
-                "--resume needs a checkpoint. Use --checkpoint FILE together with --resume."
-            )
-        return None
-    if args.resume:
-        check_folder(path.parent)
-    else:
-        check_new(path)
-    return Checkpoint(path, args.resume)
+        return explored(setup.cluster, setup.invariants, limits, show)
 
 
 def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
@@ -119,16 +89,11 @@ def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
 MARGINS = "smallest margins, less than 0 would be a violation (after events)"
 
 
-def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
+def _details(outcome: Outcome) -> list[str]:
     """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
     else was reached is in the output of `--json` alone."""
     covered = outcome.coverage
     lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
-    if "renamings" in covered:
-        lines.append(
-            "symmetry: merged states that are equal up to renaming blocks, and under "
-            f"{covered['renamings']} permutations of the jobs"
-        )
     if outcome.finding is not None:
         return lines
     fired = ", ".join(
@@ -146,4 +111,4 @@ def _details(outcome: Outcome, kept: Checkpoint | None) -> list[str]:
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:
         lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
-    return [*lines, *to_continue(outcome, kept)]
+    return lines

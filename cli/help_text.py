@@ -14,10 +14,10 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
-        *("budget", "symmetry", "lines", "units", "workers", "ray"),
+        *("budget", "lines", "units", "workers", "ray"),
     ),
     "files": (
-        *("traces", "trace", "checkpoint", "resume", "graph", "junit", "table", "certificates"),
+        *("traces", "trace", "resume", "graph", "junit", "table", "certificates"),
         *("replay", "witness", "cache", "sarif", "summary", "html", "out", "given"),
     ),
     "output": (

@@ -8,7 +8,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 
 OUTPUTS = (
-    *("traces", "checkpoint", "graph", "junit", "sarif", "summary", "table"),
+    *("traces", "graph", "junit", "sarif", "summary", "table"),
     "certificates",
     "out",
 )

@@ -203,18 +203,11 @@ def add_states_max(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_endurance(parser: argparse.ArgumentParser) -> None:
-    """The options for the limits and the checkpoint of a long search."""
+def add_memory_max(parser: argparse.ArgumentParser) -> None:
+    """The limit of memory of a long search."""
     parser.add_argument(
         "--memory-max",
         type=at_least_one,
         metavar="MIB",
         help="maximum memory, in MiB (default: no limit)",
     )
-    parser.add_argument(
-        "--checkpoint",
-        type=Path,
-        metavar="FILE",
-        help="write the search to this file while it runs",
-    )
-    parser.add_argument("--resume", action="store_true", help="continue from the checkpoint")

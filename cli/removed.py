@@ -27,7 +27,19 @@ COMMANDS: Mapping[str, Removed] = {
 }
 """The commands that are gone."""
 
-OPTIONS: Mapping[tuple[str, str], Removed] = {}
+OPTIONS: Mapping[tuple[str, str], Removed] = {
+    ("explore", "--symmetry"): Removed(
+        "is gone: it saved little, and every state is visited now", "kvproof explore without it"
+    ),
+    ("explore", "--checkpoint"): Removed(
+        "is gone: a search of a preset takes seconds on the model and minutes on real vLLM",
+        "kvproof explore without it, or kvproof campaign for a search that goes on another day",
+    ),
+    ("explore", "--resume"): Removed(
+        "is gone, because no search is kept in a file any more",
+        "kvproof explore without it, or kvproof campaign --resume",
+    ),
+}
 """The options that are gone, by command and option, such as `("explore", "--symmetry")`."""
 
 

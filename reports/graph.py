@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kvproof.model import termination
 from kvproof.model.events import describe
 from kvproof.model.state import State
-from kvproof.strategies.explorer.exhaustive import StateGraph
+from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
 class StateNode(NamedTuple):
@@ -42,7 +42,7 @@ class Graph(NamedTuple):
     edges: list[Edge]
 
 
-def graph_of(reached: StateGraph) -> Graph:
+def graph_of(reached: SearchGraph) -> Graph:
     """The reached graph. With a finding, its trace is marked up to the broken state."""
     taken = set(reached.events)
     leads = {(o, event): target for o, target, event in reached.edges if event in taken}

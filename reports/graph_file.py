@@ -10,7 +10,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import check_new, write_new
 from kvproof.reports.graph import Graph, graph_of
 from kvproof.reports.xml_text import xml_text
-from kvproof.strategies.explorer.exhaustive import StateGraph
+from kvproof.strategies.explorer.search_graph import SearchGraph
 
 RED = ", color=red, fontcolor=red, penwidth=2"
 """The DOT attributes of the violation."""
@@ -63,7 +63,7 @@ def check(path: Path) -> None:
     check_new(path)
 
 
-def write(path: Path, reached: StateGraph) -> None:
+def write(path: Path, reached: SearchGraph) -> None:
     """Write the graph to a new file in the format of its suffix. Raises UsageError if the file
     exists or cannot be written, or if the suffix is unknown."""
     check(path)

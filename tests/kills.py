@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tests import made_trees, signals
 
@@ -17,15 +17,11 @@ END_S = 900.0
 
 UNWANTED = ("Traceback", "Exception ignored", "KeyboardInterrupt")
 
-CHECKPOINT = "kept.ckpt"
-
 MADE_BEFORE = ("site", "base", "head")
 """Folders that are there before the kill."""
 
 MIRROR = re.compile(r"cache/trees/[0-9a-f]{16}/")
 """A whole mirror of a tree, which stays in the cache. A part of one has another name."""
-
-COUNTS = ("verdict", "states_distinct", "states_generated", "depth", "events", "goals", "margins")
 
 FAKE_PIP = """
 import os, sys, time
@@ -44,27 +40,20 @@ TRACE = str(next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl")))
 
 
 class Kind(NamedTuple):
-    """A command, whether a killed one continues with the same command
-    and --resume, and the exit code of one that ends by itself."""
+    """A command, and the exit code of one that ends by itself."""
 
     name: str
     command: tuple[str, ...]
-    resumes: bool = False
     code: int = 0
 
 
 KINDS = (
-    Kind(
-        "explore",
-        ("explore", "--config", "pd-default", "--checkpoint", CHECKPOINT, "--states-max", "3000"),
-        True,
-        3,
-    ),
+    Kind("explore", ("explore", "--config", "pd-default", "--states-max", "3000"), 3),
     Kind("sample", ("sample", "--examples", "100000")),
     Kind("prove", ("prove",)),
     Kind("releases", ("releases", "--releases", "0.18.0", "--cache", "cache")),
     Kind("trace", ("releases", "--trace", TRACE, "--releases", "0.18.0", "--cache", "cache")),
-    Kind("gate", made_trees.DIFFERENT, code=3),
+    Kind("gate", made_trees.DIFFERENT, 3),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
 
@@ -148,7 +137,7 @@ def check(folder: Path, kind: Kind, number: signal.Signals, end: Killed) -> None
             assert record["verdict"] in ("UNKNOWN", "VIOLATED"), context
             assert "interrupted" in json.dumps(record), context
     if number is not signal.SIGKILL:
-        assert {path.name for path in left} <= {CHECKPOINT}, context
+        assert not left, context
         assert not _processes(folder), context
     assert not (folder / "cache" / "vllm" / "0.18.0").exists(), context
 
@@ -165,19 +154,3 @@ def _processes(folder: Path) -> list[str]:
         if any(word.startswith(str(folder)) for word in words):
             found.append(" ".join(words))
     return found
-
-
-def resumed(folder: Path, kind: Kind) -> dict[str, Any]:
-    """The result of the command, continued from its checkpoint where it left one."""
-    more = ["--resume"] if (folder / CHECKPOINT).exists() else []
-    process = started(folder, *kind.command, *more, "--json")
-    out, err = process.communicate(timeout=END_S)
-    assert process.returncode in (0, 3), err
-    record: dict[str, Any] = json.loads(out)
-    return record
-
-
-def same(found: dict[str, Any], whole: dict[str, Any]) -> None:
-    """The verdict and the counts are those of a run that nothing interrupted."""
-    for name in COUNTS:
-        assert found[name] == whole[name], name

@@ -6,9 +6,9 @@ from kvproof.model.config import Job
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
+from tests.breadth_first import search
 
 
 def known(name: str) -> Counter[str]:

@@ -10,7 +10,7 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.features import in_flight
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
-from kvproof.strategies.explorer.exhaustive import search
+from tests.breadth_first import search
 
 OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
 

@@ -12,9 +12,9 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import LATE, State
-from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.breadth_first import search
 from tests.planted import under
 
 ENGINE = EngineConfig("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)

@@ -1,14 +1,12 @@
-"""The exhaustive search by replay: it visits what the explorer visits, resumes, and drives vLLM."""
+"""The exhaustive search by replay: it visits what the explorer visits, and drives vLLM."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
@@ -17,7 +15,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer import by_replay
 from kvproof.strategies.explorer.by_replay import explore_by_replay
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.running import Checkpoint, Limits
+from kvproof.strategies.explorer.running import Limits
 from kvproof.strategies.verdict import Outcome, Verdict
 
 EVERY = tuple(CHECKS.values())
@@ -75,22 +73,10 @@ def test_a_run_that_does_not_end_is_a_violation() -> None:
     assert outcome.finding.invariant == "every_request_can_finish"
 
 
-def test_a_cut_search_goes_on_from_its_file(tmp_path: Path) -> None:
-    whole = searched(CLUSTERS["pd-full"])
-    path = tmp_path / "c"
-    cut = searched(CLUSTERS["pd-full"], limits=Limits(40), kept=Checkpoint(path))
+def test_a_cut_search_is_unknown() -> None:
+    cut = searched(CLUSTERS["pd-full"], limits=Limits(40))
     assert cut.verdict is Verdict.UNKNOWN
     assert "cut at 40 states" in cut.reason
-    again = searched(CLUSTERS["pd-full"], kept=Checkpoint(path, resume=True))
-    assert again.verdict is Verdict.EXHAUSTED
-    assert counts(again) == counts(whole)
-
-
-def test_a_file_of_another_vllm_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "c"
-    searched(CLUSTERS["full"], kept=Checkpoint(path), files="one")
-    with pytest.raises(UsageError, match="is of another search"):
-        searched(CLUSTERS["full"], kept=Checkpoint(path, resume=True), files="two")
 
 
 class Forgetful(ModelMachine):

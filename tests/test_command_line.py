@@ -9,22 +9,15 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Cluster
-from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.running import Checkpoint
-from kvproof.strategies.verdict import Verdict
 from tests import signals
 from tests.processes import python
-
-SMALL: Cluster = CLUSTERS["pd-failing"]
 
 
 @pytest.mark.parametrize(
     "argv",
     [
         ("explore", "--traces="),
-        ("explore", "--checkpoint", ""),
+        ("explore", "--graph", ""),
         ("prove", "--certificates="),
         ("releases", "--cache", ""),
         ("report", ""),
@@ -43,9 +36,8 @@ def test_an_unknown_option_names_the_command(refused: Any) -> None:
 @pytest.mark.parametrize(
     "argv",
     [
-        ("explore", "--checkpoint", "x.dot", "--graph", "./x.dot"),
+        ("explore", "--traces", "x.dot", "--graph", "./x.dot"),
         ("explore", "--traces", "x.dot", "--graph", "x.dot"),
-        ("explore", "--checkpoint", "t", "--traces", "t"),
         ("prove", "--table", "c", "--certificates", "c"),
         ("gate", "--junit", "g.xml", "--traces", "g.xml"),
     ],
@@ -75,25 +67,6 @@ def test_a_count_has_plain_digits(number: str, refused: Any) -> None:
     assert "--states-max" in refused("explore", "--states-max", number)
 
 
-def test_a_first_checkpoint_overwrites_nothing(tmp_path: Path) -> None:
-    kept = Checkpoint(tmp_path / "c", every_s=0.0)
-    theirs = tmp_path / "c"
-    theirs.write_text("precious")  # after the command has looked
-    assert explore(SMALL, kept=kept).verdict is Verdict.EXHAUSTED
-    assert theirs.read_text() == "precious"
-    assert "exists and is not overwritten" in kept.error
-
-
-def test_a_checkpoint_behind_a_link_stays_there(tmp_path: Path) -> None:
-    real, link = tmp_path / "real", tmp_path / "link"
-    explore(SMALL, states_max=50, kept=Checkpoint(real))
-    before = real.read_bytes()
-    link.symlink_to(real)
-    assert explore(SMALL, kept=Checkpoint(link, resume=True)).verdict is not Verdict.UNKNOWN
-    assert link.is_symlink()
-    assert real.read_bytes() != before
-
-
 def started(*argv: str, shell: str = "", cwd: Path) -> "subprocess.CompletedProcess[str]":
     path = os.pathsep.join(folder for folder in sys.path if folder)
     return subprocess.run(
@@ -107,19 +80,14 @@ def started(*argv: str, shell: str = "", cwd: Path) -> "subprocess.CompletedProc
     )
 
 
-@pytest.mark.parametrize("where", ["PackedSearch.expand", "Checkpoint.write"])
-def test_no_memory_is_no_verdict(where: str, tmp_path: Path) -> None:
-    """Also while a checkpoint is relied on: the file is not to blame."""
+def test_no_memory_is_no_verdict(tmp_path: Path) -> None:
     code = (
         "import kvproof.cli.start, kvproof.strategies.explorer.explorer as e\n"
         "def full(*_: object) -> None: raise MemoryError\n"
-        f"e.{where} = full\n"
+        "e.PackedSearch.expand = full\n"
         "kvproof.cli.start.main()"
     )
-    assert (
-        started("explore", "--checkpoint", "c", "--states-max", "9", cwd=tmp_path).returncode == 3
-    )
-    done = python("-c", code, "explore", "--checkpoint", "c", "--resume", cwd=tmp_path)
+    done = python("-c", code, "explore", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert "the memory is used up" in done.stderr
 
@@ -150,7 +118,7 @@ def closed(search):
     expand(search)
 
 PackedSearch.expand = closed
-sys.argv[1:] = ["explore", "--checkpoint", "c", "--config", "pd-default"]
+sys.argv[1:] = ["explore", "--config", "pd-default"]
 start.main()
 """
 
@@ -167,4 +135,3 @@ def test_a_closed_terminal_is_an_interruption(tmp_path: Path) -> None:
     )
     assert done.returncode == 129
     assert "interrupted" in done.stdout
-    assert (tmp_path / "c").exists()

@@ -47,7 +47,6 @@ def small_files() -> None:
     [
         (("explore", "--config", "oversized", "--graph", "g.graphml"), "EXHAUSTED"),
         (("explore", "--config", "oversized", "--graph", "g.dot"), "EXHAUSTED"),
-        (("explore", "--config", "oversized", "--checkpoint", "c"), "EXHAUSTED"),
         (("prove", "--obligation", "trim_equal_counts", "--table", "t.md"), "PROVED"),
     ],
 )
@@ -79,7 +78,6 @@ def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
     [
         (("explore", "--fault", "front_trim"), 1),
         (("explore", "--config", "oversized", "--graph", "g.dot"), 2),
-        (("explore", "--config", "oversized", "--checkpoint", "c"), 2),
         (("prove", "--obligation", "trim_equal_counts", "--table", "t.md"), 2),
         (("explore", "--config", "oversized"), 0),
         (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
@@ -106,7 +104,7 @@ def test_a_read_only_folder(
     ("option", "path"),
     [
         (option, path)
-        for option in ("--graph", "--checkpoint", "--traces")
+        for option in ("--graph", "--traces")
         for path in ("file/x.dot", "missing/x.dot", "full.dot", "/proc/x.dot")
         if (option, path) != ("--traces", "missing/x.dot")  # a folder of traces is made
     ],

@@ -1,4 +1,4 @@
-"""kvproof explore: what it finds and keeps, and how it stops and goes on."""
+"""kvproof explore: what it finds and keeps, and how it stops."""
 
 import signal
 from pathlib import Path
@@ -94,34 +94,6 @@ def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.Monk
     code, record = as_json("explore", *SMALL)
     assert (code, record["verdict"], record["reason"]) == (130, "UNKNOWN", "interrupted")
     assert 1 < record["states_distinct"] < 25
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_search_goes_on(as_json: Any, run: Any) -> None:
-    _, whole = as_json("explore", *SMALL)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PackedSearch, "expand", interrupted)
-        code, out, _ = run("explore", *SMALL, "--checkpoint", "kept")
-    assert (code, out.splitlines()[-1]) == (
-        130,
-        "To continue, run the same command with --resume (checkpoint: kept).",
-    )
-    code, record = as_json("explore", *SMALL, "--checkpoint", "kept", "--resume")
-    assert (code, record["verdict"]) == (0, "EXHAUSTED")
-    for name in ("states_distinct", "states_generated", "events", "goals", "margins"):
-        assert record[name] == whole[name]
-
-
-def test_a_checkpoint_is_not_overwritten(run: Any) -> None:
-    Path("kept").write_text("something else", encoding="utf-8")
-    code, _, err = run("explore", *SMALL, "--checkpoint", "kept")
-    assert (code, Path("kept").read_text(encoding="utf-8")) == (2, "something else")
-    assert "not overwritten" in err
-    code, _, err = run("explore", *SMALL, "--resume")
-    assert (code, err) == (
-        2,
-        "--resume needs a checkpoint. Use --checkpoint FILE together with --resume.\n",
-    )
 
 
 def test_explore_writes_the_graph(run: Any) -> None:

@@ -24,7 +24,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import WAITING, Request, initial
-from kvproof.strategies.explorer.exhaustive import Exploration, search
 from kvproof.strategies.explorer.fairness import (
     DEADLOCK,
     GOES_ROUND,
@@ -35,6 +34,7 @@ from kvproof.strategies.explorer.fairness import (
     no_progress,
 )
 from kvproof.strategies.waits import HangContext, waits
+from tests.breadth_first import Reached, search
 from tests.cover import BROKEN, others_nightly
 from tests.planted import under
 
@@ -50,13 +50,13 @@ schedule, complete, other = Schedule("P", ()), Complete("P"), Schedule("D", ())
 done, lost = TransferDone("r0"), TransferLost("r0")
 
 
-def graph(*edges: tuple[int, int, Event]) -> Exploration:
+def graph(*edges: tuple[int, int, Event]) -> Reached:
     """A search by hand: r0 waits in every state but OVER, which is put last. Edges are in the order
     of discovery; one to where it came from is a self-loop."""
     empty = initial(PD)
     waits = empty.with_engine(empty.engines[0].with_request(Request("r0", WAITING, "ab", 2, 1)))
     number = {0: 0}
-    reached = Exploration([waits], [None], [0])
+    reached = Reached([waits], [None], [0])
     for origin, target, event in edges:
         if target not in number:
             number[target] = len(number)
@@ -170,9 +170,10 @@ def test_faults_that_stop_progress_have_a_lasso(fault: str, name: str) -> None:
     assert (len(found.prefix), found.kind, len(found.cycle)) == FAULTY[fault, name]
 
 
-def out_of_reach(reached: Exploration) -> bool:
+def out_of_reach(reached: Reached) -> bool:
     """Whether there is a state from which no run leads to the end."""
-    backward = reached.graph().reverse()
+    backward = nx.DiGraph((target, origin) for origin, target, _ in reached.edges)
+    backward.add_nodes_from(range(len(reached.states)))
     ends = [i for i, state in enumerate(reached.states) if termination.over(state)]
     seen = set(ends).union(*(nx.descendants(backward, end) for end in ends))
     return len(seen) < len(reached.states)

@@ -11,8 +11,8 @@ from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.events import EVENTS, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.explorer import explore
+from tests.breadth_first import search
 from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive

@@ -8,13 +8,13 @@ import pytest
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Submit
+from kvproof.model.events import Submit, describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.graph import graph_of
 from kvproof.reports.graph_file import check, dot, graphml, quoted, write
-from kvproof.strategies.explorer.exhaustive import Exploration, search
 from kvproof.strategies.explorer.fairness import no_progress
+from tests.breadth_first import Reached, search
 from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
@@ -22,16 +22,16 @@ pytestmark = pytest.mark.exhaustive
 ALL = tuple(INVARIANTS.values())
 
 
-def healthy(name: str) -> Exploration:
+def healthy(name: str) -> Reached:
     return search(CLUSTERS[name], ALL, 10_000)
 
 
-def broken_by(name: str) -> Exploration:
+def broken_by(name: str) -> Reached:
     fault = FAULTS[name]
     return under([fault], search, CLUSTERS[fault.cluster], ALL, 10_000)
 
 
-def stuck_by(name: str) -> Exploration:
+def stuck_by(name: str) -> Reached:
     """A search that found a dead end, as `explore` reports it."""
     reached = broken_by(name)
     found = no_progress(CLUSTERS[FAULTS[name].cluster], reached, ALL)
@@ -54,10 +54,8 @@ def test_graphml_holds_what_was_reached(name: str, tmp_path: Path) -> None:
     assert [graph.nodes[n]["depth"] for n in sorted(graph)] == reached.depths
     assert [n for n in graph if graph.nodes[n]["initial"]] == [0]
     assert not any(graph.nodes[n]["broken"] for n in graph)
-    wanted = reached.graph()
-    for node in wanted:
-        events = sorted(data["event"] for *_, data in wanted.out_edges(node, data=True))
-        assert sorted(data["event"] for *_, data in graph.out_edges(node, data=True)) == events
+    wanted = [(origin, target, describe(event)) for origin, target, event in reached.edges]
+    assert sorted(graph.edges(data="event")) == sorted(wanted)
     # From every state the end can be reached, and the ends are marked.
     ends = [n for n in graph if graph.nodes[n]["over"]]
     assert set(ends).union(*(nx.ancestors(graph, end) for end in ends)) == set(graph)

@@ -17,7 +17,7 @@ from kvproof.model.spec.guard import Guard
 from kvproof.model.spec.registry import GUARDS
 from kvproof.model.state import PREEMPTED, RUNNING, WAITING
 from kvproof.model.step import Step
-from kvproof.strategies.explorer.exhaustive import search
+from tests.breadth_first import search
 
 STATES_MAX = 60
 """States of a preset whose steps are changed."""

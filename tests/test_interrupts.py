@@ -37,25 +37,6 @@ def test_a_kill(tmp_path: Path, name: str, number: signal.Signals, after_s: floa
     kills.check(tmp_path, kind, number, kills.killed(tmp_path, kind, number, after_s))
 
 
-def test_an_interrupted_search_continues_to_the_same_result(tmp_path: Path) -> None:
-    kind = kills.BY_NAME["explore"]
-    (tmp_path / "whole").mkdir()
-    whole = kills.resumed(tmp_path / "whole", kind)
-    for number in (INT, TERM):  # the second interrupts what continues
-        more = ["--resume"] if (tmp_path / kills.CHECKPOINT).exists() else []
-        again = kind._replace(command=(*kind.command, *more))
-        assert kills.killed(tmp_path, again, number, 1.5).code in (128 + number, kind.code)
-    kills.same(kills.resumed(tmp_path, kind), whole)
-
-
-def test_a_search_that_was_cut_is_cut_at_the_same_state_when_it_continues(as_json: Any) -> None:
-    command = ("explore", "--config", "pd-full", "--states-max", "10", "--checkpoint", "kept")
-    _, cut = as_json(*command)
-    _, again = as_json(*command, "--resume")
-    kills.same(again, cut)
-    assert cut["reason"] == again["reason"] == "the search was cut at 10 states"
-
-
 def python(code: str) -> "subprocess.CompletedProcess[str]":
     """Run code with the handlers installed. It sends itself signals, each where something is so:
     none comes early or late on a slow machine."""

@@ -141,8 +141,6 @@ def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.Mon
         ["explore", "--traces", "/proc/none"],
         ["explore", "--traces", "/proc"],
         ["explore", "--graph", "/proc/g.dot"],
-        ["explore", "--checkpoint", "/proc/kept"],
-        ["explore", "--checkpoint", "/proc/kept", "--resume"],
         ["sample", "--traces", "/proc/none"],
         ["prove", "--table", "/proc/t.md"],
         ["prove", "--certificates", "/proc/c"],
@@ -184,19 +182,3 @@ def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
     assert (code, out.split(" - ")[0]) == (130, "UNKNOWN: interrupted")
     assert err == f"{finish.NOT_FINISHED}\n"
     assert list(Path().iterdir()) == []
-
-
-def test_a_checkpoint_that_is_lost_does_not_end_the_search(
-    run: Any, as_json: Any, lost: Any
-) -> None:
-    _, whole = as_json("explore", *SMALL)
-    lost()
-    code, out, err = run("explore", *SMALL, "--checkpoint", "kept", "--json")
-    record = json.loads(out)
-    assert (code, record["verdict"]) == (2, "EXHAUSTED")
-    assert record["states_distinct"] == whole["states_distinct"]
-    assert two_sentences(err), err
-    code, out, err = run("explore", *SMALL, "--checkpoint", "kept", "--states-max", "5")
-    assert (code, out.split(":")[0]) == (3, "UNKNOWN")
-    assert "--resume" not in out
-    assert two_sentences(err), err

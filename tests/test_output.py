@@ -24,7 +24,7 @@ WITNESS = ["--fault", "front_trim", "--obligation", "trim_equal_positions", "--w
 
 COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["explore", "--config", "pd-full"], search.Explored),
-    (["explore", "--config", "pd-full", "--symmetry"], search.Explored),
+    (["explore", "--config", "pd-full"], search.Explored),
     (["explore", "--config", "pd-full", "--states-max", "5"], search.Explored),
     (["explore", "--fault", "front_trim"], search.Explored),
     (["sample", "--config", "full", "--examples", "3"], search.Sampled),

@@ -15,10 +15,10 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine, State, Transfer
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.exhaustive import search
 from kvproof.strategies.explorer.hidden_parts import HiddenEngine, HiddenEntries, Unseen
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
+from tests.breadth_first import search
 from tests.cover import BROKEN, PRESETS, others_nightly
 from tests.planted import under
 from tests.search_gates import packed_differs

@@ -23,7 +23,6 @@ from kvproof.model.events import (
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import stimuli
-from kvproof.strategies.explorer.symmetry import renamings
 
 FULL = Group("full", 2)
 
@@ -125,13 +124,6 @@ def test_no_more_run_than_may() -> None:
     while Submit("E", "r2") not in stimuli(cluster, machine.state) and machine.stimuli():
         machine.take(machine.stimuli()[0])
     assert not machine.state.engine("E").requests
-
-
-def test_jobs_of_unequal_priority_are_not_alike() -> None:
-    jobs = (Job("r0", "ab", priority=1), Job("r1", "cd"))
-    cluster = Cluster("c", (EngineConfig("E", (FULL,), policy="priority"),), jobs)
-    assert len(renamings(cluster)) == 1
-    assert len(renamings(cluster.carrying(jobs[1], Job("r2", "ef")))) == 2
 
 
 def test_a_priority_that_nobody_heeds_is_refused() -> None:

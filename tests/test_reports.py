@@ -2,11 +2,9 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
@@ -17,7 +15,6 @@ from kvproof.model.reference.blocks.kv_event_queue import report_spans
 from kvproof.model.state import initial
 from kvproof.strategies.explorer.explorer import explore
 from tests.planted import under
-from tests.search_gates import symmetry_differs
 
 
 def test_a_mirror_follows_the_reports() -> None:
@@ -74,8 +71,3 @@ def test_on_d_a_copy_that_is_taken_again_is_not_told() -> None:
     outcome = under([FAULTS["removal_of_one_copy_reported"]], explore, CLUSTERS["pd-events"])
     assert outcome.finding is not None
     assert outcome.finding.invariant == "events_replay_to_the_cache"
-
-
-@pytest.mark.exhaustive
-def test_names_make_no_difference_to_a_mirror() -> None:
-    assert not symmetry_differs(CLUSTERS["events"], list(INVARIANTS.values()))

@@ -13,7 +13,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.spec.output_is_what_was_sampled import _keeps
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.explorer.symmetry import renamings
 from kvproof.strategies.verdict import Verdict
 from tests.planted import mistaken, under
 
@@ -170,12 +169,6 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
 def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
     found = under([FAULTS[fault]], explore, CLUSTERS["sessions-hybrid"]).finding
     assert found.invariant in FAULTS[fault].breaks
-
-
-def test_sessions_are_alike_where_their_parts_are() -> None:
-    assert len(renamings(SESSIONS)) == 2
-    other = Job("r1", "wxyz", 2, parts=("u",))
-    assert len(renamings(SESSIONS.carrying(SESSIONS.jobs[0], other))) == 1
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_standard_output_that_cannot_be_written(
 
 
 def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
-    argv = ["explore", "--config", "oversized", "--checkpoint", "c", "--graph", "g.dot"]
+    argv = ["explore", "--config", "oversized", "--graph", "g.dot"]
     refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
     assert [*tmp_path.iterdir()] == []
 

@@ -122,7 +122,7 @@ def of(fault: str, name: str) -> WitnessResult:
 
 @functools.cache
 def without_fault(cluster: Cluster) -> Verdict:
-    return explore(cluster, states_max=60_000, symmetric=True).verdict
+    return explore(cluster, states_max=60_000).verdict
 
 
 LONG = {

@@ -47,7 +47,6 @@ class OtherwiseExplored(OutputPart, frozen=True, kw_only=True):
     margins: Maybe[dict[str, Margin]] = UNSET
     goals: Maybe[dict[str, int]] = UNSET
     goals_not_reached: Maybe[tuple[str, ...]] = UNSET
-    renamings: Maybe[int] = UNSET
 
 
 class OtherwiseSampled(OutputPart, frozen=True, kw_only=True):
@@ -68,10 +67,9 @@ class OtherwiseSampled(OutputPart, frozen=True, kw_only=True):
 class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     """An exhaustive search. `events` counts each kind of event, and `events_new` the states that it
     was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
-    events after which each coverage goal was first reached. `renamings` is the number of
-    permutations of equal jobs, with --symmetry. Of real vLLM there are no margins and goals:
-    `known` counts its known deviations, in each replay again, and `import_s` is the wall time of
-    its import in seconds, which `seconds` does not have."""
+    events after which each coverage goal was first reached. Of real vLLM there are no margins and
+    goals: `known` counts its known deviations, in each replay again, and `import_s` is the wall
+    time of its import in seconds, which `seconds` does not have."""
 
     import_s: Maybe[float] = UNSET
     known: Maybe[dict[str, int]] = UNSET
@@ -83,7 +81,6 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     margins: Maybe[dict[str, Margin]] = UNSET
     goals: Maybe[dict[str, int]] = UNSET
     goals_not_reached: Maybe[tuple[str, ...]] = UNSET
-    renamings: Maybe[int] = UNSET
     states_per_s: Maybe[int] = UNSET
     memory_mib: Maybe[int] = UNSET
     point_of_no_return: Maybe[ShownPointOfNoReturn] = UNSET

@@ -16,7 +16,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -25,10 +25,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.machine import Machine
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain, over
-from kvproof.strategies.explorer import checkpoint
-from kvproof.strategies.explorer.running import Checkpoint, Limits, Progress
+from kvproof.strategies.explorer.running import Limits, Progress
 from kvproof.strategies.explorer.running import run as run_search
-from kvproof.strategies.explorer.saved_graph import Broken
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -47,23 +45,8 @@ class NotTheSame(Exception):
     """A machine that took the same events is in another state."""
 
 
-class SavedReplays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The states of a search by number: for each but the first the state before it and which of the
-    events that were possible there led to it. `ending` are digests of states from which a fair run
-    has ended, `events` and `events_new` counts by kind."""
-
-    digests: bytes
-    parents: list[Annotated[int, msgspec.Meta(ge=0)]]
-    choices: list[Annotated[int, msgspec.Meta(ge=0)]]
-    widths: list[Annotated[int, msgspec.Meta(ge=0)]]
-    expanded: Annotated[int, msgspec.Meta(ge=0)]
-    ending: list[bytes]
-    events: dict[str, int]
-    events_new: dict[str, int]
-
-
 class ReplaySearch:
-    """A search that can be stopped between two states and continued."""
+    """A search that can be stopped between two states."""
 
     look_states = 1
 
@@ -72,7 +55,6 @@ class ReplaySearch:
         cluster: Cluster,
         make: MakeMachine,
         invariants: Sequence[Invariant],
-        before: SavedReplays | None = None,
     ) -> None:
         self.cluster, self.make, self.invariants = cluster, make, tuple(invariants)
         self.eventually = next((i.id for i in invariants if i.kind == "eventually"), None)
@@ -86,9 +68,6 @@ class ReplaySearch:
         self.events_new: Counter[str] = Counter()
         self.expanded = 0
         self.violated: Violated | None = None
-        if before is not None:
-            self._restore(before)
-            return
         run = self._fresh()
         self._add(run, digest(run.machine.state), 0, 0, 0)
 
@@ -112,20 +91,6 @@ class ReplaySearch:
             self.violated = violated
         self.expanded += 1
 
-    def saved(self) -> SavedReplays:
-        """What was reached, for the file of the search."""
-        return SavedReplays(
-            b"".join(self.digests),
-            self.parents.tolist(),
-            self.choices.tolist(),
-            self.widths.tolist(),
-            # A violation is no part of the file: its state is expanded again.
-            self.expanded - (self.violated is not None),
-            sorted(self.ending),
-            dict(self.events),
-            dict(self.events_new),
-        )
-
     def coverage(self) -> dict[str, Any]:
         """What was examined."""
         return {
@@ -141,25 +106,6 @@ class ReplaySearch:
         for run in self.runs.values():
             run.machine.close()
         self.runs.clear()
-
-    def _restore(self, before: SavedReplays) -> None:
-        digests = before.digests
-        self.digests = [
-            digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)
-        ]
-        self.known = {one: number for number, one in enumerate(self.digests)}
-        for name in ("parents", "choices", "widths"):
-            getattr(self, name).extend(getattr(before, name))
-        numbers = range(len(self.digests))
-        lengths = {len(a) for a in (self.digests, self.parents, self.choices, self.widths)}
-        if len(lengths) != 1 or before.expanded > len(numbers):
-            raise Broken("its lists differ in length")
-        if any(self.parents[n] >= max(n, 1) for n in numbers):
-            raise Broken("a state comes before the one that led to it")
-        for number in numbers:
-            self.depths.append(self.depths[self.parents[number]] + 1 if number else 0)
-        self.expanded, self.ending = before.expanded, set(before.ending)
-        self.events, self.events_new = Counter(before.events), Counter(before.events_new)
 
     def _fresh(self) -> Run:
         return Run(self.make(self.cluster), self.invariants)
@@ -237,26 +183,14 @@ def explore_by_replay(
     invariants: Sequence[Invariant],
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,
-    kept: Checkpoint | None = None,
-    files: str = "",
 ) -> Outcome:
     """The verdict of an exhaustive search over a machine with the jobs of a cluster: EXHAUSTED,
     VIOLATED, or UNKNOWN if a limit or the user cut it, or if the same events led to another state.
-    `files` is the fingerprint of what the machine runs, for the file of the search. Raises
-    UsageError if the search cannot be resumed from its file, and AdapterDrift if this machine
-    cannot be driven."""
+    Raises AdapterDrift if this machine cannot be driven."""
     start = time.monotonic()
-    about = checkpoint.scope(cluster, [i.id for i in invariants], machine=f"live {files}")
-    before = None
-    if kept is not None and kept.resume:
-        before = checkpoint.load(kept.path, about, SavedReplays)
-        with checkpoint.believed(kept.path):
-            search = ReplaySearch(cluster, make, invariants, before)
-        kept.states = search.states
-    else:
-        search = ReplaySearch(cluster, make, invariants)
+    search = ReplaySearch(cluster, make, invariants)
     try:
-        reason = run_search(search, limits, progress, kept, about)
+        reason = run_search(search, limits, progress)
     except NotTheSame:
         reason = NOT_TWICE
     finally:

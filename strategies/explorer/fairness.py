@@ -36,7 +36,7 @@ from kvproof.model.events import (
 from kvproof.model.finding import Finding
 from kvproof.model.state import State
 from kvproof.model.wording import literal
-from kvproof.strategies.explorer.exhaustive import StateGraph
+from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.waits import HangContext, stuck
 
 DEADLOCK = reason("deadlock", "no event is possible any more")
@@ -77,7 +77,7 @@ def duty(cluster: Cluster, event: Event) -> Duty | None:
     return None
 
 
-def _outgoing(reached: StateGraph) -> Outgoing:
+def _outgoing(reached: SearchGraph) -> Outgoing:
     outgoing: Outgoing = [[] for _ in reached.states]
     for origin, target, event in reached.edges:
         outgoing[origin].append((target, event))
@@ -86,7 +86,7 @@ def _outgoing(reached: StateGraph) -> Outgoing:
     return outgoing
 
 
-def _components(reached: StateGraph, outgoing: Outgoing) -> list[list[int]]:
+def _components(reached: SearchGraph, outgoing: Outgoing) -> list[list[int]]:
     """The strongly connected components of the expanded states in which not all requests have
     ended, in breadth-first order. The search expands states in the order of discovery."""
     last = len(reached.states) - 1
@@ -157,7 +157,7 @@ class _Component:
         return tuple(event for _, event in walk)
 
 
-def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
+def lasso(cluster: Cluster, reached: SearchGraph) -> Lasso | None:
     """A fair run in which some submitted request never ends, with the shortest trace to its cycle;
     None if there is none. The result is None for a search that ended with a finding, because its
     graph is incomplete."""
@@ -176,7 +176,7 @@ def lasso(cluster: Cluster, reached: StateGraph) -> Lasso | None:
 
 
 def no_progress(
-    cluster: Cluster, reached: StateGraph, invariants: Iterable[Invariant]
+    cluster: Cluster, reached: SearchGraph, invariants: Iterable[Invariant]
 ) -> tuple[Finding, Lasso] | None:
     """The finding of the `eventually` invariant on a graph, if this invariant is among
     `invariants`."""

@@ -1,13 +1,10 @@
 """The explorer's search on packed states: what `kvproof explore` runs.
 
-It visits the states of `exhaustive.search` in the same order, with the same model and the same
-invariants; a test compares them state by state. It is faster because a state is a short byte
-string (`collapse`), a step is computed once for all that it looks at (`local_steps`), and the
-invariants of an engine or a state are checked once. Cost: about 0.35 KiB for each state and its
-edges, plus the distinct parts.
-
-With symmetry, states that are equal up to renaming are merged (`orbits`); `expanded_orbits`
-restores the runs and the graph of all states.
+It is a breadth-first search of the model. A state is a short byte string (`collapse`), a step is
+computed once for all that it looks at (`local_steps`), and the invariants of an engine or a state
+are checked once. A plain search without any of this visits the same states in the same order
+(`tests/breadth_first.py`); a test compares them. Cost: about 0.35 KiB for each state and its edges,
+plus the distinct parts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +19,6 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalStep, LocalSteps
-from kvproof.strategies.explorer.orbits import Orbits
-from kvproof.strategies.explorer.saved_graph import SavedGraph, saved
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
@@ -48,38 +43,28 @@ class PackedJudge:
 
 
 class StepFrom(NamedTuple):
-    """A step from a state: the stimulus, the step, the packed state after it under its
-    representative's name, the renaming that leads there, and whether an invariant breaks."""
+    """A step from a state: the stimulus, the step, the packed state after it, and whether an
+    invariant breaks."""
 
     event: Event
     taken: LocalStep
     after: bytes
-    turn: int
     breaks: bool
 
 
 class PackedSearch:
-    """A search that can be stopped between two states and continued."""
+    """A search that can be stopped between two states."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        invariants: Sequence[Invariant],
-        *,
-        reached: SearchGraph | None = None,
-        symmetric: bool = False,
-    ) -> None:
+    def __init__(self, cluster: Cluster, invariants: Sequence[Invariant]) -> None:
         self.cluster, self.invariants = cluster, tuple(invariants)
-        self.reached = SearchGraph(cluster) if reached is None else reached
-        self.orbits = Orbits(cluster, self.reached.collapse) if symmetric else None
+        self.reached = SearchGraph(cluster)
         of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         goals = OpenGoals(cluster, self.reached.goals)
         self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals)
         self.judge = PackedJudge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         self.measured: set[int] = set()
-        if reached is None:
-            self._measure(0)
+        self._measure(0)
 
     look_states = 200
 
@@ -99,56 +84,42 @@ class PackedSearch:
         """The number of states expanded so far."""
         return self.reached.expanded
 
-    def saved(self) -> SavedGraph:
-        """The search graph, for the file of the search."""
-        return saved(self.reached)
-
     def expand(self) -> None:
         """Take every step from the next state."""
         reached = self.reached
         origin = reached.expanded
-        found = []
-        for step in self.steps_from(origin):
-            found.append(step)
-            if step.breaks:
-                self.fail(step.event, origin)
-                break
-        # Results are recorded only here, so an interrupted search loses at most one state.
-        for event, taken, after, turn, _ in found:
+        for event, taken, after, breaks in self._steps_from(origin):
             kind = type(event).__name__
             reached.generated += 1
             reached.fired[kind] += 1
-            if reached.finding is not None and event is found[-1][0]:
+            if breaks:
+                self._fail(event, origin)
                 break
             target = reached.numbers.get(after)
             by = reached.event_number(taken.event)
             if target is None:
-                target = reached.add(after, origin, by, reached.depths[origin] + 1, turn)
+                target = reached.add(after, origin, by, reached.depths[origin] + 1)
                 reached.new[kind] += 1
                 self._measure(target)
             for goal in taken.goals:
                 if goal not in reached.goals:
                     reached.goals[goal] = origin
                     self.steps.goals.drop(goal)
-            reached.join(origin, target, by, turn)
+            reached.join(origin, target, by)
         reached.expanded += 1
 
-    def steps_from(self, origin: int) -> Iterator[StepFrom]:
+    def _steps_from(self, origin: int) -> Iterator[StepFrom]:
         """Every step from a state, in the order in which a search takes them."""
         reached = self.reached
         collapse, parts = reached.collapse, reached.parts(origin)
         for event in model.stimuli(self.cluster, collapse.state(parts)):
             taken = self.steps.take(parts, event)
-            after, turn = self._named(taken.after(parts))
+            after = taken.after(parts)
             packed = collapse.pack(after)
             breaks = taken.breaks or (
                 packed not in reached.numbers and self.judge.breaks(after, collapse.state(after))
             )
-            yield StepFrom(event, taken, packed, turn, breaks)
-
-    def _named(self, parts: Parts) -> tuple[Parts, int]:
-        """The representative of this state, and the renaming that leads to it."""
-        return (parts, 0) if self.orbits is None else self.orbits.least(parts)
+            yield StepFrom(event, taken, packed, breaks)
 
     def _measure(self, number: int) -> None:
         """Record a new smallest margin of an invariant."""
@@ -164,18 +135,9 @@ class PackedSearch:
                 if found is not None and (least is None or found < least[0]):
                     reached.margins[name] = (found, number)
 
-    def fail(self, event: Event, origin: int) -> None:
+    def _fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
         state = self.reached.states[origin]
         step = model.apply(self.cluster, state, event)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))
-
-    def fail_again(self) -> None:
-        """Take again the step with which a saved search ended in a violation."""
-        reached = self.reached
-        origin = reached.expanded - 1
-        event = next(step.event for step in self.steps_from(origin) if step.breaks)
-        self.fail(event, origin)
-        reached.generated += 1
-        reached.fired[type(event).__name__] += 1

@@ -1,22 +1,15 @@
-"""How a search of states runs: its limits, its file, its end.
+"""How a search of states runs, and where it ends.
 
 A search expands one state after the other. It is looked at between two of them: it may have come to
-a limit, the user may end it, and its file is written now and then.
+a limit, or the user may end it.
 """
 
 import resource
 import sys
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
-
 from kvproof.model import interruption
-from kvproof.model.errors import UsageError
-from kvproof.strategies.explorer import checkpoint
 from kvproof.strategies.verdict import INTERRUPTED
 
 Progress = Callable[[int, int], None]
@@ -24,10 +17,10 @@ Progress = Callable[[int, int], None]
 
 
 class Expanding(Protocol):
-    """A search that can be stopped between two states and continued."""
+    """A search that can be stopped between two states."""
 
     look_states: int
-    """The number of states expanded between two checks of clock, memory and progress."""
+    """The number of states expanded between two checks of memory and progress."""
 
     @property
     def over(self) -> bool:
@@ -44,9 +37,6 @@ class Expanding(Protocol):
     def expand(self) -> None:
         """Take every step from the next state."""
 
-    def saved(self) -> msgspec.Struct:
-        """What was reached, for the file of the search."""
-
 
 class Limits(NamedTuple):
     """The limits at which a search is cut: distinct states, and memory of the process (MiB)."""
@@ -55,53 +45,15 @@ class Limits(NamedTuple):
     memory_mib: int | None = None
 
 
-@dataclass
-class Checkpoint:
-    """The file of a search, whether the search resumes from it, and how often it is written. A file
-    that cannot be written does not end the search: `error` says why the last write failed. `states`
-    is the number of states that a resumed search began with. `written` is whether this search has
-    written the file."""
-
-    path: Path
-    resume: bool = False
-    every_s: float = 30.0
-    error: str = field(default="", init=False)
-    states: int = field(default=0, init=False)
-    written: bool = field(default=False, init=False)
-
-    def write(self, about: checkpoint.Scope, reached: msgspec.Struct) -> None:
-        """Write the search to the file."""
-        try:
-            first = not (self.resume or self.written)
-            checkpoint.save(self.path, about, reached, first=first)
-            self.error, self.written = "", True
-        except UsageError as error:
-            self.error = str(error)
-
-    def check(self) -> None:
-        """Raise UsageError if the last write failed."""
-        if self.error:
-            raise UsageError(self.error)
-
-
-def run(
-    search: Expanding,
-    limits: Limits,
-    progress: Progress | None,
-    kept: Checkpoint | None,
-    about: checkpoint.Scope,
-) -> str:
+def run(search: Expanding, limits: Limits, progress: Progress | None) -> str:
     """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
     string."""
-    saved_at = time.monotonic()
+    reason = ""
     with interruption.held() as requested:
-        cut = f"the search was cut at {limits.states} states"
-        # One that continues from a checkpoint may have been cut there already.
-        reason = cut if search.states > limits.states else ""
         while not search.over and not reason:
             search.expand()
             if search.states > limits.states:
-                reason = cut
+                reason = f"the search was cut at {limits.states} states"
             if requested() and not search.over:
                 reason = INTERRUPTED
             if search.expanded % search.look_states and not reason:
@@ -110,11 +62,6 @@ def run(
                 progress(search.states, search.states - search.expanded)
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
-            if kept is not None and (reason or time.monotonic() - saved_at > kept.every_s):
-                kept.write(about, search.saved())
-                saved_at = time.monotonic()
-        if kept is not None and not reason:
-            kept.write(about, search.saved())
         if requested():
             interruption.caught()
     return "" if search.over else reason

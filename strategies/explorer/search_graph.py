@@ -39,9 +39,10 @@ class LazySequence(Sequence[T]):
 class SearchGraph:
     """The states that a search has reached so far: the first `expanded` states are expanded, the
     others wait in the order of their numbers. States are numbered in the order of discovery; 0 is
-    the initial state. `margins` has, by invariant, its smallest margin and the state with it;
-    `goals` has, by coverage goal, the state from which it was first reached. `permutations` has, by
-    state, the renaming from the result of its predecessor's event to the state (see `orbits`)."""
+    the initial state. Events have no block ids (see `filled`). `finding` ended the search; the last
+    of its `events` leads to no state of the graph. `cut` is whether the search ended before all
+    states were expanded. `margins` has, by invariant, its smallest margin and the state with it;
+    `goals` has, by coverage goal, the state from which it was first reached."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -62,11 +63,9 @@ class SearchGraph:
         self._parent, self._by = array("I"), array("I")
         self._from, self._to, self._edge = array("I"), array("I"), array("I")
         self._loop, self._loop_event = array("I"), array("I")
-        self.permutations = array("B")
-        self._permutation = array("B")
         self.add(self.collapse.pack(self.collapse.parts(initial(cluster))), 0, 0, 0)
 
-    def add(self, packed: bytes, parent: int, by: int, depth: int, turn: int = 0) -> int:
+    def add(self, packed: bytes, parent: int, by: int, depth: int) -> int:
         """Number a new packed state."""
         number = len(self.packed)
         self.numbers[packed] = number
@@ -74,7 +73,6 @@ class SearchGraph:
         self._parent.append(parent)
         self._by.append(by)
         self.depths.append(depth)
-        self.permutations.append(turn)
         return number
 
     def event_number(self, event: Event) -> int:
@@ -85,20 +83,15 @@ class SearchGraph:
             self.event_list.append(event)
         return number
 
-    def join(self, origin: int, target: int, event: int, turn: int = 0) -> None:
-        """Record an edge, or a self-loop for an event that changes only block ids."""
-        if origin == target and not turn:
+    def join(self, origin: int, target: int, event: int) -> None:
+        """Record an edge, or a self-loop for an event that changes nothing."""
+        if origin == target:
             self._loop.append(origin)
             self._loop_event.append(event)
         else:
             self._from.append(origin)
             self._to.append(target)
             self._edge.append(event)
-            self._permutation.append(turn)
-
-    def parent(self, number: int) -> int:
-        """The number of the predecessor of a state; of the initial state, its own."""
-        return self._parent[number]
 
     def parts(self, number: int) -> Parts:
         """The components of a state."""
@@ -126,18 +119,6 @@ class SearchGraph:
             return self._from[i], self._to[i], self.event_list[self._edge[i]]
 
         return LazySequence(self._from.__len__, edge)
-
-    @property
-    def edge_permutations(self) -> Sequence[int]:
-        """The renaming at the end of each edge."""
-        return self._permutation
-
-    @property
-    def arrays(self) -> "tuple[tuple[array[int], ...], tuple[array[int], ...]]":
-        """The edges as arrays: from, to, event number, renaming; and the self-loops: state, event
-        number. Both are in the order in which their states were expanded."""
-        edges = self._from, self._to, self._edge, self._permutation
-        return edges, (self._loop, self._loop_event)
 
     @property
     def self_loops(self) -> Sequence[tuple[int, Event]]:

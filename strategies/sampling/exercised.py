@@ -12,8 +12,9 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.machine import Machine
-from kvproof.model.step import Step
-from kvproof.strategies.explorer.exhaustive import search
+from kvproof.model.reference import apply as model
+from kvproof.strategies.explorer.explorer import explored
+from kvproof.strategies.explorer.running import Limits
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.sampling.stateful import sample
@@ -35,20 +36,18 @@ class Known(NamedTuple):
 
 def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Known]:
     """The abstract steps of the model in a cluster, by name, in order of discovery."""
-    first: dict[str, Step] = {}
+    traces: dict[str, tuple[Event, ...]] = {}
     seen: Counter[str] = Counter()
-
-    def note(step: Step) -> None:
-        for name in abstract_steps(cluster, step):
-            seen[name] += 1
-            first.setdefault(name, step)
-
-    reached = search(cluster, (), states_max, on_step=note)
-    number = {state: index for index, state in enumerate(reached.states)}
-    return {
-        name: Known(seen[name], (*reached.trace(number[step.before]), step.event))
-        for name, step in first.items()
-    }
+    reached = explored(cluster, (), Limits(states_max))[1]
+    for number in range(reached.expanded):
+        state = reached.states[number]
+        for event in model.stimuli(cluster, state):
+            step = model.apply(cluster, state, event)
+            for name in abstract_steps(cluster, step):
+                seen[name] += 1
+                if name not in traces:
+                    traces[name] = (*reached.trace(number), step.event)
+    return {name: Known(seen[name], trace) for name, trace in traces.items()}
 
 
 def random_steps(
