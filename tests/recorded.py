@@ -1,7 +1,9 @@
 """Real vLLM that is driven at random while it is watched, and the records of its engines."""
 
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
@@ -10,6 +12,7 @@ from kvproof.model.records.record import Record
 from kvproof.strategies.sampling.workloads import longest_prompt
 
 JOBS = 5
+WRITTEN = "2026-01-01T00:00:00+00:00"
 
 
 class Run(NamedTuple):
@@ -21,14 +24,15 @@ class Run(NamedTuple):
 
 
 def with_jobs(cluster: Cluster, rng: random.Random) -> Cluster:
-    """The cluster with jobs that share prefixes and answers."""
+    """The cluster with jobs that share prefixes and answers. No token is a hexadecimal digit, so no
+    hash in a record looks like a part of a prompt."""
     size = max(group.block_size for group in cluster.engines[0].groups)
-    trunk = "".join(rng.choice("ab") for _ in range(3 * size))
+    trunk = "".join(rng.choice("xy") for _ in range(3 * size))
     jobs: list[Job] = []
     for number in range(JOBS):
         tokens = rng.randint(1, 4)
         base = rng.choice([trunk[: rng.randint(1, len(trunk))], *(j.conversation for j in jobs)])
-        prompt = base + rng.choice("abc") * rng.randint(0, size + 1)
+        prompt = base + rng.choice("xyz") * rng.randint(0, size + 1)
         prompt = prompt[: longest_prompt(cluster.engines, tokens)]
         jobs.append(Job(f"r{number}", prompt, tokens, priority=rng.randint(0, cluster.by_priority)))
     return cluster.carrying(*jobs)
@@ -78,14 +82,19 @@ class Recorded:
                 return
 
     def records(self) -> dict[str, Record]:
-        """A record of each engine."""
+        """A record of each engine: the same in every process and at any time."""
         from kvproof.watch.record import record_of
 
         for judge in self.judges.values():
             assert not judge.why_off, judge.why_off
-        return {
-            name: record_of(observer.noted, "request", self.judges[name].by_hand)
+        made = {
+            name: record_of(observer.noted, "request", self.judges[name].by_hand, salt=b"salt")
             for name, observer in self.observers.items()
+        }
+        same: dict[str, Any] = {"written": WRITTEN, "process": 1, "clock": "a boot"}
+        return {
+            name: each._replace(header=structs.replace(each.header, **same))
+            for name, each in made.items()
         }
 
 

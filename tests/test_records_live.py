@@ -61,7 +61,7 @@ def test_a_record_has_its_schema_and_no_token(name: str, tmp_path: Path) -> None
             check.validate(line)
             assert not check.is_valid({**line, "comment": "mine"})
         for job in run.cluster.jobs:
-            ids = ", ".join(str(ord(token)) for token in job.prompt)
+            ids = ",".join(str(ord(token)) for token in job.prompt)
             assert len(job.prompt) < 3 or (job.prompt not in whole and ids not in whole)
 
 

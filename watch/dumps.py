@@ -6,6 +6,7 @@ it, and at the end of a process with a violation. A mistake here is a sentence, 
 
 import itertools
 import os
+import secrets
 import signal
 import threading
 import weakref
@@ -28,6 +29,11 @@ FILES_MAX = 8
 
 SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""
+
+
+SALT = secrets.token_bytes(16)
+"""The salt of this process, with which the pieces of prompts are hashed: nobody can look for the
+tokens."""
 
 
 class WatchedEngine(NamedTuple):
@@ -95,7 +101,7 @@ class Dumps:
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(records(), stem, record_of(noted, why, stopped))
+            path = write_in(records(), stem, record_of(noted, why, stopped, salt=SALT))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

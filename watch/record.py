@@ -6,7 +6,6 @@ Nothing of it is computed before somebody asks for it.
 import dataclasses
 import hashlib
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,17 +33,15 @@ LEASE_S = 30
 """NIXL's own default of how long it keeps blocks."""
 
 HASH_BYTES = 6
-"""The length of the hash of a piece of a prompt. It is salted, so that nobody can look for the
-tokens."""
-
-_SALT = secrets.token_bytes(16)
+"""The length of the hash of a piece of a prompt."""
 
 
-def record_of(noted: Noted, why: lines.Why, stopped: str = "") -> Record:
-    """What is known of an engine now."""
+def record_of(noted: Noted, why: lines.Why, stopped: str = "", *, salt: bytes) -> Record:
+    """What is known of an engine now. The hashes of prompts are made with `salt`, which
+    nobody knows, so that nobody can look for the tokens (`watch.dumps`)."""
     history = noted.history
     past = list(history.events)
-    happened = tuple(_happened(noted, event) for event in past)
+    happened = tuple(_happened(noted, event, salt) for event in past)
     header = lines.RecordHeader(
         schema=lines.SCHEMA,
         kind=lines.KIND,
@@ -66,7 +63,7 @@ def record_of(noted: Noted, why: lines.Why, stopped: str = "") -> Record:
 def last_words(history: History, count: int) -> Iterator[str]:
     """The last events, one line each."""
     for event in list(history.events)[-count:]:
-        yield described(_event(event, 0))
+        yield described(_event(event, 0, b""))
 
 
 def _version() -> str:
@@ -108,9 +105,9 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 # Notes as fields of a record.
 
 
-def _happened(noted: Noted, event: NotedEvent) -> Happened:
+def _happened(noted: Noted, event: NotedEvent, salt: bytes) -> Happened:
     findings = tuple(_plain(note[1]) for note in list(event.notes) if note[0] == "finding")
-    return Happened(_event(event, noted.cfg.hash_block_size), findings)
+    return Happened(_event(event, noted.cfg.hash_block_size, salt), findings)
 
 
 def _plain(finding: Finding) -> Finding:
@@ -122,11 +119,11 @@ def _plain(finding: Finding) -> Finding:
     return finding
 
 
-def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
+def _event(event: NotedEvent, hashed_tokens: int, salt: bytes) -> lines.RecordedEvent:
     fields: dict[str, Any] = {}
     for field, *values in list(event.notes):
         if field == "arrived":
-            fields[field] = _arrived(values, hashed_tokens)
+            fields[field] = _arrived(values, hashed_tokens, salt)
         elif field in ("outputs", "accepted", "ended"):
             fields.setdefault(field, {})[values[0]] = values[1]
         elif field == "reset":
@@ -145,14 +142,14 @@ def _event(event: NotedEvent, hashed_tokens: int) -> lines.RecordedEvent:
     )
 
 
-def _arrived(values: list[Any], hashed_tokens: int) -> lines.Arrived:
+def _arrived(values: list[Any], hashed_tokens: int, salt: bytes) -> lines.Arrived:
     name, prompt, most, hashes, priority, reads, resumable, params = values
     return lines.Arrived(
         request=name,
         prompt_tokens=prompt,
         output_tokens_max=most,
         hashed_tokens=hashed_tokens if hashes else 0,
-        hashes=tuple(map(_hash, list(hashes) if hashed_tokens else ())),
+        hashes=tuple(_hash(each, salt) for each in (hashes if hashed_tokens else ())),
         priority=priority,
         reads_cache=reads,
         resumable=resumable,
@@ -161,8 +158,8 @@ def _arrived(values: list[Any], hashed_tokens: int) -> lines.Arrived:
     )
 
 
-def _hash(value: Any) -> str:
-    whole = hashlib.blake2b(repr(value).encode(), digest_size=HASH_BYTES, key=_SALT)
+def _hash(value: Any, salt: bytes) -> str:
+    whole = hashlib.blake2b(repr(value).encode(), digest_size=HASH_BYTES, key=salt)
     return whole.hexdigest()
 
 
