@@ -10,7 +10,7 @@ from kvproof.model.config import Cluster, Group
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.transfers import block_pairs
 from kvproof.model.state import NULL, Block, Transfer
-from tests.by_hand import FULL, MAMBA, WINDOW, both, config, on_decode, on_prefill, pair
+from tests.by_hand import FULL, WINDOW, both, config, on_decode, on_prefill, pair
 
 # The blocks that P offers
 
@@ -20,26 +20,11 @@ def offered(*groups: Group, tables: tuple[tuple[int, ...], ...], computed: int =
     return block_pairs.offered_lists(config(*groups, **options), held)
 
 
-def test_attention_is_offered_up_to_the_computed_tokens() -> None:
-    assert offered(FULL, tables=((1, 2, 3, 4),)) == ((1, 2, 3),)
-    assert offered(FULL, tables=((1, 2, 3, 4),), computed=5) == ((1, 2, 3),)
-    assert offered(FULL, tables=((1, 2, 3, 4),), computed=4) == ((1, 2),)
-
-
 def test_of_a_window_the_tail_is_offered() -> None:
     """A window of 3 tokens is two blocks, and one for its unaligned start."""
     table = (NULL, 2, 3, 4, 5)
     assert offered(FULL, WINDOW, tables=((), table), computed=10)[1] == (3, 4, 5)
     assert offered(FULL, WINDOW, tables=((), table), computed=6)[1] == (NULL, 2, 3)
-
-
-def test_of_a_state_the_slot_is_offered_that_holds_it() -> None:
-    assert offered(FULL, MAMBA, tables=((), (NULL, 5, 6))) == ((), (6,))
-    wide = Group("mamba", 4)
-    scratch = offered(Group("full", 4), wide, tables=((), (NULL, 5, 6, 7)), drafts=2)
-    assert scratch[1] == (5,)
-    short = offered(Group("full", 4), wide, tables=((), (5, 6)), drafts=2)
-    assert short[1] == (5,)
 
 
 # The blocks that a load is to fill
@@ -55,13 +40,6 @@ def fresh(*groups: Group, tables: tuple[tuple[int, ...], ...], external: int = 2
 def test_blocks_that_are_hit_and_null_are_not_filled() -> None:
     assert fresh(FULL, tables=((NULL, 1, 2, 3),)) == ((2, 3),)
     assert fresh(FULL, tables=((NULL, 1, 2, 3),), external=0) == ((),)
-
-
-def test_of_a_window_the_tail_and_of_a_state_its_slot_are_filled() -> None:
-    assert fresh(WINDOW, tables=((2, 3, 4, 5),)) == ((3, 4, 5),)
-    assert fresh(MAMBA, tables=((NULL, 2, 3),)) == ((3,),)
-    assert fresh(Group("mamba", 4), tables=((2, 3, 4),), drafts=1) == ((3,),)
-    assert fresh(MAMBA, tables=((NULL, 1),)) == ((),)
 
 
 # Pairs
@@ -81,12 +59,6 @@ def test_what_d_lacks_is_paired_with_the_same_positions_of_p() -> None:
 def test_the_longer_list_is_trimmed_at_both_ends() -> None:
     assert pairs(pair(FULL), (1, 2, 3), ((2, 3),), ((4, 5),), 4) == (((2,), (5,)),)
     assert pairs(pair(WINDOW), (1, 2, 3), ((1, 2, 3),), ((5, 6),), 6) == (((2, 3), (5, 6)),)
-
-
-def test_a_state_is_paired_with_the_slot_that_holds_it() -> None:
-    hybrid = pair(FULL, MAMBA)
-    assert pairs(hybrid, (1, 2), ((), (2,)), ((), (4, 5)), 4) == (((), ()), ((2,), (5,)))
-    assert pairs(hybrid, (1, 2), ((), ()), ((), (4, 5)), 4) == (((), ()), ((), ()))
 
 
 def unequal(prefill: int, decode: int) -> Cluster:

@@ -3,11 +3,10 @@
 from kvproof.model.config import Group
 from kvproof.model.kv_events import Stored
 from kvproof.model.reference.blocks import caching
-from kvproof.model.state import NULL, Death, Engine, Request
-from tests.by_hand import EAGLE, FULL, MAMBA, WINDOW, config, request, serving
+from kvproof.model.state import Death, Engine, Request
+from tests.by_hand import EAGLE, FULL, WINDOW, config, request, serving
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
-HYBRID = config(FULL, MAMBA)
 
 
 def running(*tables: tuple[int, ...], **fields: object) -> Request:
@@ -27,28 +26,6 @@ def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
     assert engine.request("r0") == after
 
 
-def test_what_is_counted_is_not_cached_again() -> None:
-    held = running((1, 2, 3), num_cached_blocks=(1,))
-    engine, after = caching.cache(config(FULL), serving(held), held, 6)
-    assert keys(engine) == ["abcd", "abcdef"]
-    assert after.num_cached_blocks == (3,)
-    _, again = caching.cache(config(FULL), engine, after, 4)
-    assert again.num_cached_blocks == (3,)
-
-
-def test_nothing_is_cached_where_caching_is_off() -> None:
-    held = running((1, 2, 3))
-    off = config(FULL, prefix_caching=False)
-    assert caching.cache(off, serving(held), held, 6) == (serving(held), held)
-
-
-def test_each_group_caches_its_own_blocks_and_passes_over_null() -> None:
-    held = running((1, 2), (NULL, 3))
-    engine, after = caching.cache(HYBRID, serving(held), held, 4)
-    assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)), ((1, "abcd"), (3,)))
-    assert after.num_cached_blocks == (2, 2)
-
-
 def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     held = running((1, 2, 3), (4,))
     unequal = config(FULL, WIDE)
@@ -60,19 +37,6 @@ def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     with_drafter = config(EAGLE, WIDE, drafts=1)
     grown = caching.cache(with_drafter, serving(held), held, 6)[0]
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
-
-
-def test_a_prompts_end_inside_a_wider_block_is_cached_only_where_hits_end_inside_blocks() -> None:
-    held = running((1, 2, 3, 4), (5, 6))
-    engine, _ = caching.cache(config(FULL, WIDE), serving(held), held, 8)
-    assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
-
-
-def test_no_block_is_cached_beyond_the_last_hit() -> None:
-    held = running((1, 2, 3, 4, 5, 6), (7, 8))
-    cfg = config(Group("full", 1), WIDE)
-    engine, _ = caching.cache(cfg, serving(held, count=9), held, 6)
-    assert keys(engine) == ["a", "ab", "abc", "abcd", "abcd"]
 
 
 def test_blocks_of_a_window_that_serve_no_hit_are_counted_and_not_cached() -> None:
@@ -98,16 +62,7 @@ def test_a_run_of_cached_blocks_is_told_at_once() -> None:
     assert engine.reports == (Stored(0, "ab", "cdef", ("abcd", "abcdef")),)
 
 
-def test_a_block_that_was_cached_before_is_not_told_again() -> None:
-    held = running((1, 2))
-    begun = serving(held, cached={(0, "xy"): 1}, reports=())
-    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 4)
-    assert engine.reports == (Stored(0, "ab", "cd", ("abcd",)),)
-
-
 # Prefixes that end inside a block
-
-INSIDE = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=12)
 
 
 def ending(prompt: str, computed: int, **options: object) -> Engine:
@@ -125,41 +80,3 @@ def test_the_last_prefix_of_a_prompt_is_cached_inside_its_block() -> None:
     assert engine.blocks_for((1, "abcdef")) == (4,)
     assert engine.reports is not None
     assert engine.reports[-1] == Stored(1, "abcd", "ef", ("abcdef",))
-
-
-def test_a_prompt_that_ends_inside_its_first_block_is_cached_too() -> None:
-    assert keys(ending("abc", 2)) == ["ab", "ab"]
-    assert keys(ending("abcdef", 5, match_unit=1)) == ["abcd", "abcde", "abcd", "abcde"]
-
-
-def test_attention_has_it_once_it_is_computed_and_a_state_only_where_a_chunk_ends_there() -> None:
-    assert not ending("abcdefg", 5).blocks_for((0, "abcdef"))
-    later = ending("abcdefg", 7)
-    assert later.blocks_for((0, "abcdef")) == (2,)
-    assert not later.blocks_for((1, "abcdef"))
-
-
-def test_a_last_prefix_that_ends_a_block_is_cached_as_any_other() -> None:
-    engine = ending("abcde", 5)
-    assert keys(engine) == ["abcd", "abcd"]
-
-
-def test_a_last_prefix_is_cached_and_told_once() -> None:
-    held = request(
-        "abcdefg", (1, 2), (3, 4), num_cached_blocks=(1, 1), status="running", computed=6
-    )
-    once, held = caching.cache(INSIDE, serving(held, reports=()), held, 6)
-    twice, _ = caching.cache(INSIDE, once, held, 6)
-    assert twice == once
-
-
-# A state that is worth caching only later
-
-
-def test_a_state_is_cached_after_all_when_a_session_resumes_there() -> None:
-    sparse = config(FULL, MAMBA, retention=0)
-    held = request("abc", (1,), (2,), num_cached_blocks=(1, 1), status="running", computed=2)
-    engine, _ = caching.cache(sparse, serving(held), held, 2)
-    assert engine.blocks_for((1, "ab")) == (2,)
-    dense, _ = caching.cache(HYBRID, serving(held), held, 2)
-    assert not dense.cached

@@ -6,17 +6,13 @@ from hypothesis import strategies as st
 
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Admit, Compute
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler import take_choice
-from kvproof.model.state import Flight
 from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
-from tests.planted import under
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 LONG = config(FULL, MAMBA, num_blocks=30, chunk_tokens=30)
-INSIDE = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=30, chunk_tokens=30)
 
 
 # Tokens that may be computed
@@ -27,30 +23,6 @@ def test_known_tokens_and_drafts_within_the_budget() -> None:
     for budget, most in (8, 5), (3, 3):
         work = step(config(EAGLE, drafts=1, chunk_tokens=budget), held)
         assert computable_tokens(work, held, 2, False) == most
-
-
-def test_who_is_admitted_with_one_token_left_may_be_filled_up() -> None:
-    asked = request("abc")
-    work = step(config(EAGLE, drafts=2, num_blocks=12), asked)
-    assert computable_tokens(work, asked, 2, True) == 3
-    assert computable_tokens(work, asked, 2, False) == 1
-    assert computable_tokens(work, asked, 1, True) == 2
-
-
-def test_a_token_that_a_step_in_flight_samples_may_be_counted_on() -> None:
-    held = running("abcd", (1, 2), computed=4, max_tokens=3)
-    flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
-    work = step(config(FULL, steps_in_flight=2), held, **flying)
-    assert computable_tokens(work, held, 4, False) == 1
-
-
-def test_nothing_is_computed_for_an_answer_that_is_all_under_way() -> None:
-    last = running("abcd", (1, 2), computed=4, max_tokens=1)
-    flying = {"steps": ((Flight("r0", 4, True),),), "pending": (("r0", 1),)}
-    work = step(config(FULL, steps_in_flight=2), last, **flying)
-    assert computable_tokens(work, last, 4, False) == 0
-    waits = last._replace(status="waiting")
-    assert computable_tokens(work, waits, 4, False) == 1
 
 
 # Where chunks end
@@ -64,38 +36,9 @@ def chunk(
     return aligned_chunk(step(cfg, held), held, start, tokens, None)
 
 
-def test_attention_alone_is_cut_nowhere() -> None:
-    assert chunk(config(FULL), "abcdefg", 0, 5) == 5
-
-
 @pytest.mark.parametrize(("tokens", "left"), [(3, 2), (4, 4), (5, 4), (6, 6), (7, 6)])
 def test_a_chunk_ends_on_a_block_and_at_the_last_one_of_the_prompt(tokens: int, left: int) -> None:
     assert chunk(LONG, "abcdefg", 0, tokens) == left
-
-
-def test_the_rest_of_a_prompt_ends_where_it_ends() -> None:
-    assert chunk(LONG, "abcdefg", 6, 1) == 1
-    assert chunk(LONG, "abcdefg", 7, 1, output=".") == 1
-
-
-def test_what_was_answered_before_a_preemption_is_prefilled_but_for_the_last_token() -> None:
-    """A chunk inside of that ends on a block, or waits for a larger budget."""
-    assert chunk(LONG, "abc", 0, 6, output="...") == 4
-    assert chunk(LONG, "ab", 2, 3, output="......") == 2
-    assert chunk(LONG, "ab", 4, 1, output=".....") == 0
-    assert chunk(LONG, "ab", 6, 1, output=".....") == 1
-
-
-def test_a_prompt_of_one_block_is_one_chunk() -> None:
-    assert chunk(LONG, "ab", 0, 2) == 2
-
-
-def test_chunks_may_be_cut_by_another_groups_block_size() -> None:
-    cfg = config(FULL, WIDE_STATE, num_blocks=30, chunk_tokens=30)
-    smallest = FAULTS["split_at_the_smallest_block"]
-    held = running("abcdefg", computed=0)
-    assert aligned_chunk(step(cfg, held), held, 0, 3, None) == 0
-    assert under([smallest], aligned_chunk, step(cfg, held), held, 0, 3, None) == 2
 
 
 def test_a_chunk_ends_where_prompts_part() -> None:
@@ -107,18 +50,6 @@ def test_a_chunk_ends_where_prompts_part() -> None:
 def test_a_chunk_with_a_drafter_ends_a_block_earlier() -> None:
     cfg = config(EAGLE, MAMBA, drafts=1, num_blocks=30, chunk_tokens=30)
     assert chunk(cfg, "abcdefg", 0, 7) == 4
-
-
-def test_a_chunk_ends_at_the_last_prefix_with_a_hash() -> None:
-    assert chunk(INSIDE, "abcdefg", 0, 7) == 4
-    assert chunk(INSIDE, "abcdefg", 4, 3) == 2
-    assert chunk(INSIDE, "abcdefg", 4, 2) == 2
-    assert chunk(INSIDE, "abcdefg", 6, 1) == 1
-    assert chunk(INSIDE, "abcde", 0, 5) == 4
-
-
-def test_where_prompts_part_inside_a_block_the_state_of_the_block_before_is_kept() -> None:
-    assert chunk(INSIDE, "abcdefghijk", 0, 11, boundary=6) == 4
 
 
 def test_the_budget_may_be_too_small_for_a_block() -> None:

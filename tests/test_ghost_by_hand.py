@@ -7,10 +7,8 @@ from msgspec.structs import replace
 
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, Event, Evict, ResetPrefixCache, Schedule
+from kvproof.model.events import Complete, Event, Evict, Schedule
 from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost, Served
-from kvproof.model.kv_events import Cleared, Stored
-from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, RUNNING, Block, Engine, Flight, Request, State
 from kvproof.model.step import Admission, Effects, Step
 
@@ -44,15 +42,6 @@ def test_a_prompt_is_served_when_its_first_token_is_sampled() -> None:
     assert served_after(running(computing("abcd")), FULL, Complete("E")) == ["abcd"]
 
 
-def test_a_prompt_is_served_once() -> None:
-    assert served_after(running(computing("abcd", ".")), FULL, Complete("E")) == []
-
-
-def test_a_prompt_is_not_served_by_a_part_of_it() -> None:
-    chunk = computing("abcd")._replace(computed=2)
-    assert served_after(running(chunk), FULL, Complete("E")) == []
-
-
 def test_a_prompt_whose_load_failed_is_not_served() -> None:
     assert served_after(running(computing("abcd")), FULL, Complete("E", failed="r0")) == []
 
@@ -72,15 +61,6 @@ def test_what_was_served_is_forgotten_when_a_cache_entry_is_lost() -> None:
     without = before._replace(cached=((AB, (1,)),), blocks=blocks)
     assert served_after(before, before, Evict("E", 5)) == ["abcd"]
     assert served_after(before, without, Evict("E", 2)) == []
-
-
-def test_a_copy_that_is_left_is_no_reason_to_lose_a_prompt() -> None:
-    """Nothing is promised of what was served, but the prompt that is computed is whole."""
-    request = computing("abcd")
-    before = running(request, Ghost((Served("abcd", 0),), (), (("r0", 2),)))
-    before = before._replace(cached=((AB, (1, 3)), (ABCD, (2,))))
-    after = before._replace(cached=FULL.cached)
-    assert ghost.after(HERE, before, after, Evict("E", 3), Effects()) == Ghost((), (), (("r0", 0),))
 
 
 def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None:
@@ -124,12 +104,6 @@ def test_a_session_computes_prompts_after_it_had_output(sessions: bool) -> None:
     assert served_after(longer, FULL, Complete("E")) == ([] if sessions else ["abcd.efg"])
 
 
-def test_a_reset_clears_the_record_though_nothing_was_cached() -> None:
-    idle, event = IDLE._replace(ghost=Ghost((Served("a", 0),))), ResetPrefixCache("E")
-    assert ghost.after(HERE, idle, idle, event, Effects(resets=("E",))) == EMPTY
-    assert served_after(idle, idle, event) == ["a"]  # it was refused
-
-
 def admitted(tokens: str, cached: Any, external: int = 0) -> Admission:
     return Admission("E", "r0", tokens, "local", 0, external, cached)
 
@@ -155,13 +129,6 @@ def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
     assert ghost.shared_with(cfg, served, admitted("abcdefgh", FULL.cached)) == 0
 
 
-def test_a_store_may_have_carried_a_request_past_that_point() -> None:
-    cfg = EngineConfig("E", (Group("full", 2),), 6, store=True)
-    served = (Served("abcd", 0),)
-    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached)) == 2
-    assert ghost.shared_with(cfg, served, admitted("abce", FULL.cached, external=2)) == 0
-
-
 def test_an_admission_sees_what_is_left_when_it_looks_up_the_cache() -> None:
     before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
     first, second = admitted("abce", FULL.cached), admitted("abce", FULL.cached[:1])
@@ -169,14 +136,3 @@ def test_an_admission_sees_what_is_left_when_it_looks_up_the_cache() -> None:
     step = Step(whole[0], Schedule("E", ()), Effects(admissions=(first, second)), whole[1])
     told = ghost.remembered(HERE, step).effects.admissions
     assert [a.served for a in told] == [(Served("abcd", 0),), ()]
-
-
-def test_a_listener_hears_its_own_engine() -> None:
-    cluster = CLUSTERS["pd"]
-    said = Effects(reports=(Cleared(), Stored(0, "", "ab", ("ab",))))
-    engines = {name: IDLE._replace(name=name) for name in ("P", "D")}
-    mirrors = {
-        name: ghost.after(cluster, engine, engine, Schedule("P", ()), said).mirror
-        for name, engine in engines.items()
-    }
-    assert mirrors == {"P": (AB,), "D": ()}

@@ -34,11 +34,6 @@ def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -
     assert [group_needs.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
 
 
-def test_a_block_is_left_behind_with_its_last_token() -> None:
-    assert [group_needs.skipped_blocks(WINDOW, n) for n in (3, 4, 5, 6)] == [0, 1, 1, 2]
-    assert [group_needs.skipped_blocks(MAMBA, n) for n in (2, 3, 4, 5)] == [0, 1, 1, 2]
-
-
 def of(*kinds: Group) -> EngineConfig:
     """The configuration of an engine with these groups, and with what they need."""
     drafts = int(any(group.eagle for group in kinds))
@@ -73,11 +68,6 @@ def test_a_drafters_group_must_match_one_block_more() -> None:
     assert groups.blocks_matched(of(EAGLE), 0, 0) == ()
 
 
-def test_a_whole_block_is_looked_for_under_the_prefix_up_to_its_end() -> None:
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 4, 0) == ("abcd",)
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 0) == ("abcd",)
-
-
 def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
     assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1) == (
         "abcdefgh",
@@ -89,13 +79,6 @@ def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too(
         "abcdef",
     )
     assert groups.prefixes_for(of(WIDE_STATE), 0, "abcdefgh", 6, 1) == ("abcdef",)
-
-
-def test_the_oldest_block_under_the_longest_prefix_serves() -> None:
-    cached = {(0, "abcdef"): 1, (0, "abcdefg"): (3, 2), (1, "abcdefgh"): 4}
-    engine = pool_of(cached=cached)
-    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 1) == 3
-    assert groups.block_at(of(WIDE), engine, 0, "abcdefghij", 6, 0) == NULL
 
 
 def held(*prefixes: str):
@@ -125,18 +108,6 @@ def test_what_a_group_alone_can_serve(
     assert groups.resident(of(group), held(*prefixes), 0, "abcdef", length) is serves
 
 
-def test_a_hit_inside_a_block_is_served_by_the_first_of_several_prefixes() -> None:
-    assert groups.resident(of(WIDE), held("abcd", "abcdef"), 0, "abcdefgh", 6)
-    assert groups.resident(of(WIDE), held("abcd", "abcdefg"), 0, "abcdefgh", 6)
-    assert not groups.resident(of(WIDE), held("abcd", "abcdefgh"), 0, "abcdefgh", 6)
-
-
-def test_another_groups_blocks_serve_nothing() -> None:
-    engine = held("ab", "abcd")
-    assert groups.resident(of(FULL), engine, 0, "abcdef", 4)
-    assert not groups.resident(of(FULL, FULL), engine, 1, "abcdef", 4)
-
-
 def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
     engine = held("ab", "abcd", "abcdef")
     assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 6) == (1, 2, 3)
@@ -162,32 +133,11 @@ def cached_positions(
     return [p for p in range(8) if groups.worth_caching(cfg, asked, group, p)]
 
 
-@pytest.mark.parametrize("retention", [None, 0])
-def test_full_attention_caches_every_block(retention: int | None) -> None:
-    assert cached_positions(WIDE, FULL, retention=retention) == list(range(8))
-
-
-def test_every_state_is_cached_where_nothing_is_retained_less() -> None:
-    assert cached_positions(FULL, MAMBA) == list(range(8))
-
-
 def test_of_a_window_blocks_are_cached_that_a_hit_at_some_unit_needs() -> None:
     """Hits end at multiples of 4 tokens, the block of full attention: a window of 3 needs one block
     of 2 tokens before each. With a drafter's layers it must match one more."""
     assert cached_positions(WIDE, WINDOW) == [1, 3, 5, 7]
     assert cached_positions(Group("full", 8), DRAFTED, drafts=1) == [3, 4, 7]
-
-
-def test_retention_keeps_what_the_prompt_sent_again_needs() -> None:
-    assert cached_positions(WIDE, WINDOW, retention=0) == [1]
-    assert cached_positions(WIDE, WINDOW, "abcdefghi", retention=0) == [3]
-    assert cached_positions(FULL, MAMBA, retention=0) == [2]
-    assert cached_positions(FULL, MAMBA, "abcdefghi", retention=0) == [3]
-
-
-def test_a_prompt_with_drafts_resumes_a_block_earlier_from_its_end_or_its_last_token() -> None:
-    assert cached_positions(EAGLE, DRAFTED, drafts=1, retention=0) == [1, 2, 3]
-    assert cached_positions(EAGLE, MAMBA, drafts=1, retention=0) == [1, 2]
 
 
 def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part() -> None:
@@ -210,12 +160,6 @@ def test_attention_takes_what_its_tokens_lack() -> None:
     assert [grown(cfg, FULL, (1,), end) for end in range(6)] == [0, 0, 0, 1, 1, 2]
 
 
-def test_attention_takes_the_slots_ahead_too_in_which_a_drafter_writes() -> None:
-    cfg = config(EAGLE, drafts=2)
-    assert grown(cfg, EAGLE, (1,), 2, ahead=2) == 1
-    assert grown(cfg, EAGLE, (1,), 2) == 0
-
-
 def test_a_state_takes_one_block_where_the_table_must_grow() -> None:
     cfg = config(FULL, MAMBA)
     assert [grown(cfg, MAMBA, (1,), end) for end in (2, 3, 4, 5, 8)] == [
@@ -225,39 +169,6 @@ def test_a_state_takes_one_block_where_the_table_must_grow() -> None:
         1,
         1,
     ]
-
-
-def test_the_first_states_of_a_drafting_request_take_scratch_blocks() -> None:
-    cfg = config(WIDE, WIDE_STATE, drafts=2, num_blocks=20)
-    assert grown(cfg, WIDE_STATE, (), 8, fresh=True) == 3
-    assert grown(cfg, WIDE_STATE, (1, 2, 3), 8) == 1
-    assert grown(cfg, WIDE_STATE, (1, 2, 3), 4) == 0
-    assert grown(cfg, WIDE_STATE, (), 4) == 1
-
-
-def test_a_state_that_is_not_cached_has_a_block_for_each_draft() -> None:
-    cfg = config(FULL, STATE, drafts=3, prefix_caching=False, num_blocks=20)
-    assert group_needs.slots_for_states(cfg, STATE) == 6
-    assert group_needs.slots_for_states(cfg, FULL) == 0
-    assert grown(cfg, STATE, (), 2) == 4
-
-
-def test_a_state_table_is_padded_up_to_the_running_state() -> None:
-    cfg = config(FULL, MAMBA)
-    assert groups.padded(cfg, MAMBA, (), 2) == ()
-    assert groups.padded(cfg, MAMBA, (1,), 6) == (1, NULL)
-    assert groups.padded(cfg, MAMBA, (1,), 5) == (1, NULL)
-    assert groups.padded(cfg, MAMBA, (1,), 4) == (1,)
-    assert groups.padded(cfg, FULL, (1,), 6) == (1,)
-
-
-def test_scratch_blocks_of_drafts_go_behind_the_running_state() -> None:
-    cfg = config(FULL, MAMBA, drafts=1, num_blocks=20)
-    assert groups.padded(cfg, MAMBA, (1, 2), 4) == (1, 2)
-    assert groups.padded(cfg, MAMBA, (1, 2), 6) == (1, NULL, 2)
-    assert groups.padded(cfg, MAMBA, (1,), 6, fresh=True) == (1, NULL)
-    wide = config(WIDE, WIDE_STATE, drafts=2, num_blocks=20)
-    assert groups.padded(wide, WIDE_STATE, (1, 2, 3), 9) == (1, NULL, 3, 2)
 
 
 # Laws

@@ -8,7 +8,7 @@ from kvproof.model.config import Job
 from kvproof.model.environment import disturbances, pulls
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.transfers import pull, transfer_ends
+from kvproof.model.reference.transfers import pull
 from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
 from tests.planted import Mistakes, under
@@ -66,17 +66,6 @@ def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:
     assert state.failures == 0
 
 
-@pytest.mark.parametrize("transfers", [(), (OFFERED,), (in_phase("lost"),)])
-def test_only_a_read_can_fail(transfers: tuple[Transfer, ...]) -> None:
-    with pytest.raises(NotAllowed, match="r0 has no read that could fail"):
-        failed(both(SENT, LOADS, *transfers))
-
-
-def test_a_request_that_is_gone_needs_no_word() -> None:
-    state = both(SENT, None, READING)
-    assert transfer_ends.load_failed(PAIR, state, "r0") == state
-
-
 # A report that nobody waits for
 
 
@@ -98,33 +87,12 @@ def test_a_transfer_was_reported_to_who_has_loaded_and_loads_no_more(
     assert disturbances.reported_before(state, state.engine("D"), "r0") is before
 
 
-def test_nobody_waits_for_a_report_about_who_has_ended() -> None:
-    state = both()
-    assert not disturbances.reported_before(state, state.engine("D"), "r0")
-    state = state.ending("D", "r0")
-    assert disturbances.reported_before(state, state.engine("D"), "r0")
-    assert not disturbances.reported_before(state, state.engine("P"), "r0")
-
-
-def test_such_a_report_changes_nothing() -> None:
-    state = both(None, LOADS._replace(status="running"))
-    assert transfer_ends.stray_report(state, "D", "r0") == state
-    with pytest.raises(NotAllowed, match="no transfer of r0 on D was reported before"):
-        transfer_ends.stray_report(both(None, LOADS), "D", "r0")
-
-
 # An end that nobody reports
 
 
 def test_a_read_may_be_lost() -> None:
     state = pull.transfer_lost(both(SENT, LOADS, READING), "r0")
     assert state == both(SENT, LOADS, READING._replace(phase="lost"))
-
-
-@pytest.mark.parametrize("transfers", [(), (OFFERED,)])
-def test_only_a_read_can_be_lost(transfers: tuple[Transfer, ...]) -> None:
-    with pytest.raises(NotAllowed, match="r0 has no read that could be lost"):
-        pull.transfer_lost(both(SENT, LOADS, *transfers), "r0")
 
 
 # Leases
@@ -139,18 +107,6 @@ def test_p_gives_up_waiting_and_d_never_gets_the_request() -> None:
     assert statuses(state) == {}
     assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
     assert (state.transfers, state.ended) == ((), (("D", "r0"),))
-
-
-def test_d_may_compute_what_it_could_not_read() -> None:
-    state = expired(both(SENT, LOADS._replace(status="failed"), in_phase("abandoned")))
-    assert statuses(state) == {"D": "failed"}
-    assert (state.transfers, state.ended) == ((), ())
-
-
-def test_a_lost_read_is_remembered_though_p_gives_up() -> None:
-    state = expired(both(SENT, LOADS, in_phase("lost")))
-    assert statuses(state) == {"D": "loading"}
-    assert state.transfers == (in_phase("lost"),)
 
 
 def test_who_reads_or_waits_on_d_renews_the_lease() -> None:
@@ -198,33 +154,6 @@ def kinds(state: State, faults: Mistakes = (), **options: Any) -> list[str]:
             for event in events(cluster, state)
         ],
     )
-
-
-def test_a_read_ends_and_fails_or_is_lost_where_that_may_be() -> None:
-    reads = both(SENT, LOADS, READING)
-    assert kinds(reads) == ["TransferDone"]
-    assert kinds(reads, failures=1) == ["TransferDone", "TransferFail"]
-    assert kinds(reads._replace(failures=1), failures=1) == ["TransferDone"]
-    assert kinds(reads, losses=True) == ["TransferDone", "TransferLost"]
-
-
-def test_a_reader_that_renews_no_lease_may_lose_it() -> None:
-    never = [FAULTS["lease_ends_under_reader"]]
-    assert kinds(both(SENT, LOADS, READING), never) == ["TransferDone", "LeaseExpire"]
-
-
-def test_who_needs_nothing_is_only_reported() -> None:
-    assert kinds(both(SENT, None, in_phase("releasing")), losses=True) == ["TransferDone"]
-
-
-def test_p_may_give_up_where_nobody_comes_or_nobody_reads_any_more() -> None:
-    assert kinds(both(SENT, None, OFFERED)) == []
-    assert kinds(both(SENT, None, OFFERED), losses=True) == ["LeaseExpire"]
-    waits = LOADS._replace(status="waiting", tables=())
-    assert kinds(both(SENT, waits, OFFERED), losses=True) == []
-    for phase in ("abandoned", "lost"):
-        assert kinds(both(SENT, LOADS, in_phase(phase))) == ["LeaseExpire"]
-        assert kinds(both(None, LOADS, in_phase(phase))) == []
 
 
 def test_d_may_give_up_at_any_time_and_refuses_who_asks_then() -> None:

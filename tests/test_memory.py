@@ -34,14 +34,6 @@ def computing(prompt: str, *tables: tuple[int, ...], end: int, **fields: Any) ->
 # Blocks and slots
 
 
-def test_slots_are_written_one_by_one() -> None:
-    held: memory.Memory = [None, None]
-    memory.write(held, 1, 0, 2, {1: "ab"})
-    assert held[1] == Content(0, ("", "ab"))
-    memory.write(held, 1, 0, 2, {0: "a"})
-    assert held[1] == Content(0, ("a", "ab"))
-
-
 def test_a_block_of_another_group_is_wiped_first() -> None:
     held: memory.Memory = [None, Content(0, ("a", "ab"))]
     memory.write(held, 1, 1, 1, {0: "xyz"})
@@ -54,14 +46,6 @@ def test_a_slot_is_told_apart_that_was_never_written_or_is_of_another_group() ->
     assert memory.slot(held, 1, 0, 1) == ""
     assert memory.slot(held, 1, 1, 0) is None
     assert memory.slot(held, 0, 0, 0) is None
-
-
-def test_beyond_its_end_a_table_is_padded_with_the_null_block() -> None:
-    assert [memory.entry((4, 5), position) for position in range(4)] == [4, 5, NULL, NULL]
-
-
-def test_a_window_is_so_many_tokens_with_its_own() -> None:
-    assert [memory.first_seen(at, 3) for at in range(6)] == [0, 0, 0, 1, 2, 3]
 
 
 # Attention
@@ -98,13 +82,6 @@ def test_a_token_sees_what_others_of_its_step_write() -> None:
     assert [read.request for read in reads] == ["r1"] * 3 + ["r0"] * 2
 
 
-def test_a_window_reads_its_last_tokens_only() -> None:
-    _, reads = memory.run(
-        config(FULL, WINDOW), engine(), [(computing("abcde", (1, 2, 3), (4, 5, 6), end=5), 1)]
-    )
-    assert [read.expected for read in reads if read.group == 1] == ["abc", "abcd", "abcde"]
-
-
 def test_what_has_no_block_is_written_into_the_null_block() -> None:
     after, _ = memory.run(config(FULL), engine(), [(computing("abc", (1,), end=3), 3)])
     assert after.memory[NULL] == Content(0, ("abc", ""))
@@ -119,12 +96,6 @@ def test_a_state_is_read_where_the_tokens_before_end_and_written_where_the_step_
     after, reads = memory.run(config(FULL, MAMBA), begun, [(held, 2)])
     assert [r for r in reads if r.group == 1] == [Read("E", "r0", 1, 1, 0, "ab", "ab")]
     assert after.memory[1:3] == (Content(1, ("ab",)), Content(1, ("abcd",)))
-
-
-def test_a_first_step_reads_no_state() -> None:
-    held = computing("ab", (3,), (1,), end=2)
-    _, reads = memory.run(config(FULL, MAMBA), engine(), [(held, 2)])
-    assert {read.group for read in reads} == {0}
 
 
 def test_all_states_are_read_before_any_is_written() -> None:
@@ -223,11 +194,6 @@ def test_with_drafts_any_state_from_the_one_before_on_may_be_used() -> None:
     assert memory.used(cfg, held, 4) == (1, 2, 3)
 
 
-def test_the_null_block_is_used_by_nobody() -> None:
-    held = computing("abcd", (NULL, 2), end=4)
-    assert memory.used(config(FULL), held, 1) == (2,)
-
-
 # Loads and copies
 
 
@@ -242,11 +208,6 @@ def test_a_store_fills_what_an_admission_brings() -> None:
         Content(1, ("abcdef",)),
     )
     assert after.memory[NULL] is None
-
-
-def test_blocks_are_wiped_and_others_stay() -> None:
-    after = memory.wiped(engine((0, ("a",)), (0, ("b",))), [1])
-    assert after.memory[1:3] == (None, Content(0, ("b",)))
 
 
 def test_copies_are_made_all_at_once() -> None:

@@ -1,17 +1,14 @@
 """How much of a prompt P prefills, and what is loaded beside a hit."""
 
-from typing import Any
-
 import pytest
 
-from kvproof.model.config import Cluster, Job
+from kvproof.model.config import Job
 from kvproof.model.environment.turns import reverse_of
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.reference.transfers import offers
-from kvproof.model.state import State, Transfer
+from kvproof.model.state import Transfer
 from tests.by_hand import FULL, MAMBA, both, config, on_decode, on_prefill, pair, request, serving
-from tests.by_hand import cluster as one
 
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 
@@ -32,12 +29,6 @@ def test_a_prompt_is_shortened_once_and_on_p_only() -> None:
     assert offers.truncated(cfg, on_decode("abcd")) == on_decode("abcd")
 
 
-def test_the_connector_is_asked_again_about_who_was_preempted() -> None:
-    cfg = config(FULL, MAMBA)
-    assert offers.looked_up_again(cfg, on_prefill("abcd")).prompt == "abcd"
-    assert offers.looked_up_again(cfg, on_prefill("abcd", preemptions=1)).prompt == "abc"
-
-
 # What is loaded beside a hit
 
 
@@ -51,11 +42,6 @@ def test_what_p_offers_is_loadable_until_d_has_begun() -> None:
     assert offers.loadable(pair(FULL), both(None, asked), asked) == 0
     local = request("abcd")
     assert offers.loadable(pair(FULL), both(None, local, OFFERED), local) == 0
-
-
-def test_p_loads_for_follow_up_turns_only() -> None:
-    asked = on_prefill("abcd")
-    assert offers.loadable(pair(FULL), both(asked, None, OFFERED), asked) == 0
 
 
 def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
@@ -74,25 +60,12 @@ def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
             check(hit, external)
 
 
-def test_a_store_offers_what_it_has_kept() -> None:
-    asked, cfg = request("abcde"), config(FULL, store=True)
-    state = State((serving(asked, stored=("ab", "abcd")),))
-    assert offers.loadable(one(cfg), state, asked) == 4
-
-
 def test_d_offers_what_it_keeps_of_the_turn_before() -> None:
     asked = on_prefill("abc.e", name="r1")
     jobs = (Job("r0", "abc"), Job("r1", "abc.e", follows="r0"))
     cluster = pair(FULL, jobs=jobs, follow_up_turns=True)
     kept = Transfer(reverse_of("r0"), "offered", 4, ((3, 4),))
     assert offers.loadable(cluster, both(asked, None, kept), asked) == 4
-
-
-def test_a_store_has_no_more_than_it_offers() -> None:
-    asked, cfg = request("abcd"), config(FULL, store=True)
-    state = State((serving(asked, stored=("ab",)),))
-    with pytest.raises(NotAllowed, match="loads 1 tokens where 2 are offered"):
-        offers.check_external(one(cfg), state, asked, Admit("r0", 0, 1))
 
 
 def test_a_preempted_request_of_p_is_shortened_before_it_hits() -> None:
@@ -103,30 +76,3 @@ def test_a_preempted_request_of_p_is_shortened_before_it_hits() -> None:
     hybrid = pair(FULL, MAMBA)
     found = offers.best_admission(hybrid, hybrid.prefill, state.with_engine(engine), asked)
     assert found == (2, 0)
-
-
-def best(cluster: Cluster, cached: dict[tuple[int, str], int], prompt: str = "abcdef") -> Any:
-    """The hit and the external tokens of a request to which P offers its whole prompt."""
-    asked = on_decode(prompt)
-    state = both(None, asked, OFFERED)
-    engine = state.engine("D")._replace(cached=tuple((k, (b,)) for k, b in sorted(cached.items())))
-    return offers.best_admission(cluster, cluster.decode, state.with_engine(engine), asked)
-
-
-def test_a_hit_comes_first_and_a_load_brings_the_rest() -> None:
-    assert best(pair(FULL), {}) == (0, 6)
-    assert best(pair(FULL), {(0, "ab"): 1}) == (2, 4)
-    assert best(pair(FULL, prefix_caching=False), {(0, "ab"): 1}) == (0, 6)
-
-
-def test_before_a_load_full_attention_alone_needs_to_hit() -> None:
-    attention = {(0, "ab"): 1, (0, "abcd"): 2}
-    assert best(pair(FULL, MAMBA), attention) == (4, 1)
-    assert best(pair(FULL, MAMBA), attention | {(1, "ab"): 3}) == (4, 1)
-
-
-def test_a_token_at_least_is_left_to_the_load_for_the_states_come_with_it() -> None:
-    attention = {(0, "ab"): 1, (0, "abcd"): 2}
-    assert best(pair(FULL, MAMBA), attention, "abcde") == (2, 2)
-    held = attention | {(1, "abcd"): 3}
-    assert best(pair(FULL, MAMBA), held, "abcde") == (4, 0)

@@ -3,12 +3,10 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Complete, Evict, Schedule, Submit
-from kvproof.model.kv_events import Stored
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Copy, Step
@@ -89,39 +87,6 @@ def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> Non
         build()
 
 
-@pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match"])
-def test_wider_blocks_of_a_window_prevent_hits_inside_a_block(name: str) -> None:
-    """vllm#51843: the managers of windows look up whole blocks."""
-    (cfg,) = CLUSTERS[name].engines
-    assert cfg.hash_unit == 2
-    assert (cfg.partial_block_hits, cfg.hit_unit) == (False, 4)
-    narrow = tuple(g for g in cfg.groups if g.kind != "window")
-    assert replace(cfg, groups=narrow).partial_block_hits
-
-
-def test_a_prompt_whose_copy_was_lost_before_its_output_came_is_not_noted_as_served() -> None:
-    quiet = CLUSTERS["partial-async"]
-    for lose, noted in (False, ["abcdefg"]), (True, []):
-        machine = ModelMachine(replace(quiet, evictions=True))
-        for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
-            machine.take(event)
-        machine.take(Complete("E"))
-        (kept,) = machine.state.engine("E").blocks_for((1, "abcdef"))
-        if lose:
-            machine.take(Evict("E", kept))
-        machine.take(Complete("E"))
-        assert [served.prompt for served in machine.state.engine("E").ghost.served] == noted
-
-
-def test_what_ends_inside_a_block_is_told_once_and_not_when_the_copy_takes_its_place() -> None:
-    steps = run(CLUSTERS["partial-events"], "r0")
-    told = [[r for r in s.effects.reports if r.group == 1] for s in steps if s.effects.reports]
-    assert told == [[Stored(1, "", "abcd", ("abcd",))], [Stored(1, "abcd", "ef", ("abcdef",))]]
-    assert any(s.effects.copies for s in steps)
-    after = steps[-1].after.engine("E")
-    assert set(after.ghost.mirror) == {key for key, _ in after.cached}
-
-
 def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_again() -> None:
     served = ("abcdefghijkxxxxxx", "abcdefghijkyyyyyy", "abcdefghijkzzzzzz", "abcdefghijkzzzzzz")
     jobs = [Job(f"r{i}", prompt) for i, prompt in enumerate(served)]
@@ -129,13 +94,6 @@ def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_ag
     steps = run(cluster, *(job.name for job in jobs))
     assert [a.hit for s in steps for a in s.effects.admissions] == [0, 0, 8, 16]
     assert steps[-1].after.engine("E").blocks_for((1, "abcd")) == ()
-
-
-def test_a_unit_that_is_the_block_changes_nothing() -> None:
-    hybrid = CLUSTERS["hybrid"].engines[0]
-    same = replace(hybrid, match_unit=2)
-    assert not same.partial_block_hits
-    assert (same.hit_unit, same.hash_unit) == (hybrid.hit_unit, hybrid.hash_unit)
 
 
 def test_hits_of_unequal_blocks_end_on_the_finest() -> None:

@@ -4,35 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.model.capacity import fits
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import NULL, Block, Death, Engine, Key
-from tests.by_hand import FULL, MAMBA, config, pool_of, request
+from kvproof.model.state import NULL, Engine, Key
+from tests.by_hand import config, pool_of, request
 
 A, AB, ABC, XY = (0, "a"), (0, "ab"), (0, "abc"), (0, "xy")
 
 
 def refs(engine: Engine) -> list[int]:
     return [block.refs for block in engine.blocks]
-
-
-# What a pool can hold
-
-
-def test_the_null_block_is_nobodys() -> None:
-    assert fits(4, 5)
-    assert not fits(5, 5)
-
-
-def test_a_pool_is_idle_when_all_but_the_null_block_are_free() -> None:
-    assert pool.is_idle(pool_of(4))
-    assert not pool.is_idle(pool_of(4, held={2: 1}))
-
-
-def test_some_blocks_are_replaced_and_the_others_stay() -> None:
-    changed = pool.with_blocks(pool_of(4), {2: Block(7)})
-    assert refs(changed) == [0, 0, 7, 0]
 
 
 # Taking blocks
@@ -43,18 +24,6 @@ def test_blocks_are_taken_from_the_head_of_the_queue() -> None:
     assert taken == (4, 2)
     assert engine.free == (5, 1, 3)
     assert refs(engine) == [0, 0, 1, 0, 1, 0]
-
-
-def test_the_last_free_block_can_be_taken_and_no_more() -> None:
-    engine, taken = pool.take(pool_of(3), 2)
-    assert (taken, engine.free) == ((1, 2), ())
-    with pytest.raises(pool.Exhausted, match="3 blocks are taken and 2 are free"):
-        pool.take(pool_of(3), 3)
-
-
-def test_who_takes_nothing_changes_nothing() -> None:
-    engine = pool_of(3, cached={AB: 1})
-    assert pool.take(engine, 0) == (engine, ())
 
 
 def test_a_block_that_is_taken_is_cached_no_more() -> None:
@@ -74,19 +43,6 @@ def test_a_free_block_that_is_hit_leaves_the_queue_and_stays_cached() -> None:
     assert engine.blocks_for(AB) == (2,)
 
 
-def test_a_block_in_use_that_is_hit_has_one_reference_more() -> None:
-    engine = pool.touch(pool_of(4, held={2: 1}, cached={AB: 2}), [2, 2])
-    assert engine.free == (1, 3)
-    assert refs(engine) == [0, 0, 3, 0]
-
-
-def test_the_null_block_is_passed_over() -> None:
-    engine = pool.touch(pool_of(3), [NULL, 1])
-    assert refs(engine) == [0, 1, 0]
-    engine = pool.release(engine, [NULL, 1])
-    assert (refs(engine), engine.free) == ([0, 0, 0], (1, 2))
-
-
 # Letting go
 
 
@@ -97,37 +53,12 @@ def test_a_block_comes_free_with_its_last_reference() -> None:
     assert (refs(engine), engine.free) == ([0, 0, 0, 0], (2, 1, 3))
 
 
-def test_two_references_may_be_dropped_at_once() -> None:
-    engine = pool.release(pool_of(4, held={2: 2}), [2, 2])
-    assert (refs(engine), engine.free) == ([0, 0, 0, 0], (2, 1, 3))
-
-
 def test_cached_blocks_go_to_the_tail_and_others_to_the_head_in_order() -> None:
     begun = pool_of(7, held={2: 1, 3: 1, 4: 1, 5: 1}, cached={AB: 3, XY: 5})
     assert pool.release(begun, [5, 4, 3, 2]).free == (4, 2, 1, 6, 5, 3)
 
 
-def test_a_request_lets_go_group_by_group_and_tail_first() -> None:
-    held = request("abcd", (1, 2), (NULL, 3))
-    engine = pool.release_all(pool_of(5, held={1: 1, 2: 1, 3: 1}), held)
-    assert engine.free == (3, 2, 1, 4)
-
-
 # The map from keys to blocks
-
-
-def test_an_equal_key_of_an_older_block_is_hit_first() -> None:
-    engine = pool.register(pool.register(pool_of(4), AB, 3), AB, 1)
-    assert engine.blocks_for(AB) == (3, 1)
-    assert engine.blocks[1].keys == engine.blocks[3].keys == (AB,)
-
-
-def test_a_block_may_have_several_keys_and_the_map_is_in_order() -> None:
-    engine = pool_of(4)
-    for key in (ABC, XY, AB):
-        engine = pool.register(engine, key, 1)
-    assert engine.blocks[1] == Block(0, ABC, (AB, XY))
-    assert engine.cached == ((AB, (1,)), (ABC, (1,)), (XY, (1,)))
 
 
 def test_a_key_is_told_to_be_removed_with_its_last_block_only() -> None:
@@ -138,33 +69,9 @@ def test_a_key_is_told_to_be_removed_with_its_last_block_only() -> None:
     assert (engine.cached, engine.reports) == ((), (Removed(0, "ab"),))
 
 
-def test_a_block_is_dropped_from_the_map_under_all_its_keys() -> None:
-    engine = pool.unregister(pool_of(4, cached={AB: 1, ABC: 1, XY: 2}), 1)
-    assert engine.cached == ((XY, (2,)),)
-    assert engine.blocks[1] == Block()
-
-
-def test_a_block_that_is_not_cached_is_dropped_without_effect() -> None:
-    engine = pool_of(4, cached={XY: 2}, held={1: 1})
-    assert pool.unregister(engine, 1) is engine
-
-
 @pytest.mark.parametrize(("had", "gets", "has"), [(AB, ABC, (ABC,)), (ABC, AB, (ABC, AB))])
 def test_a_longer_key_ends_a_shorter_one(had: Key, gets: Key, has: tuple[Key, ...]) -> None:
     assert pool.promote(pool_of(4, cached={had: 1}), gets, 1).blocks[1].keys == has
-
-
-def test_a_key_of_equal_length_is_kept_beside() -> None:
-    assert pool.promote(pool_of(4, cached={AB: 1}), XY, 1).blocks[1].keys == (AB, XY)
-
-
-def test_a_full_block_is_cached_once() -> None:
-    cfg, engine = config(), pool_of(4)
-    engine = pool.cache_block(cfg, engine, AB, 1)
-    assert engine.blocks_for(AB) == (1,)
-    assert not engine.dead
-    again = pool.cache_block(cfg, engine, AB, 1)
-    assert again == engine._replace(dead=Death(message="block 1 is to be hashed twice"))
 
 
 def test_nothing_is_cached_in_the_null_block() -> None:
@@ -172,30 +79,11 @@ def test_nothing_is_cached_in_the_null_block() -> None:
     assert pool.cache_block(config(), engine, AB, NULL) is engine
 
 
-def test_a_cached_block_gets_a_longer_key_only_where_hits_end_inside_blocks() -> None:
-    begun = pool_of(4, cached={A: 1})
-    inside = config(FULL, MAMBA, match_unit=1)
-    assert pool.cache_block(config(), begun, AB, 1) is begun
-    assert pool.cache_block(inside, begun, AB, 1).blocks[1].keys == (AB,)
-
-
 def test_what_was_cached_since_a_step_began_can_be_taken_back() -> None:
     begun = pool_of(5, cached={AB: 1})
     later = pool.register(pool.register(begun, ABC, 2), XY, 3)
     gone = request("abc", (1, 2, NULL), (4,))
     assert pool.forget_uncomputed(begun, later, gone).cached == ((AB, (1,)), (XY, (3,)))
-
-
-def test_keys_move_to_another_block_and_nobody_is_told() -> None:
-    begun = pool_of(4, cached={AB: 1, ABC: 1}, reports=())
-    engine = pool.move_keys(begun, 1, 3)
-    assert engine.cached == ((AB, (3,)), (ABC, (3,)))
-    assert [b.keys for b in engine.blocks] == [(), (), (), (AB, ABC)]
-    assert engine.reports == ()
-
-
-def test_chosen_blocks_are_put_first_and_the_others_keep_their_order() -> None:
-    assert pool.with_first_free(pool_of(6), [4, 2, 4]).free == (4, 2, 1, 3, 5)
 
 
 # Laws

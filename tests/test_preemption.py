@@ -1,20 +1,13 @@
 """Who may lose his blocks to whom, and what is left of him."""
 
-import pytest
-
 from kvproof.model.config import Job
 from kvproof.model.events import Compute, Preempt, Release
 from kvproof.model.reference.scheduling.scheduler import take_choice
-from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import COUNTS, LATE, Flight
 from tests.by_hand import (
     FULL,
     MAMBA,
-    WINDOW,
-    both,
     config,
-    on_prefill,
-    pair,
     refused,
     request,
     running,
@@ -38,25 +31,10 @@ def test_the_victim_starts_over_and_its_blocks_come_free_tail_first() -> None:
     take_choice(work, Compute("r0", 4))
 
 
-def test_nobody_is_preempted_for_who_fits() -> None:
-    work = step(config(FULL, num_blocks=6), NEEDY, VICTIM)
-    refused(work, Preempt("r1", "r0"), "r1 is preempted though r0 fits")
-    take_choice(step(config(FULL, num_blocks=5), NEEDY, VICTIM), Preempt("r1", "r0"))
-
-
 def test_a_request_may_give_way_itself() -> None:
     work = step(TIGHT, NEEDY, VICTIM)
     take_choice(work, Preempt("r0", "r0"))
     assert work.engine.request("r0").status == "preempted"
-
-
-def test_what_the_needy_one_has_left_behind_comes_free_first() -> None:
-    needy = running("abcdefgh", (1, 2), (3, 4), computed=4)
-    victim = running("x", (5,), (6,), computed=1, name="r1")
-    work = step(config(FULL, WINDOW, num_blocks=7), needy, victim)
-    take_choice(work, Preempt("r1", "r0"))
-    assert work.engine.request("r0").tables == ((1, 2), (0, 4))
-    assert work.chose == [Preempt("r1", "r0", freed=((5,), (3, 6)))]
 
 
 def test_who_waits_or_is_scheduled_already_is_not_preempted() -> None:
@@ -82,17 +60,6 @@ def test_by_priority_who_is_scheduled_is_taken_out_of_the_step() -> None:
     assert work.engine.cached == (((0, "wx"), (2,)),)
 
 
-def test_others_that_are_scheduled_stay_in_the_step() -> None:
-    cfg = config(FULL, num_blocks=6, policy="priority")
-    other = running("k", (4,), computed=0, name="r2")
-    jobs = (Job("r0", "abcdef"), Job("r1", "wxyz", priority=1), Job("r2", "k"))
-    needy = NEEDY._replace(prompt="abcdefgh")
-    work = step(cfg, needy, VICTIM, other, jobs=jobs)
-    take_choice(work, Compute("r2", 1))
-    take_choice(work, Preempt("r1", "r0"))
-    assert work.scheduled == [("r2", 1)]
-
-
 def test_a_token_that_is_under_way_is_kept_for_later() -> None:
     cfg = config(FULL, num_blocks=4, steps_in_flight=2)
     flying = {"steps": ((Flight("r1", 1, True),),), "pending": (("r1", 1),)}
@@ -103,52 +70,7 @@ def test_a_token_that_is_under_way_is_kept_for_later() -> None:
     assert work.engine.pending == ()
 
 
-def test_blocks_that_would_not_come_free_now_are_no_help() -> None:
-    cluster = pair(FULL, num_blocks=4, steps_in_flight=2)
-    state = both(on_prefill("abcdef", (1, 2), status="running", computed=4))
-    engine = state.engine("P")
-    engine = engine._replace(free=(), steps=((Flight("r0", 1, True),),))
-    work = SchedulerStep(cluster, state.with_engine(engine), "P")
-    refused(work, Preempt("r0", "r0"), "a step in flight still uses its blocks")
-
-
-# Sessions that wait for their turn
-
-SESSION = request("wxyz", (2, 3), name="r1", computed=4)
-
-
-def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
-    waits = NEEDY._replace(status="waiting")
-    work = step(TIGHT, waits, SESSION, sessions=True)
-    take_choice(work, Preempt("r1", "r0"))
-    assert work.engine.request("r1").status == "preempted"
-    busy = step(TIGHT, NEEDY, SESSION, sessions=True)
-    refused(busy, Preempt("r1", "r0"), "r1 is preempted but is not idle")
-
-
 # Letting go without a preemption
-
-
-def test_who_does_not_fit_may_let_go_of_what_he_has_left_behind() -> None:
-    held = running("abcdefgh", (1, 2), (3, 4), computed=4)
-    work = step(config(FULL, MAMBA), held)
-    take_choice(work, Release("r0"))
-    assert work.engine.request("r0").tables == ((1, 2), (0, 4))
-    assert work.chose == [Release("r0", freed=((), (3,)))]
-
-
-@pytest.mark.parametrize("status", ["waiting", "preempted"])
-def test_who_waits_with_his_blocks_may_let_go_too(status: str) -> None:
-    held = running("abcdefgh", (1, 2), (3, 4), computed=4, status=status)
-    take_choice(step(config(FULL, MAMBA), held), Release("r0"))
-
-
-def test_who_has_no_blocks_or_still_loads_lets_go_of_nothing() -> None:
-    refused(
-        step(config(FULL), request("abcd")), Release("r0"), "r0 is waiting and cannot free blocks"
-    )
-    loads = running("abcd", (1,), computed=2, status="loading")
-    refused(step(config(FULL), loads), Release("r0"), "r0 is loading and cannot free blocks")
 
 
 def test_what_a_step_in_flight_may_read_is_not_left_behind_yet() -> None:

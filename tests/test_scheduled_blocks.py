@@ -47,18 +47,6 @@ def test_a_load_takes_its_blocks_and_computes_nothing() -> None:
     assert transfer.phase == "reading"
 
 
-def test_all_that_is_offered_is_loaded() -> None:
-    refused(decoding(on_decode("abcd"), OFFERED), Admit("r0", 0, 3), "loads 3 tokens where 4")
-
-
-def test_a_load_that_has_no_room_is_refused() -> None:
-    refused(
-        decoding(on_decode("a" * 15), OFFERED._replace(tokens=15)),
-        Admit("r0", 0, 15),
-        "needs 8 blocks but 7 are free",
-    )
-
-
 def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
     cluster = pair(FULL, MAMBA)
     work = SchedulerStep(cluster, both(on_prefill("abcd", preemptions=1)), "P")
@@ -67,14 +55,6 @@ def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:
 
 
 # Blocks that do not fit, or that somebody else has
-
-
-def test_who_does_not_fit_is_refused() -> None:
-    held = running("abcdef", (1,), computed=2)
-    refused(
-        step(config(FULL, num_blocks=3), held), Compute("r0", 4), "needs 2 blocks but 1 are free"
-    )
-    take_choice(step(config(FULL, num_blocks=4), held), Compute("r0", 4))
 
 
 def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step() -> None:
@@ -94,25 +74,6 @@ def test_an_engine_that_takes_more_than_was_predicted_dies_and_forgets_the_step(
     assert work.chose[-1] == Compute("r0", 4)
 
 
-def test_an_engine_that_hashes_a_block_twice_dies() -> None:
-    work = step(config(FULL), running("abcd", (1,), computed=2), cached={(0, "ab"): 1})
-    take_choice(work, Compute("r0", 2))
-    assert work.engine == work.begun._replace(dead=Death(message="block 1 is to be hashed twice"))
-    assert work.scheduled == []
-
-
-def test_an_engine_that_schedules_more_than_it_was_asked_for_dies() -> None:
-    longer = {"arithmetic.counts:align_chunk": lambda _start, tokens, *_: tokens + 1}
-    held = running("abcdef", (1,), (2,), computed=2)
-    work = step(config(FULL, MAMBA), held)
-    with mistaken(longer):
-        take_choice(work, Compute("r0", 5))
-    assert work.engine == work.begun._replace(
-        dead=Death(message="5 tokens are scheduled where 4 were requested")
-    )
-    assert work.chose == [Compute("r0", 5)]
-
-
 def test_a_recorded_choice_gets_the_blocks_that_it_says() -> None:
     held = running("abcd", (1,), computed=2, num_cached_blocks=(1,))
     work = step(config(FULL), held)
@@ -120,15 +81,3 @@ def test_a_recorded_choice_gets_the_blocks_that_it_says() -> None:
     assert work.engine.request("r0").tables == ((1, 5),)
     refused(step(config(FULL), held), Compute("r0", 2, taken=((1,),)), "which is not free")
     refused(step(config(FULL), held), Compute("r0", 2, taken=((5,), ())), "blocks in 2 groups")
-
-
-def test_what_is_hit_and_what_is_taken_may_both_be_said() -> None:
-    work = step(
-        config(FULL, store=True), request("abcdef"), stored=("abcd",), cached={(0, "ab"): 1}
-    )
-    take_choice(work, Admit("r0", 2, 2, hit=((1,),), taken=((6,),)))
-    assert work.chose == [Admit("r0", 2, 2)]
-    take_choice(work, Compute("r0", 2, taken=((7,),)))
-    assert work.engine.request("r0").tables == ((1, 6, 7),)
-    assert work.brought == ["r0"]
-    assert work.chose[0] == Admit("r0", 2, 2, hit=((1,),), taken=((6,),))
