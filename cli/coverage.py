@@ -45,8 +45,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME|FILE",
-        help="a preset (see kvproof configs), random:SEED, or a JSON file (repeatable; default: "
-        "all presets)",
+        help="a preset (see kvproof explain configs), random:SEED, or a JSON file (repeatable; "
+        "default: all presets)",
     )
     parser.add_argument(
         "--examples",

@@ -23,7 +23,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "output": (
         "help",
         "version",
-        "show",
         "all",
         "explain",
         "json",
@@ -45,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay", "join"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
-    "list what there is": ("explain", "configs", "invariants", "faults"),
+    "list what there is": ("explain",),
 }
 """The commands by group; those that have no group come after all groups."""
 
@@ -70,10 +69,11 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof replay findings/copied_before_filled/trace.jsonl",
         "kvproof replay findings/copied_before_filled/trace.jsonl --machine live",
     ),
-    "invariants": ("kvproof invariants", "kvproof invariants --json"),
-    "explain": ("kvproof explain references_are_exact", "kvproof explain front_trim"),
-    "faults": ("kvproof faults", "kvproof faults --json"),
-    "configs": ("kvproof configs", "kvproof configs --show pd"),
+    "explain": (
+        "kvproof explain references_are_exact",
+        "kvproof explain invariants",
+        "kvproof explain pd --json",
+    ),
     "report": (
         "kvproof report findings/copied_before_filled/trace.jsonl",
         "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",

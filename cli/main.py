@@ -25,11 +25,8 @@ COMMANDS: Mapping[str, str] = {
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
     "replay": "repeat the events of a trace or a record, and report whether its finding appears "
     "again",
-    "invariants": "list the invariants and the guards: severity and origin of each",
-    "faults": "list the faults, the origin of each, and the invariants that find it",
-    "configs": "list the preset clusters, what each is for, and its groups; or print one as JSON",
-    "explain": "say what an invariant, a guard, a fault, a finding or a preset is, and how to see "
-    "it",
+    "explain": "say what a name stands for that kvproof prints, and how to see it; list the "
+    "invariants, the faults, the preset clusters; print a cluster as JSON",
     "report": "print a trace or a record: what each event changed, and what is wrong; or campaigns",
     "join": "put the records of a prefill and a decode engine together, and judge both",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "

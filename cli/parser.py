@@ -88,8 +88,8 @@ def add_scope(
     parser.add_argument(
         "--config",
         metavar="NAME|FILE",
-        help="a preset (see kvproof configs; ./NAME is always a file), random:SEED, or a JSON file "
-        f"(default: {default})",
+        help="a preset (see kvproof explain configs; ./NAME is always a file), random:SEED, or a "
+        f"JSON file (default: {default})",
     )
     add_fault(parser)
     parser.add_argument(

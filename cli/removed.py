@@ -21,6 +21,11 @@ COMMANDS: Mapping[str, Removed] = {
     "matrix": Removed(
         "is now benchmarks/matrix.py", "python benchmarks/matrix.py in a clone of kvproof"
     ),
+    "invariants": Removed("is now a list of explain", "kvproof explain invariants"),
+    "faults": Removed("is now a list of explain", "kvproof explain faults"),
+    "configs": Removed(
+        "is now a list of explain", "kvproof explain configs, or kvproof explain NAME --json"
+    ),
     "remedies": Removed(
         "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"
     ),

@@ -34,15 +34,16 @@ class Severity(IntEnum):
 
 
 MEANINGS = {
-    Severity.WRONG_TOKENS: "an answer is wrong, and no error is reported",
-    Severity.CRASH: "an engine or a worker dies, and every request on it fails",
-    Severity.HANG: "a request never ends",
-    Severity.LEAK: "blocks stay allocated that no request uses",
-    Severity.LOST_PERFORMANCE: "answers are correct, but late: KV is computed again",
-    Severity.WRONG_REPORT: "answers are correct: statistics, an end or the result of a call is not",
-    Severity.BOOKKEEPING: "a counter is wrong, which users do not notice by itself",
+    Severity.WRONG_TOKENS: "wrong answers without an error",
+    Severity.CRASH: "the death of an engine or a worker, and of every request on it",
+    Severity.HANG: "requests that never end",
+    Severity.LEAK: "blocks that stay allocated and that no request uses",
+    Severity.LOST_PERFORMANCE: "late answers, because KV is computed again",
+    Severity.WRONG_REPORT: "wrong statistics, ends of requests or results of calls",
+    Severity.BOOKKEEPING: "a wrong counter, which users do not notice by itself",
 }
-"""The most severe consequence of each severity, in words."""
+"""What a check of a severity guards against: the most severe consequence that a violation may have.
+A run that violates the check need not show it."""
 
 FAIL_ON = Severity.LEAK
 """A finding of this severity or a higher one fails a run, unless the user sets another severity."""

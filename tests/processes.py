@@ -23,9 +23,8 @@ QUICK: tuple[tuple[str, ...], ...] = (
     ("prove", "--obligation", "trim_equal_counts"),
     ("replay", str(TRACE), "--machine", "model"),
     ("report", str(TRACE)),
-    ("faults",),
-    ("invariants",),
-    ("configs",),
+    ("explain", "invariants"),
+    ("explain", "configs"),
     ("--help",),
     ("--version",),
 )

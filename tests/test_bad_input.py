@@ -23,7 +23,7 @@ from tests.sentences import two_sentences
         (["explore", "--invariant", "pool_add_up"], "Use pool_adds_up instead"),
         (
             ["explore", "--config", "pd-ful"],
-            "Use pd-full, or another name that kvproof configs lists",
+            "Use pd-full, or another name that kvproof explain configs lists",
         ),
         (["explore", "--config", "missing.json"], "No such file"),
         (["explore", "--config", "."], "not a regular file"),

@@ -8,11 +8,8 @@ import kvproof
 from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
 from kvproof.cli.sample import in_words
-from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.spec.registry import GUARDS
 from kvproof.proofs.prove import everything
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.processes import python
@@ -120,33 +117,6 @@ def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None
     assert len(whole) >= len(out)
     code, record = as_json("report", str(traces()[0]))
     assert record["trace"][0]["kind"] == "kvproof-trace"
-
-
-def test_invariants_and_faults_are_listed(run: Any, as_json: Any) -> None:
-    for command, registry in (("invariants", INVARIANTS), ("faults", FAULTS)):
-        code, out, _ = run(command)
-        assert code == 0
-        assert all(name in out for name in registry)
-        _, record = as_json(command)
-        assert [row["name"] for row in record[command]] == [each.name for each in registry.values()]
-
-
-def test_guards_are_listed_beside_invariants(run: Any, as_json: Any) -> None:
-    _, out, _ = run("invariants")
-    heading = out.index("\nGuards of the spec")
-    _, record = as_json("invariants")
-    assert [row["id"] for row in record["guards"]] == list(GUARDS)
-    for row in record["guards"]:
-        guard = GUARDS[row["id"]]
-        assert row == {
-            "id": guard.id,
-            "name": guard.name,
-            "part": guard.part,
-            "severity": guard.severity.words,
-        }
-        said = f"\n{guard.id} ({guard.severity.words}, {guard.part})\n    {guard.name}\n"
-        assert out.index(said) > heading
-    assert all(out.index(name) < heading for name in INVARIANTS)
 
 
 def test_the_module_is_the_program() -> None:

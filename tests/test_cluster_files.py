@@ -150,7 +150,7 @@ def test_any_path_is_a_file_and_a_preset_comes_first(
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("nosuch", "Use a name that kvproof configs lists."),
+        ("nosuch", "Use a name that kvproof explain configs lists."),
         ("", "The value of --config is empty. Use a value"),
         ("pd-defualt", "Use pd-default, or another name"),
         ("no/such", "cannot be read (No such file"),
@@ -170,7 +170,7 @@ def test_a_name_of_nothing(refused: Any, name: str, says: str) -> None:
 def test_what_is_shown_is_a_cluster_file(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["configs", "--show", name]) == 0
+    assert main(["explain", name, "--json"]) == 0
     shown = capsys.readouterr().out
     (tmp_path / "c").write_text(shown, encoding="utf-8")
     assert cluster_named(str(tmp_path / "c")) == cluster_named(name)
@@ -181,7 +181,7 @@ def test_the_list_has_a_picture_of_each_preset(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["configs"]) == 0
+    assert main(["explain", "configs"]) == 0
     out = capsys.readouterr().out
     assert "P 14 blocks -> D 12 blocks: full 2 | window 2 (of 3) | mamba 2" in out
     assert max(map(len, out.splitlines())) <= 80

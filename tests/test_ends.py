@@ -19,7 +19,7 @@ LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vl
 COMMAND = ("explore", "--config", "full")
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["configs"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
 def test_what_answers_at_once_imports_little(arguments: list[str]) -> None:
     code = (
         "import atexit, sys, kvproof.cli.start as start;"
@@ -43,9 +43,9 @@ def test_text_that_the_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) 
 
 def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys; sys.modules['kvproof.cli.faults'] = sys", encoding="utf-8"
+        "import sys; sys.modules['kvproof.cli.explain'] = sys", encoding="utf-8"
     )
-    done = python("-m", "kvproof", "faults", first=[tmp_path])
+    done = python("-m", "kvproof", "explain", first=[tmp_path])
     assert done.returncode == 3
     place, _, verdict = done.stderr.splitlines()[-1].partition(", ended the run. ")
     assert place.startswith("An exception in cli/")

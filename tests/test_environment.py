@@ -81,7 +81,7 @@ def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
         (("prove", "--obligation", "trim_equal_counts", "--table", "t.md"), 2),
         (("explore", "--config", "oversized"), 0),
         (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
-        (("faults",), 0),
+        (("explain", "faults"), 0),
     ],
 )
 def test_a_read_only_folder(

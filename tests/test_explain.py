@@ -1,21 +1,47 @@
 """`kvproof explain`: every name that kvproof prints is explained, from where it is declared."""
 
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from kvproof.cli.explain import every_name, explanations
+from kvproof.cli.explanations import KINDS, every_name, explanations
 from kvproof.cli.main import main, parser
+from kvproof.cli.replay import DIFFERS
+from kvproof.connectors.contract.rules import RULES as OF_CONNECTORS
+from kvproof.invariants.goals.registry import GOALS
+from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
+from kvproof.live.loop.contract.rules import RULES as OF_LOOPS
+from kvproof.live.startup.contract.rules import RULES as OF_STARTS
+from kvproof.model.config.features.registry import FEATURES
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
+from kvproof.model.severity import Severity
+from kvproof.proofs.prove import everything
+from kvproof.reports.output.gate import Gate
+from kvproof.strategies.count_conformance import CONFORMANCE
+from kvproof.strategies.verdict import Verdict
 from tests.findings import FINDINGS
 from tests.sentences import two_sentences
 
+GATE = {
+    name
+    for each in get_args(get_type_hints(Gate)["verdict"])
+    for name in (get_args(each) or (each,))
+}
+"""The verdicts of a gate."""
+
 
 def test_every_name_is_explained() -> None:
-    assert {*CHECKS, *FAULTS, *KNOWN, *FINDINGS, *CLUSTERS} <= set(every_name())
+    printed = {
+        *(*CHECKS, *OF_CONNECTORS, *OF_LOOPS, *OF_STARTS, *SEVERITIES, CONFORMANCE),
+        *(*FAULTS, *KNOWN, *FINDINGS, *CLUSTERS, *LIVE_CLUSTERS, *FEATURES, *GOALS, *OF_CONTRACT),
+        *(*everything(), *(each.value for each in Verdict), DIFFERS, *GATE),
+        *(name for each in Severity for name in (each.words, each.option)),
+    }
+    assert printed <= set(every_name())
     for name in every_name():
         told = list(explanations(name))
         assert told
@@ -62,7 +88,10 @@ def test_a_preset_has_its_groups(run: Any) -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("refernces_exact", "Use references_are_exact"), ("qqqqq", "Use a name that kvproof")],
+    [
+        ("refernces_exact", "Use references_are_exact"),
+        ("qqqqq", "Use a name that kvproof explain KIND lists"),
+    ],
 )
 def test_an_unknown_name_gives_the_nearest(name: str, hint: str, refused: Any) -> None:
     said = refused("explain", name)
@@ -80,3 +109,20 @@ def test_a_pull_request_names_what_comes_from_it(capsys: pytest.CaptureFixture[s
     assert "kvproof explore --fault decode_loads_whole_prompt" in out
     assert main(["explain", "vllm#1000000"]) == 2
     assert two_sentences(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_list_has_every_name_of_its_kind(kind: str, run: Any, as_json: Any) -> None:
+    code, out, _ = run("explain", kind)
+    assert code == 0
+    _, output = as_json("explain", kind)
+    names = [each["name"] for each in output["explanations"]]
+    assert names == list(KINDS[kind].names())
+    shown = {line.split(" (")[0] for line in out.splitlines()}
+    assert set(names) <= shown
+
+
+def test_without_a_name_the_kinds_are_listed(run: Any) -> None:
+    code, out, _ = run("explain")
+    assert code == 0
+    assert all(f"kvproof explain {kind} " in out for kind in KINDS)

@@ -69,16 +69,14 @@ def test_a_module_without_the_name_declares_nothing() -> None:
 
 
 def test_the_new_invariant_and_guard_are_listed(tree: Path) -> None:
-    record = answer(tree, "invariants")
-    [row] = [row for row in record["invariants"] if row["id"] == INVARIANT]
-    assert row["killed_by"] == FAULT
-    assert GUARD in [row["id"] for row in record["guards"]]
-    severities = [row["severity"] for row in record["invariants"]]
-    assert severities == sorted(severities, key=list(dict.fromkeys(severities)).index)
+    rows = {row["name"]: row for row in answer(tree, "explain", "invariants")["explanations"]}
+    assert rows[INVARIANT]["see"] == [f"kvproof explore --fault {FAULT}"]
+    assert GUARD in rows
 
 
 def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -> None:
-    [row] = [row for row in answer(tree, "faults")["faults"] if row["name"] == FAULT]
+    rows = {row["name"]: row for row in answer(tree, "explain", "faults")["explanations"]}
+    row = rows[FAULT]
     assert row["breaks"] == [INVARIANT]
     for engine in ("explore", "sample"):
         assert answer(tree, engine, "--fault", FAULT)["verdict"] == "VIOLATED"

@@ -33,9 +33,8 @@ COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["prove", *ONE], proof.Proved),
     (["prove", *ONE, "--certificates", "made"], proof.Proved),
     (["prove", *WITNESS], proof.Proved),
-    (["invariants"], lists.Invariants),
-    (["faults"], lists.Faults),
-    (["configs"], lists.Configs),
+    (["explain"], lists.KindsOfNames),
+    (["explain", "configs"], lists.Explained),
     (["explain", "references_are_exact"], lists.Explained),
     (["doctor"], releases.Doctor),
 ]
@@ -107,15 +106,13 @@ def test_the_outputs_about_releases(
 
 
 def test_an_unknown_field_and_a_wrong_type_are_refused() -> None:
-    good = lists.Configs(
-        exit_code=0, configs=(lists.ConfigRow(name="a", about="b", distinct_states=1),)
-    )
+    good = lists.KindsOfNames(exit_code=0, kinds={"a": lists.KindOfName(says="b", names=1)})
     assert decoded(encoded(good)) == good
     for changed in (
         {"more": 1},
         {"exit_code": "0"},
-        {"configs": [{"name": "a", "about": "b", "distinct_states": 1.5}]},
-        {"configs": [{"name": "a"}]},
+        {"kinds": {"a": {"says": "b", "names": 1.5}}},
+        {"kinds": {"a": {"says": "b"}}},
     ):
         data = json.loads(encoded(good)) | changed
         with pytest.raises(AssertionError):
@@ -132,7 +129,7 @@ def test_a_text_that_is_no_unicode_is_printed() -> None:
 def test_the_schema_holds_for_outputs(as_json: Any) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     check = jsonschema.Draft202012Validator(json.loads(schemas.text("output.json")))
-    for argv in (["explore", "--fault", "front_trim"], ["prove", *ONE], ["faults"]):
+    for argv in (["explore", "--fault", "front_trim"], ["prove", *ONE], ["explain", "faults"]):
         _, record = as_json(*argv)
         check.validate(record)
         assert not check.is_valid(record | {"more": 1})

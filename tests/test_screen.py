@@ -91,7 +91,7 @@ def test_the_width_is_that_of_columns_or_80(
 
 
 @pytest.mark.parametrize("columns", ["20", "0", "abc"])
-@pytest.mark.parametrize("command", [["doctor", "--help"], ["configs"], ["--help"]])
+@pytest.mark.parametrize("command", [["doctor", "--help"], ["explain", "configs"], ["--help"]])
 def test_no_width_is_too_narrow(command: list[str], columns: str) -> None:
     done = python("-m", "kvproof", *command, COLUMNS=columns)
     assert (done.returncode, done.stderr) == (0, "")
@@ -133,9 +133,9 @@ def test_no_list_is_wider_than_the_terminal(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    narrow = run(command)[1]
+    narrow = run("explain", command)[1]
     monkeypatch.setenv("COLUMNS", "1000")
-    wide = run(command)[1]
+    wide = run("explain", command)[1]
     assert max(map(len, narrow.splitlines())) <= width
     assert said(narrow) == said(wide)
 

@@ -35,7 +35,7 @@ READER_GONE = 128 + signal.SIGPIPE
     [
         *((argv, ">/dev/full", "No space left on device") for argv in QUICK),
         *((argv, ">&-", "it is closed") for argv in (*QUICK[::2], ("--help",))),
-        (("faults",), "1</dev/null", "it is open for reading only"),
+        (("explain", "faults"), "1</dev/null", "it is open for reading only"),
     ],
 )
 def test_a_standard_output_that_cannot_be_written(
@@ -60,10 +60,10 @@ def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> N
     assert (ran.returncode, ran.stderr) == (READER_GONE, b"")
 
 
-@pytest.mark.parametrize("command", ["faults", "invariants", "configs"])
-def test_a_reader_that_leaves_after_the_first_line(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["faults", "invariants", "configs"])
+def test_a_reader_that_leaves_after_the_first_line(kind: str, tmp_path: Path) -> None:
     with subprocess.Popen(
-        [*PROGRAM, command],
+        [*PROGRAM, "explain", kind],
         cwd=tmp_path,
         env=environment(),
         stdout=subprocess.PIPE,
@@ -88,7 +88,7 @@ def test_a_reader_that_leaves_after_the_first_line(command: str, tmp_path: Path)
         (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
         (("explore", "--config", "nosuch"), 2),
         (("nosuch",), 2),
-        (("faults",), 0),
+        (("explain", "faults"), 0),
         (("report", str(TRACE)), 0),
     ],
 )

@@ -174,7 +174,9 @@ def must_be_true(finding: GateFinding) -> str:
 def grave(finding: GateFinding) -> str:
     """How grave a finding is, and what that means."""
     known = SEVERITIES.get(finding.severity)
-    return plain(finding.severity) + (f": {MEANINGS[known]}" if known else "")
+    return plain(finding.severity) + (
+        f": the check guards against {MEANINGS[known]}" if known else ""
+    )
 
 
 def check(finding: GateFinding) -> str:

@@ -9,7 +9,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.limits import Name
 from kvproof.model.files.decoding import check_named_once, converted, decoded_json
 
-USE = "one JSON object that describes a cluster, as kvproof configs --show pd does"
+USE = "one JSON object that describes a cluster, as kvproof explain pd --json prints"
 
 
 class ClusterFile(Cluster, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -78,7 +78,7 @@ def cluster_named(name: str) -> Cluster:
     near = nearest(name, [*CLUSTERS, *LIVE_CLUSTERS])
     raise UsageError(
         f"There is no cluster and no file named '{printable(name[:80])}'. Use {near or 'a name'}"
-        f"{', or another name' if near else ''} that kvproof configs lists."
+        f"{', or another name' if near else ''} that kvproof explain configs lists."
     )
 
 

@@ -1,72 +1,6 @@
-"""The outputs of the commands that list what there is."""
+"""The outputs of `explain`, and of `report` on a trace or a record."""
 
-from kvproof.model.config import Cluster
 from kvproof.reports.output.base import Output, OutputPart, TraceLine
-
-
-class InvariantRow(OutputPart, frozen=True, kw_only=True):
-    """An invariant. `killed_by` is a fault that breaks it."""
-
-    id: str
-    name: str
-    kind: str
-    severity: str | None
-    origin: str
-    killed_by: str
-
-
-class GuardRow(OutputPart, frozen=True, kw_only=True):
-    """A guard of the spec. `part` says which steps it is about."""
-
-    id: str
-    name: str
-    part: str
-    severity: str
-
-
-class Invariants(Output, frozen=True, kw_only=True, tag="invariants"):
-    """The invariants and the guards."""
-
-    invariants: tuple[InvariantRow, ...]
-    guards: tuple[GuardRow, ...]
-
-
-class FaultRow(OutputPart, frozen=True, kw_only=True):
-    """A fault: the functions that it replaces (`module:function` below `kvproof.model`), the
-    invariants that it breaks, and its preset."""
-
-    name: str
-    origin: str
-    mistake: str
-    replaces: tuple[str, ...]
-    breaks: tuple[str, ...]
-    config: str
-
-
-class Faults(Output, frozen=True, kw_only=True, tag="faults"):
-    """The faults."""
-
-    faults: tuple[FaultRow, ...]
-
-
-class ConfigRow(OutputPart, frozen=True, kw_only=True):
-    """A preset cluster, and the number of its distinct states."""
-
-    name: str
-    about: str
-    distinct_states: int
-
-
-class Configs(Output, frozen=True, kw_only=True, tag="configs"):
-    """The preset clusters."""
-
-    configs: tuple[ConfigRow, ...]
-
-
-class ShownConfig(Output, frozen=True, kw_only=True, tag="configs"):
-    """One cluster (`--show`)."""
-
-    config: Cluster
 
 
 class Explanation(OutputPart, frozen=True, kw_only=True):
@@ -90,9 +24,23 @@ class Explanation(OutputPart, frozen=True, kw_only=True):
 
 
 class Explained(Output, frozen=True, kw_only=True, tag="explain"):
-    """What has this name: more than one thing where a finding and a fault share it."""
+    """What has this name, more than one thing where a finding and a fault share it; or all names of
+    a kind."""
 
     explanations: tuple[Explanation, ...]
+
+
+class KindOfName(OutputPart, frozen=True, kw_only=True):
+    """A kind of names that kvproof prints, and how many there are."""
+
+    says: str
+    names: int
+
+
+class KindsOfNames(Output, frozen=True, kw_only=True, tag="explain"):
+    """The kinds of names. `kvproof explain KIND` lists those of a kind."""
+
+    kinds: dict[str, KindOfName]
 
 
 class Report(Output, frozen=True, kw_only=True, tag="report"):

@@ -5,14 +5,7 @@ from kvproof.reports.output.campaign import Campaigned, CampaignsReported
 from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
-from kvproof.reports.output.lists import (
-    Configs,
-    Explained,
-    Faults,
-    Invariants,
-    Report,
-    ShownConfig,
-)
+from kvproof.reports.output.lists import Explained, KindsOfNames, Report
 from kvproof.reports.output.many import Coverage
 from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
@@ -25,11 +18,8 @@ OUTPUTS: tuple[type[OutputPart], ...] = (
     Proved,
     Replayed,
     Joined,
-    Invariants,
-    Faults,
-    Configs,
-    ShownConfig,
     Explained,
+    KindsOfNames,
     Report,
     CampaignsReported,
     Releases,

@@ -20,7 +20,7 @@ def verdicts() -> str:
 def severities() -> str:
     """Each severity: its name for `--fail-on`, its meaning, and what it does by default."""
     return table(
-        ("`--fail-on`", "what a user sees", "exit code by default"),
+        ("`--fail-on`", "such a check guards against", "exit code by default"),
         (
             (f"`{each.option}`", meaning, "1" if each <= FAIL_ON else "0")
             for each, meaning in MEANINGS.items()

@@ -1,0 +1,425 @@
+"""What each name that kvproof prints stands for, and what comes from a pull request or an issue of
+vLLM.
+
+All of it is where the name is declared: in the sentence there, and in the docstring.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvproof.connectors.contract.rules import RULES as OF_CONNECTORS
+from kvproof.invariants.goals.registry import GOALS
+from kvproof.invariants.of_bytes import SEVERITIES
+from kvproof.invariants.registry import CHECKS
+from kvproof.live.contract.features import FEATURES as OF_CONTRACT
+from kvproof.live.known.registry import KNOWN
+from kvproof.live.known.traces import FOLDER
+from kvproof.live.loop.contract.rules import RULES as OF_LOOPS
+from kvproof.live.startup.contract.rules import RULES as OF_STARTS
+from kvproof.model.config.features.registry import FEATURES
+from kvproof.model.errors import NAME_MAX, UsageError
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.reading import read_text
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
+from kvproof.model.severity import MEANINGS, Severity
+from kvproof.proofs.prove import everything, everything_named
+from kvproof.reports.cluster_line import cluster_lines
+from kvproof.reports.output.lists import Explanation
+from kvproof.reports.terminal import shell_word
+from kvproof.strategies.count_conformance import CONFORMANCE
+from kvproof.strategies.joined import JOIN_CHECKS
+from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.witnesses import broken_by
+from kvproof.watch.shown import NOT_JUDGED
+
+NEAR = 3
+"""So many names are offered for one that does not exist."""
+
+PAGE_SIZE_MAX_MIB = 4
+
+THREAD = re.compile(r"(?:vllm)?#?(?P<number>\d{3,9})")
+"""A pull request or an issue of vLLM, as a user may write it."""
+
+
+def explanations(name: str) -> Iterator[Explanation]:
+    """What has this name. Raises UsageError with the nearest names if nothing has."""
+    thread = THREAD.fullmatch(name)
+    if thread is not None:
+        return iter(_of_thread(thread["number"]))
+    found = [kind.explain for kind in KINDS.values() if name in kind.names()]
+    if not found:
+        near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
+        hint = " or ".join(near) or f"a name that kvproof explain KIND lists, with {_kinds()}"
+        raise UsageError(f"Nothing in kvproof is named {name[:NAME_MAX]!r}. Use {hint}.")
+    return (explain(name) for explain in found)
+
+
+def _kinds() -> str:
+    *first, last = KINDS
+    return f"{', '.join(first)} or {last}"
+
+
+def _of_thread(number: str) -> list[Explanation]:
+    """What has this pull request or issue as its origin."""
+    every = (kind.explain(name) for kind in KINDS.values() for name in kind.names())
+    found = [each for each in every if re.search(rf"#{number}\b", each.origin)]
+    if not found:
+        raise UsageError(
+            f"Nothing in kvproof comes from vllm#{number}. Use a number that kvproof explain "
+            "invariants or kvproof explain faults lists."
+        )
+    return found
+
+
+def every_name() -> list[str]:
+    """All names that are explained."""
+    return sorted({each for kind in KINDS.values() for each in kind.names()})
+
+
+class Asked(NamedTuple):
+    """Where the rules of an engine that kvproof starts, or of a connector, are asked."""
+
+    rules: Collection[Any]
+    where: str
+    see: str
+
+
+ASKED = {
+    rule.id: asked
+    for asked in (
+        Asked(
+            OF_CONNECTORS.values(),
+            "judged of a connector that kvproof drives, also by kvproof gate",
+            "kvproof connector NAME",
+        ),
+        Asked(
+            OF_STARTS.values(),
+            "judged of each engine that kvproof gate starts with random layers and memory",
+            "kvproof gate --repo . --base main --head HEAD",
+        ),
+        Asked(
+            OF_LOOPS.values(),
+            "judged of each engine whose loop kvproof gate runs with random messages",
+            "kvproof gate --repo . --base main --head HEAD",
+        ),
+    )
+    for rule in asked.rules
+}
+"""Where each rule is asked, by the id of the rule."""
+
+RULES = {rule.id: rule for asked in ASKED.values() for rule in asked.rules}
+
+
+def _invariant(name: str) -> Explanation:
+    """An invariant or a guard of a step, a rule of what is around the scheduler, or a claim about
+    bytes."""
+    if name in CHECKS:
+        return _check(name)
+    return _rule(name) if name in RULES else _bytes(name)
+
+
+def _check(name: str) -> Explanation:
+    one = CHECKS[name]
+    guard = one.kind == "guard"
+    when = {
+        "always": "after every step",
+        "guard": "after every step",
+        "eventually": "at the end of a run, and on graphs of states",
+    }[one.kind]
+    sanitizer = (
+        f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.').replace('It', 'it', 1)})"
+        if name in NOT_JUDGED
+        else "and by the sanitizer"
+    )
+    joined = "; and by kvproof report P D" if name in JOIN_CHECKS else ""
+    faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
+    findings = [
+        each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
+    ]
+    see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by in FAULTS else []
+    see += [_report(each) for each in findings[:1] if not see]
+    return Explanation(
+        kind="a guard of the spec, which every step must keep" if guard else "an invariant",
+        name=name,
+        sentence=f"It must be true that {one.name}.",
+        severity=one.severity.words if one.severity else "",
+        origin=one.origin,
+        scenario=_scenario(one.check),
+        where=f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}",
+        faults=tuple(faults),
+        findings=tuple(findings),
+        see=tuple(see or ["kvproof sample --machine live"]),
+    )
+
+
+def _rule(name: str) -> Explanation:
+    one, asked = RULES[name], ASKED[name]
+    return Explanation(
+        kind="an invariant of what is around the scheduler",
+        name=name,
+        sentence=f"It must be true that {one.name}.",
+        severity=one.severity.words,
+        origin=one.origin,
+        scenario=_scenario(one.judge),
+        where=asked.where,
+        see=(asked.see,),
+    )
+
+
+def _bytes(name: str) -> Explanation:
+    return Explanation(
+        kind="what must be true of the bytes of blocks",
+        name=name,
+        sentence="Only the worker of a real engine has bytes: no search and no fault breaks it.",
+        severity=SEVERITIES[name].words,
+        where="judged by the sanitizer where KVPROOF_BYTES=1 is set, and by kvproof report P D",
+        see=("KVPROOF=raise KVPROOF_BYTES=1 vllm serve MODEL",),
+    )
+
+
+def _fault(name: str) -> Explanation:
+    one = FAULTS[name]
+    return Explanation(
+        kind="a fault, a historical mistake that the model can be given",
+        name=name,
+        sentence=f"The mistake: {one.mistake}.",
+        severity=_gravest(broken_by(one)),
+        origin=one.origin,
+        scenario=_paragraphs(one.story),
+        breaks=broken_by(one),
+        where=f"the preset {', '.join(one.clusters)}; it replaces {' and '.join(one.replaces)}",
+        see=(f"kvproof explore --fault {name}",),
+    )
+
+
+MISSING = "which has no page in findings/ yet"
+
+
+def _finding(name: str) -> Explanation:
+    known = KNOWN.get(name)
+    checks = sorted({each.check for each in known.signatures}) if known else []
+    pages = (FOLDER / name / each for each in ("issue.md", "README.md"))
+    page = next((each for each in pages if each.exists()), None)
+    if known:
+        sentence = f"In vLLM, {known.says}."
+    else:
+        assert page is not None  # a finding without a deviation is known by its page
+        title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
+        sentence = f"{title.removeprefix('[Bug]: ')}."
+    recognised = "which a search recognises" if known else ""
+    return Explanation(
+        kind=", ".join(filter(None, ("a finding in vLLM", recognised, "" if page else MISSING))),
+        name=name,
+        sentence=sentence,
+        severity=_gravest(checks),
+        scenario=_paragraphs(known.scenario) if known else (),
+        breaks=tuple(checks),
+        page=_path(page) if page else "",
+        see=(_report(name),) if (FOLDER / name / "trace.jsonl").exists() else (),
+    )
+
+
+def _preset(name: str) -> Explanation:
+    file = (CLUSTERS if name in CLUSTERS else LIVE_CLUSTERS).file(name)
+    machine = "explore" if name in CLUSTERS else "sample --machine live"
+    states = f"{file.distinct_states:,} distinct states." if file.distinct_states else ""
+    return Explanation(
+        kind="a preset, a small cluster",
+        name=name,
+        sentence=file.about,
+        scenario=tuple(filter(None, (*cluster_lines(file.cluster), states))),
+        see=(f"kvproof {machine} --config {name}", f"kvproof explain {name} --json"),
+    )
+
+
+def _findings() -> Collection[str]:
+    return {*KNOWN, *(path.parent.name for path in FOLDER.glob("*/issue.md"))}
+
+
+def _gravest(checks: Iterable[str]) -> str:
+    """The worst that a user may see where these checks do not hold."""
+    severities = [CHECKS[name].severity for name in checks if name in CHECKS]
+    known = [each for each in severities if each is not None]
+    return min(known).words if known else ""
+
+
+def _scenario(function: Callable[..., object]) -> tuple[str, ...]:
+    """The paragraphs of the docstring of the file in which a function is."""
+    return _paragraphs(import_module(function.__module__).__doc__)
+
+
+def _paragraphs(text: str | None) -> tuple[str, ...]:
+    return tuple(" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip()))
+
+
+def _report(name: str) -> str:
+    return f"kvproof report {shell_word(Path(_path(FOLDER / name / 'trace.jsonl')))}"
+
+
+def _path(path: Path) -> str:
+    """The path, from the working folder if it is in it."""
+    near = os.path.relpath(path.resolve())
+    return str(path.resolve()) if near.startswith("..") else near
+
+
+def _obligation(name: str) -> Explanation:
+    one = everything_named(name)
+    fault = getattr(one, "killed_by", "")
+    refutes = f"; kvproof prove --fault {fault} refutes it" if fault in FAULTS else ""
+    return Explanation(
+        kind="an obligation, which Z3 proves for all sizes",
+        name=name,
+        sentence=f"It must be true that {one.name}.",
+        origin=getattr(one, "origin", ""),
+        where=f"proved by kvproof prove{refutes}",
+        see=(f"kvproof prove --obligation {name}",),
+    )
+
+
+def _conformance(name: str) -> Explanation:
+    return Explanation(
+        kind="what connects the model to the proofs",
+        name=name,
+        sentence="Every step of the model, projected to counts, is a transition of a system whose "
+        "claims are proved for all sizes.",
+        where="asked by kvproof explore of each step of the model",
+        see=("kvproof explore",),
+    )
+
+
+def _feature(name: str) -> Explanation:
+    if name not in FEATURES:
+        return _of_contract(name)
+    one = FEATURES[name]
+    return Explanation(
+        kind=f"a feature of clusters ({one.section})",
+        name=name,
+        sentence=f"{one.words[:1].upper()}{one.words[1:]}.",
+        where=one.options,
+        see=("kvproof doctor", "kvproof sample --machine live"),
+    )
+
+
+def _of_contract(name: str) -> Explanation:
+    one = OF_CONTRACT[name]
+    needs = f", which needs {' and '.join(one.needs)}" if one.needs else ""
+    return Explanation(
+        kind="a part of vLLM that kvproof doctor lists",
+        name=name,
+        sentence=f"{one.what[:1].upper()}{one.what[1:]}{needs}.",
+        where="looked up in the vLLM that is driven",
+        see=("kvproof doctor",),
+    )
+
+
+def _goal(name: str) -> Explanation:
+    one = GOALS[name]
+    return Explanation(
+        kind="a coverage goal, which a search must meet before its green says much",
+        name=name,
+        sentence=f"The goal is met where {one.name}.",
+        where=f"met in the preset {one.met_in}",
+        see=(f"kvproof explore --config {one.met_in}",),
+    )
+
+
+def _severity(name: str) -> Explanation:
+    one = BY_SEVERITY[name]
+    return Explanation(
+        kind="a severity: the worst that a check guards against, whatever one run shows",
+        name=name,
+        sentence=f"A check of this severity guards against {MEANINGS[one]}.",
+        where=f"--fail-on {one.option} fails a run from this severity on",
+        see=(f"kvproof explore --fail-on {one.option}",),
+    )
+
+
+BY_SEVERITY = {name: each for each in Severity for name in (each.words, each.option)}
+
+
+class VerdictMeaning(NamedTuple):
+    """What a verdict says, and a command that may end with it."""
+
+    says: str
+    command: str
+
+
+VERDICTS = {
+    Verdict.PROVED.value: VerdictMeaning(
+        "Z3 found no numbers that break a claim, and there are none in its ranges",
+        "kvproof prove",
+    ),
+    Verdict.EXHAUSTED.value: VerdictMeaning(
+        "Every state that this cluster can reach was visited, and every check holds in each",
+        "kvproof explore",
+    ),
+    Verdict.SAMPLED.value: VerdictMeaning(
+        "The episodes that were run break no check; others may", "kvproof sample"
+    ),
+    Verdict.VIOLATED.value: VerdictMeaning(
+        "A check does not hold, and a trace shows it", "kvproof explore --fault front_trim"
+    ),
+    Verdict.UNKNOWN.value: VerdictMeaning(
+        "The work was cut or could not be done, so nothing is known; the reason stands beside it",
+        "kvproof explore --states-max 5",
+    ),
+    "UNCHANGED": VerdictMeaning(
+        "Head changes no function of the accounting, so nothing was run",
+        "kvproof gate --repo . --base main --head HEAD",
+    ),
+    "DIFFERS": VerdictMeaning(
+        "A trace without a finding was replayed, and the machine did otherwise",
+        "kvproof replay TRACE",
+    ),
+}
+"""The verdicts of all commands."""
+
+
+def _verdict(name: str) -> Explanation:
+    return Explanation(
+        kind="a verdict",
+        name=name,
+        sentence=f"{VERDICTS[name].says}.",
+        page="docs/explanation/verdicts.md",
+        see=(VERDICTS[name].command,),
+    )
+
+
+class Kind(NamedTuple):
+    """A kind of name: what it is, the names, what explains one, and whether a list of them also
+    shows the scenario of each."""
+
+    says: str
+    names: Callable[[], Collection[str]]
+    explain: Callable[[str], Explanation]
+    whole: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "invariants": Kind(
+        "what must be true: of states, of steps (guards), and of what is around the scheduler",
+        lambda: [*CHECKS, *RULES, *SEVERITIES],
+        _invariant,
+    ),
+    "faults": Kind("historical mistakes that the model can be given", lambda: FAULTS, _fault),
+    "findings": Kind("what was found in vLLM", lambda: sorted(_findings()), _finding),
+    "configs": Kind(
+        "the preset clusters", lambda: [*CLUSTERS, *LIVE_CLUSTERS], _preset, whole=True
+    ),
+    "features": Kind(
+        "what a cluster may use of vLLM", lambda: list(FEATURES | OF_CONTRACT), _feature
+    ),
+    "obligations": Kind("claims that Z3 proves for all sizes", everything, _obligation),
+    "conformance": Kind(
+        "what connects the model to the proofs", lambda: [CONFORMANCE], _conformance
+    ),
+    "goals": Kind("what a search must meet", lambda: GOALS, _goal),
+    "severities": Kind("how grave a check is", lambda: [*BY_SEVERITY], _severity),
+    "verdicts": Kind("the words that an answer begins with", lambda: VERDICTS, _verdict),
+}
+"""Each kind by the name under which `kvproof explain` lists it."""
