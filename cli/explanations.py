@@ -82,8 +82,10 @@ def every_name() -> list[str]:
 
 
 class Asked(NamedTuple):
-    """Where the rules of an engine that kvproof starts, or of a connector, are asked."""
+    """Where the rules of an engine that kvproof starts, or of a connector, are asked, and the folder
+    of their files."""
 
+    room: str
     rules: Collection[Any]
     where: str
     see: str
@@ -93,16 +95,19 @@ ASKED = {
     rule.id: asked
     for asked in (
         Asked(
+            "connectors.contract",
             OF_CONNECTORS.values(),
             "judged of a connector that kvproof drives, also by kvproof gate",
             "kvproof connector NAME",
         ),
         Asked(
+            "live.startup.contract",
             OF_STARTS.values(),
             "judged of each engine that kvproof gate starts with random layers and memory",
             "kvproof gate --repo . --base main --head HEAD",
         ),
         Asked(
+            "live.loop.contract",
             OF_LOOPS.values(),
             "judged of each engine whose loop kvproof gate runs with random messages",
             "kvproof gate --repo . --base main --head HEAD",
@@ -149,7 +154,7 @@ def _check(name: str) -> Explanation:
         sentence=f"It must be true that {one.name}.",
         severity=one.severity.words if one.severity else "",
         origin=one.origin,
-        scenario=_scenario(one.check),
+        scenario=_scenario("model.spec" if guard else "invariants", name),
         where=f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}",
         faults=tuple(faults),
         findings=tuple(findings),
@@ -165,7 +170,7 @@ def _rule(name: str) -> Explanation:
         sentence=f"It must be true that {one.name}.",
         severity=one.severity.words,
         origin=one.origin,
-        scenario=_scenario(one.judge),
+        scenario=_scenario(asked.room, name),
         where=asked.where,
         see=(asked.see,),
     )
@@ -248,9 +253,9 @@ def _gravest(checks: Iterable[str]) -> str:
     return min(known).words if known else ""
 
 
-def _scenario(function: Callable[..., object]) -> tuple[str, ...]:
-    """The paragraphs of the docstring of the file in which a function is."""
-    return _paragraphs(import_module(function.__module__).__doc__)
+def _scenario(room: str, name: str) -> tuple[str, ...]:
+    """The paragraphs of a file's docstring."""
+    return _paragraphs(import_module(f"kvproof.{room}.{name}").__doc__)
 
 
 def _paragraphs(text: str | None) -> tuple[str, ...]:
@@ -406,8 +411,8 @@ KINDS: dict[str, Kind] = {
         lambda: [*CHECKS, *RULES, *SEVERITIES],
         _invariant,
     ),
-    "faults": Kind("historical mistakes that the model can be given", lambda: FAULTS, _fault),
     "findings": Kind("what was found in vLLM", lambda: sorted(_findings()), _finding),
+    "faults": Kind("historical mistakes that the model can be given", lambda: FAULTS, _fault),
     "configs": Kind(
         "the preset clusters", lambda: [*CLUSTERS, *LIVE_CLUSTERS], _preset, whole=True
     ),
