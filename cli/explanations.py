@@ -82,7 +82,7 @@ def every_name() -> list[str]:
 
 
 class Asked(NamedTuple):
-    """Where the rules of an engine that kvproof starts, or of a connector, are asked, and the folder
+    """Where rules of a connector or of an engine that kvproof starts are asked, and the folder
     of their files."""
 
     room: str
