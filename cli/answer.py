@@ -123,7 +123,6 @@ def answer(
             Extra(
                 kept.path if kept else None,
                 outcome.leads_to,
-                outcome.coverage.get("point_of_no_return"),
                 explain=getattr(args, "explain", False),
                 rest=(*lines, *([""] if lines else ()), summary(outcome, setup)),
             ),

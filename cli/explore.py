@@ -9,7 +9,6 @@ from kvproof.cli.answer import answer
 from kvproof.cli.explore_live import measured
 from kvproof.cli.finish import fixed
 from kvproof.cli.graver import with_graver
-from kvproof.cli.looking_back import looked_back
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
@@ -63,7 +62,7 @@ def _model(args: argparse.Namespace, setup: options.Setup, machine: Maker, limit
         lambda graver: exhausted(graver, limits)[0],
         [*CHECKS.values(), *conformance_checks()],
     )
-    outcome = measured(outcome, _point(setup, outcome))
+    outcome = measured(outcome)
     files = []
     if args.graph is not None:
         files.append(fixed(args.graph, lambda: graph_file.write(args.graph, reached)))
@@ -76,16 +75,6 @@ def exhausted(setup: options.Setup, limits: Limits) -> tuple[Outcome, SearchGrap
         return explored(setup.cluster, setup.invariants, limits, show)
 
 
-def _point(setup: options.Setup, outcome: Outcome) -> dict[str, object]:
-    """The event from which the violation was inevitable; empty if there is no violation, or if the
-    user interrupts this search."""
-    if outcome.finding is None:
-        return {}
-    with planted(*setup.faults):
-        point = looked_back(setup.cluster, outcome.events, setup.invariants or ())
-    return {} if point is None else {"point_of_no_return": point}
-
-
 MARGINS = "smallest margins, less than 0 would be a violation (after events)"
 
 
@@ -93,14 +82,13 @@ def _details(outcome: Outcome) -> list[str]:
     """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
     else was reached is in the output of `--json` alone."""
     covered = outcome.coverage
-    lines = [covered["point_of_no_return"].sentence] if "point_of_no_return" in covered else []
     if outcome.finding is not None:
-        return lines
+        return []
     fired = ", ".join(
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()
     )
-    lines.append(f"events (new states): {fired or 'none'}")
+    lines = [f"events (new states): {fired or 'none'}"]
     margins = [
         f"{name} {margin['smallest']} ({margin['after_events']})"
         for name, margin in covered["margins"].items()

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from kvproof.cli.answer import answer
@@ -54,7 +55,7 @@ def replayed(setup: Setup, machine: Maker, limits: Limits) -> Outcome:
             return undriven(drift)
 
 
-def measured(outcome: Outcome, more: Mapping[str, Any]) -> Outcome:
+def measured(outcome: Outcome, more: Mapping[str, Any] = MappingProxyType({})) -> Outcome:
     """The outcome with its speed and memory, if a search was made, and with what else is known."""
     states = outcome.coverage.get("states_distinct")
     if states is None:

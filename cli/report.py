@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from msgspec import to_builtins
@@ -13,22 +12,18 @@ from kvproof.campaign.page import lines
 from kvproof.campaign.page import page as of_campaigns
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, page_file
-from kvproof.cli.looking_back import looked_back
 from kvproof.invariants.registry import check_named
 from kvproof.live.recognised import recognised
-from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.faults.fault import planted
-from kvproof.model.faults.registry import fault_named
+from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.records.record import Record, read_either, record_lines
-from kvproof.model.traces.trace import Trace, records
+from kvproof.model.traces.trace import records
 from kvproof.reports import record as in_terminal
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.output.campaign import CampaignsReported
 from kvproof.reports.output.lists import Report
-from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
@@ -68,11 +63,10 @@ def run(args: argparse.Namespace) -> int:
         return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
-    point = None if args.json and args.html is None else _point(trace)
     known = recognised(trace)
     files = []
     if args.html is not None:
-        files.append(page_file(args.html, page(of_trace(trace, args.trace, point, known))))
+        files.append(page_file(args.html, page(of_trace(trace, args.trace, known))))
     return finish(
         args,
         0,
@@ -80,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         lambda: show(
             sys.stdout,
             trace,
-            Extra(args.trace, point=point, whole=args.all, explain=args.explain, known=known),
+            Extra(args.trace, whole=args.all, explain=args.explain, known=known),
         ),
         files,
     )
@@ -125,13 +119,3 @@ def _record(args: argparse.Namespace, record: Record) -> int:
         lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
         files,
     )
-
-
-def _point(trace: Trace) -> ShownPointOfNoReturn | None:
-    """The point of no return of a finding of the model. None for live vLLM, whose other runs are
-    not known."""
-    if trace.finding is None or trace.machine != "model":
-        return None
-    with planted(*map(fault_named, trace.faults)), suppress(NotAllowed):
-        return looked_back(trace.cluster, trace.events, ())
-    return None

@@ -32,7 +32,6 @@ PUBLISHED = {
     "ShownCounterexample": "Counterexample",
     "ShownDifference": "Difference",
     "ShownObligation": "Obligation",
-    "ShownPointOfNoReturn": "PointOfNoReturn",
 }
 """What the schemas call a class that has another name in the code."""
 

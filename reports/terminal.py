@@ -18,7 +18,6 @@ from kvproof.model.known_finding import KnownFinding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
-from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.screen import WIDTH, ScreenLine, columns, console, say
 from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import engines, prompts
@@ -32,14 +31,12 @@ from kvproof.strategies.verdict import Consequence
 
 
 class Extra(NamedTuple):
-    """What is known of a trace besides: its file, the consequence of its finding, and the event
-    from which the violation was certain. With `whole`, nothing is folded; with `explain`, the words
-    are explained. `rest` are lines before the answer at the end. `known` is the known finding of
-    vLLM that the trace shows."""
+    """What is known of a trace besides: its file, and the consequence of its finding. With `whole`,
+    nothing is folded; with `explain`, the words are explained. `rest` are lines before the answer
+    at the end. `known` is the known finding of vLLM that the trace shows."""
 
     path: Path | None = None
     leads_to: Consequence | None = None
-    point: ShownPointOfNoReturn | None = None
     whole: bool = False
     explain: bool = False
     rest: tuple[str, ...] = ()
@@ -83,15 +80,8 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
     yield from prompts(trace.cluster)
     yield from engines(trace.cluster, width)
     yield ScreenLine()
-    point = extra.point
-    printed = events(
-        trace,
-        whole=extra.whole,
-        point_of_no_return=point.event if point else None,
-        irrelevant=point.irrelevant if point else (),
-        loop=hang.begins if hang else None,
-        sign=sign,
-    )
+    begins = hang.begins if hang else None
+    printed = events(trace, whole=extra.whole, loop=begins, sign=sign)
     if printed.left_out:
         yield ScreenLine(
             f"Changes that do not concern {printed.left_out} are left out (report --all)."

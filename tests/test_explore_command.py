@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kvproof.cli import explore as explore_command
-from kvproof.cli import looking_back
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.explorer.packed import PackedSearch
 
@@ -113,30 +112,8 @@ def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
     assert margins.startswith(f"{explore_command.MARGINS}: counter_counts_only_cached 0 (")
     assert ", pool_adds_up " in margins
     _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
-    assert "could no longer be avoided after event 8; events 9 to 12 do not matter to it." in out
     assert "coverage goals" not in out
     assert explore_command.MARGINS not in out
-
-
-def test_a_violation_is_kept_though_the_user_does_not_wait_for_more(
-    as_json: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def impatient(*_args: Any, **_options: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(looking_back, "point_of_no_return", impatient)
-    code, record = as_json("explore", *BROKEN)
-    assert (code, record["verdict"]) == (130, "VIOLATED")
-    assert Path(record["trace"]).exists()
-    assert "point_of_no_return" not in record
-
-
-def test_the_point_of_no_return_is_in_the_record(as_json: Any) -> None:
-    _, record = as_json("explore", "--fault", "loads_take_the_last_blocks")
-    assert record["point_of_no_return"]["event"] == 8
-    assert record["point_of_no_return"]["irrelevant"] == [9, 10, 11, 12]
-    _, record = as_json("explore", *SMALL)
-    assert "point_of_no_return" not in record
 
 
 def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,15 @@
 """The explorer: exact numbers of states, shortest traces, and no verdict it has not earned."""
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import networkx as nx
 import pytest
 
+from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
-from kvproof.model.events import Schedule
+from kvproof.model.events import Event, Schedule, stimulus
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -15,6 +17,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.breadth_first import search
+from tests.cover import BROKEN, others_nightly
 from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
@@ -33,6 +36,34 @@ def test_every_fault_is_found_by_a_shortest_trace(fault: Fault) -> None:
     outcome = under([fault], explore, CLUSTERS[fault.cluster], asked)
     assert outcome.verdict is Verdict.VIOLATED
     assert len(outcome.events) == fault.trace_events
+
+
+def breaks_with(fault: Fault, events: Iterable[Event], invariant: str) -> bool:
+    """Whether these events, as far as they are possible, break an invariant under a fault."""
+    machine = ModelMachine(CLUSTERS[fault.cluster])
+    checked = [INVARIANTS[invariant]]
+    for event in events:
+        if event in machine.stimuli():
+            step = machine.take(event)
+            if next(broken(machine.cluster, step, checked), None) is not None:
+                return True
+    return False
+
+
+@pytest.mark.parametrize("name", others_nightly(FAULTS, BROKEN))
+def test_of_a_shortest_trace_every_event_matters(name: str) -> None:
+    """Without one of them the trace would be shorter."""
+    fault = FAULTS[name]
+    outcome = under([fault], explore, CLUSTERS[fault.cluster])
+    assert outcome.finding is not None
+    broken_one = outcome.finding.invariant
+    if broken_one not in INVARIANTS or INVARIANTS[broken_one].kind == "eventually":
+        pytest.skip("it is a guard, or a run without end: its events may go on after the mistake")
+    events = list(map(stimulus, outcome.events))
+    assert under([fault], breaks_with, fault, events, broken_one)
+    for number in range(len(events)):
+        rest = events[:number] + events[number + 1 :]
+        assert not under([fault], breaks_with, fault, rest, broken_one), events[number]
 
 
 def test_the_trace_that_came_nearest_is_told() -> None:

@@ -11,11 +11,9 @@ from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.search import ShownPointOfNoReturn
 from tests.reasons import said
 from tests.test_rendering import trace_of
 
-POINT = ShownPointOfNoReturn(event=8, unknown="", irrelevant=(1,), length=9, sentence="")
 FINDINGS = Path(__file__).parent.parent / "findings"
 
 
@@ -24,7 +22,7 @@ def data_of(html: str) -> Any:
 
 
 def page_of(trace: Trace) -> str:
-    return page(of_trace(trace, Path("t.jsonl"), POINT))
+    return page(of_trace(trace, Path("t.jsonl")))
 
 
 def test_the_page_needs_no_network() -> None:
@@ -64,7 +62,7 @@ def test_who_else_takes_the_sent_blocks_matters() -> None:
     assert trace.finding.about.request == "r0"
     steps = data_of(page_of(trace))["steps"]
     assert "Admit(r1" in steps[7]["text"]
-    assert [n for n, step in enumerate(steps, 1) if not step["near"]] == [1, 7, 9]  # 1 by POINT
+    assert [n for n, step in enumerate(steps, 1) if not step["near"]] == [7, 9]
 
 
 def test_no_text_of_a_trace_ends_the_program() -> None:
@@ -83,7 +81,7 @@ def test_the_command_writes_a_new_page(run: Any, refused: Any, tmp_path: Path) -
     assert code == 0
     assert "BROKEN: paired_offsets_are_equal" in out
     assert out.endswith(f"\nThe page is in {html}.\n")
-    assert data_of(html.read_text())["point"] == 8
+    assert len(data_of(html.read_text())["steps"]) == 9
     refused("report", str(trace), "--html", str(html))
     other = tmp_path / "other.html"
     _, out, err = run("report", str(trace), "--html", str(other), "--json")

@@ -71,7 +71,6 @@ def event(tab: Any) -> str:
 def test_in_a_browser(shown: Open, width: int, scheme: str) -> None:
     tab = shown(page_of(trace_of("front_trim")), width=width, scheme=scheme)
     assert "BROKEN: paired_offsets_are_equal: wrong tokens" in tab.inner_text("#verdict")
-    assert "after event 8 the violation could no longer be avoided" in tab.inner_text("#point")
     assert event(tab).startswith("Event 9 of 9: Schedule(D)")
     tab.keyboard.press("ArrowLeft")
     assert event(tab).startswith("Event 8 of 9: TransferDone(r0)")
@@ -168,15 +167,12 @@ def test_events_that_do_not_matter_are_folded(shown: Open) -> None:
     assert tab.locator(f"{heads}.far").count() == 4
 
 
-def test_the_point_of_no_return_and_the_changed_cells(shown: Open) -> None:
+def test_the_broken_event_and_the_changed_cells(shown: Open) -> None:
     tab = shown(page_of(trace_of("front_trim")))
-    assert tab.locator("thead th.edge").all_inner_texts() == ["8", "8"]
     assert tab.locator("thead th.bad").all_inner_texts() == ["9", "9"]
     assert tab.locator("tbody th.about").all_inner_texts() == ["r1", "block 3"]
     changed = "tr:has(th:text-is('block 3')) td.changed"
     assert tab.locator(changed).count() >= 1
-    tab.click("#point button")
-    assert event(tab).startswith("Event 8 of 9")
 
 
 def test_it_prints(shown: Open) -> None:

@@ -21,7 +21,6 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.model.wording import listed, quoted, sentences
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
@@ -179,17 +178,6 @@ def test_what_does_not_concern_the_finding_is_folded() -> None:
     assert "P request r0" in whole
     assert "--all" not in whole
     assert len(short.splitlines()) < len(whole.splitlines())
-
-
-def test_the_point_of_no_return_is_marked() -> None:
-    trace = trace_of("truncation_without_guard")
-    point = ShownPointOfNoReturn(event=2, unknown="", irrelevant=(9,), length=11, sentence="")
-    lines = render(trace, Extra(point=point)).splitlines()
-    mark = next(i for i, line in enumerate(lines) if "could no longer be avoided" in line)
-    events = [line for line in lines[:mark] if line[:6].strip().isdigit()]
-    assert events[-1].split()[0] == "2"
-    at = lines.index(next(line for line in lines if line.startswith("   9  ")))
-    assert lines[at + 1].startswith("  10  ")  # what an irrelevant event changed is not shown
 
 
 def test_each_field_of_a_state_is_explained() -> None:

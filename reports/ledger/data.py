@@ -96,8 +96,7 @@ class ShownHang(Struct, frozen=True, kw_only=True):
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """All that the page shows. `source` is "trace", "record" or "two records". `point` is the
-    number of the step from which the violation could no longer be avoided. `at_fault` are the
+    """All that the page shows. `source` is "trace", "record" or "two records". `at_fault` are the
     functions of vLLM that are at fault, where they are known."""
 
     source: str
@@ -105,7 +104,6 @@ class Ledger(Struct, frozen=True, kw_only=True):
     findings: tuple[ShownFinding, ...]
     further: int = 0
     replay: str
-    point: int | None = None
     notes: tuple[str, ...] = ()
     engines: tuple[ShownEngine, ...]
     transfers: dict[str, ShownTransfer]

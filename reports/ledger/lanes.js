@@ -6,7 +6,7 @@ let now = LAST;
 const wants = () => $("all").checked;
 
 function visible() {
-  const must = new Set([0, now, DATA.point, FOUND?.step, LAST]);
+  const must = new Set([0, now, FOUND?.step, LAST]);
   return [...Array(LAST + 1).keys()].filter((n) => wants() || must.has(n) || DATA.steps[n - 1].near);
 }
 
@@ -64,10 +64,9 @@ function eventWords(number) {
   const step = DATA.steps[number - 1];
   if (!step) return "The state before the first event.";
   const found = step.found.length ? ` Broken after it: ${step.found.join(", ")}.` : "";
-  const point = number === DATA.point ? " From here on the violation could no longer be avoided." : "";
   const far = step.near ? "" : " It does not matter to the finding.";
   const loop = repeats(number) ? " It repeats for ever." : "";
-  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${found}${point}${far}${loop}${functionsOf(step)}`;
+  return `${step.label === "end" ? "The end" : `Event ${step.label}`}: ${step.words}.${found}${far}${loop}${functionsOf(step)}`;
 }
 
 const repeats = (number) => Boolean(DATA.hang?.begins) && number >= DATA.hang.begins;
@@ -85,7 +84,6 @@ function heading(number, before) {
 }
 
 function mark(box, number, before) {
-  if (number === DATA.point) box.classList.add("edge");
   if (repeats(number)) box.classList.add("loop");
   if (before !== undefined && number !== before + 1) box.classList.add("gap");
   if (number === now) box.classList.add("current");

@@ -41,7 +41,6 @@ function listed(step, number) {
   if (number === now) { item.classList.add("now"); button.setAttribute("aria-current", "step"); }
   if (!step.near) item.classList.add("far");
   if (step.found.length) item.classList.add("bad");
-  if (number === DATA.point) item.classList.add("edge");
   explained(button, eventWords(number));
   button.addEventListener("click", () => go(number));
   item.append(button);
@@ -146,12 +145,6 @@ function begin() {
     $("verdict").append(part);
   }
   hang();
-  if (DATA.point === 0) $("point").append("The violation could not be avoided in this cluster, whatever was done.");
-  else if (DATA.point !== null) {
-    const button = make("button", `event ${DATA.steps[DATA.point - 1].label}`, { type: "button" });
-    button.addEventListener("click", () => go(DATA.point));
-    $("point").append("Point of no return: after ", button, " the violation could no longer be avoided.");
-  }
   if (DATA.replay) $("replay").append(DATA.replay.split(": ")[0] + ": ", make("code", DATA.replay.split(": ").slice(1).join(": ")));
   $("title").textContent = DATA.title;
   $("notes").replaceChildren(...DATA.notes.map((text) => make("p", text)));

@@ -1,6 +1,5 @@
 """A trace as data of the block ledger."""
 
-from collections.abc import Collection
 from pathlib import Path
 
 from kvproof.invariants.parties import giver, taker
@@ -21,7 +20,6 @@ from kvproof.reports.ledger.data import (
     TransferSide,
     shown_finding,
 )
-from kvproof.reports.output.search import ShownPointOfNoReturn
 from kvproof.reports.terminal import replay_line
 from kvproof.reports.trace.about import TraceFocus
 from kvproof.reports.trace.at_fault import at_fault
@@ -33,12 +31,7 @@ from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.waits import ROOTS, Wait
 
 
-def of_trace(
-    trace: Trace,
-    path: Path | None = None,
-    point: ShownPointOfNoReturn | None = None,
-    known: KnownFinding | None = None,
-) -> Ledger:
+def of_trace(trace: Trace, path: Path | None = None, known: KnownFinding | None = None) -> Ledger:
     """The data of a trace. `path` is its file, which is named in the command that replays it, and
     `known` the known finding of vLLM that it shows."""
     last = len(trace.events)
@@ -47,14 +40,13 @@ def of_trace(
         title=_title(trace),
         findings=(shown_finding(trace.finding, last),) if trace.finding else (),
         replay=replay_line(trace, path) if path else "",
-        point=point.event if point else None,
         engines=tuple(map(_engine, trace.cluster.engines)),
         transfers=_transfers(trace.cluster),
         notes=tuple(line.text for line in prompts(trace.cluster)),
         hang=_hang(trace),
         at_fault=tuple(at_fault(trace.faults, known)),
         initial=flat(initial(trace.cluster)),
-        steps=_steps(trace, point.irrelevant if point else ()),
+        steps=_steps(trace),
     )
 
 
@@ -112,8 +104,8 @@ def _title(trace: Trace) -> str:
     return f"{len(trace.events)} events on {where}, cluster {trace.cluster.name}{faults}"
 
 
-def _steps(trace: Trace, irrelevant: Collection[int]) -> tuple[ShownStep, ...]:
-    near, last = _near(trace, irrelevant), len(trace.events)
+def _steps(trace: Trace) -> tuple[ShownStep, ...]:
+    near, last = _near(trace), len(trace.events)
     sign = first_sign(trace)
     if sign is not None:
         near.add(sign.event)
@@ -139,7 +131,7 @@ def _names(sign: Sign | None, number: int) -> tuple[str, ...]:
     return (sign.finding.invariant,) if sign is not None and number == sign.event else ()
 
 
-def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:
+def _near(trace: Trace) -> set[int]:
     """The numbers of the events that concern the finding."""
     numbers = set(range(1, len(trace.events) + 1))
     if trace.changes is not None:
@@ -150,4 +142,4 @@ def _near(trace: Trace, irrelevant: Collection[int]) -> set[int]:
                 numbers.discard(number)
             before = after
     last = {len(trace.events)} if trace.finding is not None else set()
-    return numbers - set(irrelevant) | last
+    return numbers | last

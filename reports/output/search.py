@@ -16,17 +16,6 @@ class Margin(OutputPart, frozen=True, kw_only=True):
     trace: tuple[str, ...]
 
 
-class ShownPointOfNoReturn(OutputPart, frozen=True, kw_only=True):
-    """The event after which the violation could no longer be avoided; null if it is not known, and
-    `unknown` gives the reason. `irrelevant` events do not matter to the violation."""
-
-    event: int | None
-    unknown: str
-    irrelevant: tuple[int, ...]
-    length: int
-    sentence: str
-
-
 class Tolerated(OutputPart, frozen=True, kw_only=True):
     """A less severe violation that was found beside the one of this output."""
 
@@ -83,7 +72,6 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     goals_not_reached: Maybe[tuple[str, ...]] = UNSET
     states_per_s: Maybe[int] = UNSET
     memory_mib: Maybe[int] = UNSET
-    point_of_no_return: Maybe[ShownPointOfNoReturn] = UNSET
     tolerated: Maybe[Tolerated] = UNSET
     otherwise: Maybe[OtherwiseExplored] = UNSET
 

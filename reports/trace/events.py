@@ -1,7 +1,6 @@
 """The events of a trace with their changes. What does not concern the finding is folded: further
 requests and blocks into a few words, and events that change nothing of it into their names."""
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -14,7 +13,6 @@ from kvproof.reports.trace.about import TraceFocus
 from kvproof.reports.trace.signs import Sign
 
 REPEATS = "      --- from here on the events repeat for ever ---"
-NO_RETURN = "      --- from here on the violation could no longer be avoided ---"
 
 
 @dataclass
@@ -33,17 +31,14 @@ def events(
     trace: Trace,
     *,
     whole: bool = False,
-    point_of_no_return: int | None = None,
-    irrelevant: Collection[int] = (),
     loop: int | None = None,
     sign: Sign | None = None,
 ) -> Printed:
     """The events of a trace, all of them and all of each if it is to be `whole`.
 
-    `point_of_no_return` is the number of the event after which the violation could no longer be
-    avoided, `irrelevant` are those that do not matter to it. `loop` is the number of the first
-    event of those that repeat without end: equal ones that change nothing are counted, the others
-    are never folded. `sign` is where the trace went wrong first; this event is not folded either.
+    `loop` is the number of the first event of those that repeat without end: equal ones that change
+    nothing are counted, the others are never folded. `sign` is where the trace went wrong first;
+    this event is not folded either.
     """
     about = TraceFocus(trace, whole)
     printed = Printed()
@@ -65,7 +60,7 @@ def events(
             times = "once" if same == 1 else f"{same} times"
             printed.lines.append(ScreenLine(f"      --- the same {times} more ---", "dim", 10))
             same = 0
-        unread = number in irrelevant or (changed is not None and not any(e.near for e in changed))
+        unread = changed is not None and not any(entry.near for entry in changed)
         repeats = loop is not None and number >= loop
         begins = sign is not None and number == sign.event
         if unread and not whole and not last and not repeats and not begins:
@@ -77,8 +72,6 @@ def events(
             printed.left_out = about.words
         if sign is not None and begins:
             printed.lines.append(ScreenLine(_went_wrong(sign), "bold", 10))
-        if number == point_of_no_return:
-            printed.lines.append(ScreenLine(NO_RETURN, "bold", 10))
     return printed
 
 
