@@ -42,7 +42,7 @@ START = (
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
-    "look at a trace or a record": ("report", "replay", "join"),
+    "look at a trace or a record": ("report", "replay"),
     "look at real vLLM": ("doctor", "coverage", "releases"),
     "list what there is": ("explain",),
 }
@@ -77,8 +77,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "report": (
         "kvproof report findings/copied_before_filled/trace.jsonl",
         "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",
+        "kvproof report P.jsonl D.jsonl",
     ),
-    "join": ("kvproof join P.jsonl D.jsonl", "kvproof join P.jsonl D.jsonl --html both.html"),
     "releases": (
         "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
         "kvproof releases --trace findings/copied_before_filled/trace.jsonl",

@@ -27,8 +27,8 @@ COMMANDS: Mapping[str, str] = {
     "again",
     "explain": "say what a name stands for that kvproof prints, and how to see it; list the "
     "invariants, the faults, the preset clusters; print a cluster as JSON",
-    "report": "print a trace or a record: what each event changed, and what is wrong; or campaigns",
-    "join": "put the records of a prefill and a decode engine together, and judge both",
+    "report": "print a trace or a record: what each event changed, and what is wrong; or judge the "
+    "records of a prefill and a decode engine together; or print campaigns",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",
     "coverage": "list the abstract steps that real vLLM took, of those that the model has",

@@ -1,4 +1,5 @@
-"""`kvproof report`: show a trace, a record or campaigns in the terminal, or as a page."""
+"""`kvproof report`: show a trace, a record or campaigns in the terminal, or as a page. Two records,
+of a prefill and a decode engine, are put together and judged."""
 
 import argparse
 import sys
@@ -11,6 +12,7 @@ from kvproof.campaign.folder import CampaignFolder
 from kvproof.campaign.page import lines
 from kvproof.campaign.page import page as of_campaigns
 from kvproof.cli import parser as options
+from kvproof.cli import two_records
 from kvproof.cli.finish import finish, page_file
 from kvproof.invariants.registry import check_named
 from kvproof.live.recognised import recognised
@@ -38,8 +40,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "beside",
         type=Path,
         nargs="?",
-        metavar="FOLDER",
-        help="the folder of another campaign, for example of another release, to be shown beside",
+        metavar="BESIDE",
+        help="a second record: the first is then of the prefill engine and this of the decode "
+        "engine, and what only both show is judged; or the folder of another campaign, for example "
+        "of another release",
     )
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
@@ -49,15 +53,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=options.new_file,
         metavar="FILE",
-        help="write the block ledger, or the report of campaigns, as a page for a browser to a new "
-        "file",
+        help="write the block ledger (of two records, that of both engines) or the report of "
+        "campaigns as a page for a browser to a new file",
     )
+    options.add_vllm(parser)
+    options.add_fail_on(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the file. The exit code is 0, because nothing is checked."""
-    if args.trace.is_dir() or args.beside is not None:
+    """Print the file. The exit code is 0 where nothing is judged; two records have a verdict."""
+    if args.trace.is_dir() or (args.beside is not None and args.beside.is_dir()):
         return _campaigns(args)
+    if args.beside is not None:
+        return two_records.run(args)
     trace = read_either(args.trace)
     if isinstance(trace, Record):
         return _record(args, trace)
@@ -86,8 +94,7 @@ def _campaigns(args: argparse.Namespace) -> int:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(
-                f"Two campaigns can be shown side by side, and {shown(folder)} is none. "
-                "Use kvproof report --help."
+                f"{shown(folder)} is not the folder of a campaign. Use two of them, or two records."
             )
     campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
     files = []

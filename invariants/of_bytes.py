@@ -2,7 +2,7 @@
 
 These are no invariants of the registry: a state of the model has tokens and no bytes, so no search
 could judge them, and no fault of the reference could violate them. Only a real worker can. The
-sanitizer judges them (`watch/bytes`), and `kvproof join` compares two engines.
+sanitizer judges them (`watch/bytes`), and `kvproof report P D` compares two engines.
 """
 
 from kvproof.model.severity import Severity
@@ -15,7 +15,7 @@ its key are still written."""
 
 TRANSFERRED = "transferred_bytes_are_equal"
 """The blocks of a finished request that its connector sends keep their bytes until they are freed.
-After the transfer the receiver's blocks have the same bytes, which `kvproof join` compares."""
+After the transfer the receiver's blocks have the same bytes; `kvproof report P D` compares them."""
 
 LOADED = "loaded_bytes_were_computed"
 """Where a connector loads tokens that this engine has computed before, each block gets the bytes

@@ -39,7 +39,7 @@ def written(folder: Path, records: dict[str, Record]) -> tuple[str, str]:
 @pytest.mark.parametrize("name", ["pd", "pd-full", "pd-window", "pd-drafts", "pd-three"])
 def test_clean_vllm_joins(as_json: Any, tmp_path: Path, name: str) -> None:
     files = written(tmp_path, driven(CLUSTERS[name], 3, 120).records)
-    code, output = as_json("join", *files)
+    code, output = as_json("report", *files)
     assert isinstance(decoded(json.dumps(output)), Joined)
     assert code == 0
     assert {row["invariant"] for row in output["findings"]} <= KNOWN
@@ -62,7 +62,7 @@ def test_a_mistake_is_found(
     found: set[str] = set()
     for seed in range(4):
         files = written(tmp_path, driven(CLUSTERS[MISTAKEN[mistake]], seed, 120).records)
-        code, output = as_json("join", *files)
+        code, output = as_json("report", *files)
         found |= {row["invariant"] for row in output["findings"]}
         if MISTAKES[mistake].finds in found:
             assert code == 1
@@ -94,7 +94,7 @@ def early() -> dict[str, Record]:
 
 def test_blocks_that_are_freed_before_they_are_read(as_json: Any, tmp_path: Path) -> None:
     records = early()
-    code, output = as_json("join", *written(tmp_path, records))
+    code, output = as_json("report", *written(tmp_path, records))
     assert (code, output["verdict"]) == (1, "VIOLATED")
     assert output["invariant"] == "nothing_reused_under_transfer"
     assert "P" in output["reasons"][0]
@@ -102,13 +102,13 @@ def test_blocks_that_are_freed_before_they_are_read(as_json: Any, tmp_path: Path
     header = records["P"].header
     connector = msgspec.structs.replace(header.connector, lease_s=0.0)
     over = records["P"]._replace(header=msgspec.structs.replace(header, connector=connector))
-    code, output = as_json("join", *written(tmp_path / "over", records | {"P": over}))
+    code, output = as_json("report", *written(tmp_path / "over", records | {"P": over}))
     assert (code, output["findings"]) == (0, [])
     assert "nothing_reused_under_transfer" in output["not_judged"]
     # Where the clocks are of two machines, nobody knows.
     other = msgspec.structs.replace(records["D"].header, clock="another")
     files = written(tmp_path / "far", records | {"D": records["D"]._replace(header=other)})
-    code, output = as_json("join", *files)
+    code, output = as_json("report", *files)
     assert (code, output["findings"]) == (0, [])
     assert "clocks" in output["not_judged"]["nothing_reused_under_transfer"]
 
@@ -117,16 +117,16 @@ def test_what_is_not_judged_is_unknown(as_json: Any, run: Any, tmp_path: Path) -
     records = driven(CLUSTERS["pd-full"], 3, 120).records
     # Nothing was joined.
     empty = Recorded(CLUSTERS["pd-full"]).records()
-    code, output = as_json("join", *written(tmp_path / "empty", empty))
+    code, output = as_json("report", *written(tmp_path / "empty", empty))
     assert (code, output["verdict"], output["requests"]) == (3, "UNKNOWN", 0)
-    code, out, _ = run("join", *written(tmp_path / "one", records | {"D": empty["D"]}))
+    code, out, _ = run("report", *written(tmp_path / "one", records | {"D": empty["D"]}))
     assert code == 3
     assert out.startswith("UNKNOWN: no request of D loads from a request of P")
     # Another vLLM has written the record.
     header = records["D"].header
     versions = msgspec.structs.replace(header.versions, vllm="0.1.0")
     old = records["D"]._replace(header=msgspec.structs.replace(header, versions=versions))
-    code, output = as_json("join", *written(tmp_path / "old", records | {"D": old}))
+    code, output = as_json("report", *written(tmp_path / "old", records | {"D": old}))
     assert (code, output["verdict"]) == (3, "UNKNOWN")
     assert "vLLM 0.1.0 wrote the record" in output["reason"]
     assert output["judged"]["prefill_and_decode_agree"]
@@ -135,16 +135,16 @@ def test_what_is_not_judged_is_unknown(as_json: Any, run: Any, tmp_path: Path) -
 def test_wrong_files(refused: Any, tmp_path: Path) -> None:
     records = driven(CLUSTERS["pd-full"], 3, 120).records
     p, d = written(tmp_path, records)
-    assert "Use the record of the prefill engine first" in refused("join", d, p)
+    assert "Use the record of the prefill engine first" in refused("report", d, p)
     alone = str(write_in(tmp_path, "E", driven(CLUSTERS["full"], steps=5).records["E"]))
-    assert "has no KV connector" in refused("join", alone, d)
-    assert "has no KV connector" in refused("join", p, alone)
-    assert "No such file" in refused("join", p, "nothing.jsonl")
+    assert "has no KV connector" in refused("report", alone, d)
+    assert "has no KV connector" in refused("report", p, alone)
+    assert "No such file" in refused("report", p, "nothing.jsonl")
     text = Path(d).read_text(encoding="utf-8")
     for number, end in enumerate((0, 20, len(text) // 2, len(text) - 1)):
         cut = tmp_path / f"cut{number}.jsonl"
         cut.write_text(text[:end], encoding="utf-8")
-        assert two_sentences(refused("join", p, str(cut)))
+        assert two_sentences(refused("report", p, str(cut)))
 
 
 def test_a_transfer_ends_as_it_is_recorded(tmp_path: Path) -> None:

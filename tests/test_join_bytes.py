@@ -38,7 +38,7 @@ def pair(theirs: tuple[str, ...], ours: tuple[str, ...], **other: Any) -> dict[s
 
 def joined(as_json: Any, folder: Path, records: dict[str, Record]) -> Any:
     files = [str(write_in(folder, name, records[name])) for name in ("P", "D")]
-    return as_json("join", *files)
+    return as_json("report", *files)
 
 
 def test_equal_bytes_are_judged(as_json: Any, tmp_path: Path) -> None:

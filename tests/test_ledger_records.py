@@ -190,7 +190,7 @@ def test_the_page_of_a_join(run: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     records = recorded.records()
     files = [str(write_in(tmp_path, name, records[name])) for name in ("P", "D")]
     html = tmp_path / "j.html"
-    code, out, _ = run("join", *files, "--html", str(html))
+    code, out, _ = run("report", *files, "--html", str(html))
     assert code == 1
     data = data_of(html.read_text())
     [name] = [found["name"] for found in data["findings"]][:1]

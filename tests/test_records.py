@@ -273,7 +273,7 @@ def test_a_record_that_was_cut_off_is_refused(refused: Any, count: int) -> None:
     Path("bad.jsonl").write_text("".join(LINES[:count]))
     for command in ("report", "replay"):
         assert "cut off" in refused(command, "bad.jsonl")
-    assert "cut off" in refused("join", "bad.jsonl", str(FILE))
+    assert "cut off" in refused("report", "bad.jsonl", str(FILE))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_a_broken_record_is_refused(
 
 def test_a_trace_is_no_record(refused: Any) -> None:
     trace = str(TESTDATA.parent.parent / "findings" / "copied_before_filled" / "trace.jsonl")
-    assert "does not say kind kvproof-record. Use a record file" in refused("join", trace, trace)
+    assert "does not say kind kvproof-record. Use a record file" in refused("report", trace, trace)
 
 
 def test_the_findings_of_a_record_follow_their_event(record: Record) -> None:

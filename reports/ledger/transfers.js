@@ -22,7 +22,7 @@ function oneTransfer(name, transfer, state) {
     if (lists?.length) parts.push(make("p", `blocks of ${who}: ${tables(lists)}`, { class: "far" }));
   if (!transfer.pairs && transfer.local)
     parts.push(make("p", "Which blocks are paired is not known: one record does not say it." + (DATA.source === "record" ?
-      " Use kvproof join with the records of both engines." : ""), { class: "far" }));
+      " Use kvproof report with the records of both engines." : ""), { class: "far" }));
   return parts;
 }
 

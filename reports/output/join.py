@@ -1,4 +1,4 @@
-"""The output of `join`: the records of a prefill and a decode engine, put together by request."""
+"""The output of `report` on the records of a prefill and a decode engine, joined by request."""
 
 from msgspec import UNSET
 
@@ -14,7 +14,7 @@ class JoinFinding(OutputPart, frozen=True, kw_only=True):
     reasons: tuple[str, ...]
 
 
-class Joined(VerdictOutput, frozen=True, kw_only=True, tag="join"):
+class Joined(VerdictOutput, frozen=True, kw_only=True, tag="report"):
     """Two records, joined. `requests` is the number of requests that both have. `judged` has how
     often each invariant had something to judge, and `not_judged` why it had nothing. `findings` has
     all of them, the gravest first; the fields of the verdict are about that one."""

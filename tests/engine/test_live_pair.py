@@ -70,7 +70,7 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
     assert p.judged["offer_has_tokens"]
     assert p.judged[TRANSFERRED] > 0  # until they were freed
     assert d.judged["nothing_reused_under_transfer"]
-    code, output = as_json("join", *files)
+    code, output = as_json("report", *files)
     assert (code, output["findings"]) == (0, []), output
     assert output["requests"] == len(given)
     assert output["judged"][TRANSFERRED] >= len(given)

@@ -1,10 +1,9 @@
-"""`kvproof join`: put the records of a prefill and a decode engine together, and judge both."""
+"""`kvproof report P D`: put the records of a prefill and a decode engine together by request, and
+judge what only both show."""
 
 import argparse
-from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, page_file
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow
@@ -34,23 +33,9 @@ class JoinResult(NamedTuple):
     outcome: Outcome
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument("prefill", type=Path, metavar="P", help="the record of the prefill engine")
-    parser.add_argument("decode", type=Path, metavar="D", help="the record of the decode engine")
-    options.add_vllm(parser)
-    options.add_fail_on(parser)
-    parser.add_argument(
-        "--html",
-        type=options.new_file,
-        metavar="FILE",
-        help="write the block ledger of both engines, a page for a browser, to a new file",
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Judge, and print the verdict."""
-    prefill, decode = read(args.prefill), read(args.decode)
+    prefill, decode = read(args.trace), read(args.beside)
     _check_order(args, prefill, decode)
     trim, why = _trim(args, decode)
     try:
@@ -75,10 +60,10 @@ def _check_order(args: argparse.Namespace, prefill: Record, decode: Record) -> N
     """Raise UsageError where the files were exchanged, or one is not of a pair."""
     if sent(decode) and not sent(prefill) and any(took(prefill)):
         raise UsageError(
-            f"{shown(args.prefill)} is the record of a decode engine and {shown(args.decode)} that "
+            f"{shown(args.trace)} is the record of a decode engine and {shown(args.beside)} that "
             "of a prefill engine. Use the record of the prefill engine first."
         )
-    for path, record in ((args.prefill, prefill), (args.decode, decode)):
+    for path, record in ((args.trace, prefill), (args.beside, decode)):
         if record.header.connector is None:
             raise UsageError(
                 f"The engine of {shown(path)} has no KV connector. Use the records of a prefill "
