@@ -10,11 +10,11 @@ PROGRAM = "kvproof"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "what is checked": (
         *("name", "extra", "keeps_prompts", "config", "fault", "invariant", "obligation"),
-        *("machine", "vllm", "releases", "repo", "base", "head", "fail_on"),
+        *("machine", "steps_covered", "vllm", "releases", "repo", "base", "head", "fail_on"),
     ),
     "how much, and for how long": (
         *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
-        *("budget", "lines", "units", "workers", "ray"),
+        *("budget", "units", "workers", "ray"),
     ),
     "files": (
         *("traces", "trace", "resume", "graph", "junit", "table", "certificates"),
@@ -43,7 +43,7 @@ START = (
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay"),
-    "look at real vLLM": ("doctor", "coverage", "releases"),
+    "look at real vLLM": ("doctor", "releases"),
     "list what there is": ("explain",),
 }
 """The commands by group; those that have no group come after all groups."""
@@ -56,6 +56,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "sample": (
         "kvproof sample --config pd --examples 1000 --seed 1",
         "kvproof sample --machine live --config random:7",
+        "kvproof sample --machine live --steps-covered --config pd --examples 5",
     ),
     "campaign": (
         "kvproof campaign --units 4 --out campaign",
@@ -82,10 +83,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "releases": (
         "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
         "kvproof releases --trace findings/copied_before_filled/trace.jsonl",
-    ),
-    "coverage": (
-        "kvproof coverage --config pd --examples 5",
-        "kvproof coverage --config full --lines",
     ),
     "gate": (
         "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",

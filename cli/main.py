@@ -31,7 +31,6 @@ COMMANDS: Mapping[str, str] = {
     "records of a prefill and a decode engine together; or print campaigns",
     "releases": "run the invariants on releases of vLLM: the first bad and the first good release "
     "of each",
-    "coverage": "list the abstract steps that real vLLM took, of those that the model has",
     "gate": "judge a pull request to vLLM: drive base and head, and report what only head breaks",
     "connector": "run random episodes of a KV connector, and judge what it does to the KV cache",
     "doctor": "list which features of the installed vLLM kvproof can drive, and what is missing",

@@ -26,6 +26,9 @@ COMMANDS: Mapping[str, Removed] = {
     "configs": Removed(
         "is now a list of explain", "kvproof explain configs, or kvproof explain NAME --json"
     ),
+    "coverage": Removed(
+        "is now an option of sample", "kvproof sample --machine live --steps-covered"
+    ),
     "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
     "remedies": Removed(
         "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"

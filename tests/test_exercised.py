@@ -1,6 +1,7 @@
 """What was never exercised is told, and is not green."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,12 @@ def test_a_violated_episode_is_not_covered_over() -> None:
 
 @pytest.mark.live
 def test_live_vllm_is_driven_to_every_step_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["coverage", "--config", "pd-losing", "--examples", "5", "--lines"]) == 0
-    said = capsys.readouterr().out
-    assert "episodes; 0 are missing." in said
-    assert "v1.core.block_pool" in said
+    covered = ["sample", "--machine", "live", "--steps-covered"]
+    assert main([*covered, "--config", "pd-losing", "--examples", "5"]) == 0
+    assert "episodes; 0 are missing." in capsys.readouterr().out
+
+
+def test_steps_are_covered_on_real_vllm_alone(refused: Any) -> None:
+    assert "Use --machine live" in refused("sample", "--steps-covered")
+    argv = ["sample", "--machine", "live", "--steps-covered", "--fault", "front_trim"]
+    assert "without --fault" in refused(*argv)

@@ -3,10 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.cli.coverage import _line_table
 from kvproof.reports import heat_blocks, heat_table, screen
 from kvproof.reports.heat_map import SurveyedRelease, story_rows
-from kvproof.reports.output.many import ExecutedLines
 from kvproof.reports.tables import TextTable
 from tests.test_releases import good
 
@@ -28,14 +26,6 @@ def test_a_table_shows_every_word_whole_and_in_its_row(
     # Only a word that is alone in its line may be wider than the page.
     assert all(len(line.split()) == 1 for line in wide)
     assert bool(head) == (table.widths(width) is not None)
-
-
-def test_the_lines_of_vllm_fit_a_terminal() -> None:
-    module = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler"
-    table = _line_table([ExecutedLines(module=module, executed=85, statements=1203)])
-    lines = table.lines(80)
-    assert lines[-1].split() == [module[5:], "85", "of", "1203", "7", "%"]
-    assert max(map(len, lines)) <= 80
 
 
 def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:

@@ -29,7 +29,7 @@ FINDING = next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl"))
 COMMANDS = (
     ("sample", "--machine", "live", "--config", "full"),
     ("replay", str(FINDING), "--machine", "live"),
-    ("coverage", "--config", "full"),
+    ("sample", "--machine", "live", "--steps-covered", "--config", "full"),
     ("doctor",),
 )
 

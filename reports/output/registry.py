@@ -6,14 +6,15 @@ from kvproof.reports.output.connector import ConnectorJudged
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.output.join import Joined
 from kvproof.reports.output.lists import Explained, KindsOfNames, Report
-from kvproof.reports.output.many import Coverage
 from kvproof.reports.output.proof import Proved
 from kvproof.reports.output.releases import Doctor, Releases, ReleasesOfTrace
 from kvproof.reports.output.search import Explored, Replayed, Sampled
+from kvproof.reports.output.steps_covered import StepsCovered
 
 OUTPUTS: tuple[type[OutputPart], ...] = (
     Explored,
     Sampled,
+    StepsCovered,
     Campaigned,
     Proved,
     Replayed,
@@ -24,7 +25,6 @@ OUTPUTS: tuple[type[OutputPart], ...] = (
     CampaignsReported,
     Releases,
     ReleasesOfTrace,
-    Coverage,
     Gate,
     ConnectorJudged,
     Doctor,

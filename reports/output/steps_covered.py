@@ -1,4 +1,4 @@
-"""The output of `coverage`."""
+"""The output of `sample --steps-covered`."""
 
 from kvproof.reports.output.base import Output, OutputPart, VerdictName
 
@@ -11,17 +11,9 @@ class AbstractStep(OutputPart, frozen=True, kw_only=True):
     machine: int
 
 
-class ExecutedLines(OutputPart, frozen=True, kw_only=True):
-    """The statements of a module of vLLM, and how many of them were executed."""
-
-    module: str
-    statements: int
-    executed: int
-
-
-class Coverage(Output, frozen=True, kw_only=True, tag="coverage"):
+class StepsCovered(Output, frozen=True, kw_only=True, tag="sample"):
     """The abstract steps that real vLLM took. `unknown` has the reasons why episodes could not be
-    run. `lines` is empty without --lines. `seconds` is wall time without the import of vLLM, which
+    run. `seconds` is wall time without the import of vLLM, which
     took `import_s`."""
 
     verdict: VerdictName
@@ -31,4 +23,3 @@ class Coverage(Output, frozen=True, kw_only=True, tag="coverage"):
     episodes: int
     unknown: tuple[str, ...]
     steps: tuple[AbstractStep, ...]
-    lines: tuple[ExecutedLines, ...]

@@ -1,4 +1,5 @@
-"""`kvproof coverage`: the abstract steps that live vLLM took, of those that the model has.
+"""`kvproof sample --steps-covered`: the abstract steps that live vLLM took, of those that the model
+has.
 
 Random episodes come first. For each step that they missed, kvproof replays the events of a shortest
 run of the model to this step on vLLM.
@@ -10,20 +11,17 @@ invariant.
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, borrow, maker, require_core, undriven
 from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.reports.output.many import AbstractStep, Coverage, ExecutedLines
+from kvproof.reports.output.steps_covered import AbstractStep, StepsCovered
 from kvproof.reports.screen import say
 from kvproof.reports.tables import TextTable
 from kvproof.strategies.run import Violated
@@ -38,61 +36,46 @@ from kvproof.strategies.sampling.exercised import (
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="NAME|FILE",
-        help="a preset (see kvproof explain configs), random:SEED, or a JSON file (repeatable; "
-        "default: all presets)",
-    )
-    parser.add_argument(
-        "--examples",
-        type=options.at_least_one,
-        default=30,
-        help="number of episodes for each cluster",
-    )
-    parser.add_argument(
-        "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
-    )
-    parser.add_argument(
-        "--lines",
-        action="store_true",
-        help="also count the executed lines of vLLM's KV-cache accounting",
-    )
-    options.add_vllm(parser)
-
-
 def run(args: argparse.Namespace) -> int:
     """Search the model, drive vLLM, and print the missed steps."""
-    clusters = [cluster_named(name) for name in args.config or CLUSTERS]
+    if args.machine != "live":
+        raise UsageError(
+            "--steps-covered counts the steps of real vLLM, and the model has them all. Use "
+            "--machine live with it."
+        )
+    if args.fault or args.invariant:
+        raise UsageError(
+            "--steps-covered asks every check of a vLLM as it is. Use it without --fault and "
+            "--invariant."
+        )
+    clusters = [cluster_named(args.config)] if args.config else [*CLUSTERS.values()]
     borrow(args.vllm, args.cache, live=True)
-    with _lines(args.lines) as lines:
-        machine = maker("live", cache=args.cache)
-        require_core()
-        begin = time.monotonic()
-        search = _Search(machine.search, args)
-        with interruption.stoppable() as stopped, progress("coverage: {} of {} clusters") as show:
-            for number, cluster in enumerate(clusters):
-                interruption.check()
-                show(number, len(clusters))
-                search.at_random(cluster)
-            search.aim()
-        if stopped:
-            search.outcomes.append(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
-        times = Times(time.monotonic() - begin, machine.import_s or 0.0)
-        executed = tuple(ExecutedLines(**line._asdict()) for line in lines())
+    machine = maker("live", cache=args.cache)
+    require_core()
+    begin = time.monotonic()
+    search = _Search(machine.search, args.seed, args.examples or EXAMPLES, args.steps)
+    with interruption.stoppable() as stopped, progress("sampling: {} of {} clusters") as show:
+        for number, cluster in enumerate(clusters):
+            interruption.check()
+            show(number, len(clusters))
+            search.at_random(cluster)
+        search.aim()
+    if stopped:
+        search.outcomes.append(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
+    times = Times(time.monotonic() - begin, machine.import_s or 0.0)
     outcomes = search.outcomes
     rows = table(search.known, search.exercised)
     answer = verdict(rows, outcomes)
     return finish(
         args,
         answer.exit_code,
-        lambda code: _output(rows, outcomes, executed, answer, times, args.seed, code),
-        lambda: _print(rows, outcomes, executed),
+        lambda code: _output(rows, outcomes, answer, times, args.seed, code),
+        lambda: _print(rows, outcomes),
     )
+
+
+EXAMPLES = 30
+"""Episodes of a cluster, if none is given."""
 
 
 class Times(NamedTuple):
@@ -105,9 +88,11 @@ class Times(NamedTuple):
 class _Search:
     """The steps of the model and of vLLM over all clusters."""
 
-    def __init__(self, make: Make, args: argparse.Namespace) -> None:
+    def __init__(self, make: Make, seed: int, examples: int, steps: int) -> None:
         self.make = make
-        self.args = args
+        self.seed = seed
+        self.examples = examples
+        self.steps = steps
         self.known: Counter[str] = Counter()
         self.exercised: Counter[str] = Counter()
         self.traces: dict[str, list[tuple[Cluster, tuple[Event, ...]]]] = {}
@@ -118,9 +103,8 @@ class _Search:
         for name, known in known_steps(cluster).items():
             self.known[name] += known.steps
             self.traces.setdefault(name, []).append((cluster, known.trace))
-        args = self.args
         try:
-            seen, outcome = random_steps(cluster, self.make, args.seed, args.examples, args.steps)
+            seen, outcome = random_steps(cluster, self.make, self.seed, self.examples, self.steps)
         except AdapterDrift as drift:
             self.outcomes.append(undriven(drift))
             return
@@ -144,27 +128,15 @@ class _Search:
                     self.outcomes.append(undriven(drift))
 
 
-@contextmanager
-def _lines(wanted: bool) -> Iterator[Any]:
-    if not wanted:
-        yield list
-        return
-    from kvproof.live.accounting import lines_executed
-
-    with lines_executed() as lines:
-        yield lines
-
-
 def _output(
     rows: list[Exercised],
     outcomes: list[Outcome],
-    executed: tuple[ExecutedLines, ...],
     answer: Verdict,
     times: Times,
     seed: int,
     code: int,
-) -> Coverage:
-    return Coverage(
+) -> StepsCovered:
+    return StepsCovered(
         exit_code=code,
         verdict=answer.value,
         seed=seed,
@@ -173,7 +145,6 @@ def _output(
         episodes=sum(o.coverage.get("examples", 0) for o in outcomes),
         unknown=tuple(_undriven(outcomes)),
         steps=tuple(AbstractStep(**row._asdict()) for row in rows),
-        lines=executed,
     )
 
 
@@ -182,18 +153,13 @@ def _undriven(outcomes: list[Outcome]) -> list[str]:
     return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 
-def _print(
-    rows: list[Exercised], outcomes: list[Outcome], executed: Sequence[ExecutedLines]
-) -> None:
+def _print(rows: list[Exercised], outcomes: list[Outcome]) -> None:
     shown = tuple(
         (row.step, str(row.model), str(row.machine), "UNKNOWN" if row.missed else "")
         for row in rows
     )
     table = TextTable(("abstract step", "model", "live", "verdict"), shown)
     table.show()
-    if executed:
-        say()
-        _line_table(executed).show()
     for outcome in outcomes:
         if outcome.finding is not None:
             say(f"VIOLATED {outcome.finding.invariant}: {outcome.finding.sentence}")
@@ -206,13 +172,3 @@ def _print(
         f"live vLLM took {len(known) - missed} of {len(known)} abstract steps of the model in "
         f"{episodes} episodes; {missed} are missing."
     )
-
-
-def _line_table(executed: Sequence[ExecutedLines]) -> TextTable:
-    """The executed statements of each module, without the first word of its name."""
-    rows = []
-    for line in executed:
-        share = f"{100 * line.executed / max(line.statements, 1):.0f} %"
-        executed_of = f"{line.executed} of {line.statements}"
-        rows.append((line.module.removeprefix("vllm."), executed_of, share))
-    return TextTable(("module of vllm", "executed", "share"), tuple(rows))
