@@ -42,11 +42,13 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
     for name, shipped in SHIPPED.items():
         print(name, file=sys.stderr, flush=True)
         judged: Counter[str] = Counter()
+        times: Counter[str] = Counter()
         findings: dict[str, str] = {}
         try:
             for seed in range(seeds):
                 found = search(shipped.subject, examples, seed, shrinks=False)
                 judged += found.judged
+                times += found.times_judged
                 for finding in found.result.findings if found.result else ():
                     findings.setdefault(finding.invariant, "; ".join(finding.sentences))
                 for rule in found.tolerated:
@@ -54,23 +56,28 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
         except Exception as error:
             results[name] = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
             continue
-        results[name] = {"judged": judged, "findings": findings}
+        results[name] = {"judged": judged, "times": times, "findings": findings}
     return {"version": __version__, "results": results}
 
 
-def cell(rule: Any, result: dict[str, Any]) -> str:
-    """What one vLLM's connector did about a rule."""
+def cell(check: Any, result: dict[str, Any]) -> str:
+    """What one vLLM's connector did about a check."""
+    from kvproof.connectors.judging import subjects
+
     if "error" in result:
         return f"not judged: {result['error']}"
-    if rule.id in result["findings"]:
-        return f"**finding**: {result['findings'][rule.id].replace('|', '/')}"
-    count = result["judged"].get(rule.counts, 0)
-    return f"holds ({count:,})" if count else f"not judged: {rule.otherwise}"
+    if check.id in result["findings"]:
+        return f"**finding**: {result['findings'][check.id].replace('|', '/')}"
+    if count := result["times"].get(check.id, 0):
+        return f"holds ({count:,})"
+    seen = any(result["judged"].get(name) for name in subjects(check))
+    what = " or ".join(subjects(check))
+    return f"not judged: nothing to judge in its {what}" if seen else f"not judged: no {what}"
 
 
 def page(runs: list[dict[str, Any]]) -> str:
     """The page."""
-    from kvproof.connectors.contract.rules import RULES
+    from kvproof.connectors.judging import CONTRACT
     from kvproof.connectors.shipped import SHIPPED
 
     lines = [TITLE, HOW]
@@ -79,9 +86,9 @@ def page(runs: list[dict[str, Any]]) -> str:
         lines += [f"## {name}", "", f"`{shipped.subject.name}` with `{extra}`", ""]
         lines.append("| rule | " + " | ".join(run["version"] for run in runs) + " |")
         lines.append("|---|" + "---|" * len(runs))
-        for rule in RULES.values():
-            cells = (cell(rule, run["results"][name]) for run in runs)
-            lines.append(f"| `{rule.id}` | " + " | ".join(cells) + " |")
+        for check in CONTRACT.values():
+            cells = (cell(check, run["results"][name]) for run in runs)
+            lines.append(f"| `{check.id}` | " + " | ".join(cells) + " |")
         lines.append("")
     by_hand = PAGE.read_text(encoding="utf-8").partition(WRITTEN_BY_HAND)
     return "\n".join(lines) + "\n" + "".join(by_hand[1:])

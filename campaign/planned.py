@@ -24,8 +24,8 @@ from kvproof.model.traces.lines import Found
 START_UPS, LOOPS = "start-ups", "loops"
 """The names of the plans that are not of a connector."""
 
-OF_TWO = {rule.id for rule in around_scheduler.RULES.values() if rule.of_two}
-"""The rules that compare two vLLMs."""
+OF_TWO = {check.id for check in around_scheduler.CHECKS.values() if check.of_two}
+"""The checks that compare two vLLMs."""
 
 SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
-    from kvproof.connectors.contract.rules import RULES
+    from kvproof.connectors.judging import CONTRACT
     from kvproof.connectors.ours import is_ours
     from kvproof.connectors.search import PlanSearch, search
     from kvproof.connectors.shipped import as_driven
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
                 "findings": tuple(
                     BrokenRule(
                         rule=f.invariant,
-                        severity=RULES[f.invariant].severity.words,
+                        severity=CONTRACT[f.invariant].severity.words,
                         reasons=f.sentences,
                         known=known.get(f.invariant, UNSET),
                     )

@@ -10,19 +10,19 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, get_args
 
-from kvproof.connectors.contract.rules import RULES as OF_CONNECTORS
 from kvproof.invariants.goals.registry import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.registry import CHECKS, checks_of
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
-from kvproof.live.loop.contract.rules import RULES as OF_LOOPS
-from kvproof.live.startup.contract.rules import RULES as OF_STARTS
 from kvproof.model.config.features.registry import FEATURES
 from kvproof.model.errors import NAME_MAX, UsageError
+from kvproof.model.facts.connectors import Fact
+from kvproof.model.facts.loop import Played
+from kvproof.model.facts.startup import Startup
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -82,50 +82,41 @@ def every_name() -> list[str]:
 
 
 class Asked(NamedTuple):
-    """Where rules of a connector or of an engine that kvproof starts are asked, and the folder
-    of their files."""
+    """Where checks of facts of these kinds are asked."""
 
-    room: str
-    rules: Collection[Any]
+    kinds: tuple[type, ...]
     where: str
     see: str
 
 
-ASKED = {
-    rule.id: asked
-    for asked in (
-        Asked(
-            "connectors.contract",
-            OF_CONNECTORS.values(),
-            "judged of a connector that kvproof drives, also by kvproof gate",
-            "kvproof connector NAME",
-        ),
-        Asked(
-            "live.startup.contract",
-            OF_STARTS.values(),
-            "judged of each engine that kvproof gate starts with random layers and memory",
-            "kvproof gate --repo . --base main --head HEAD",
-        ),
-        Asked(
-            "live.loop.contract",
-            OF_LOOPS.values(),
-            "judged of each engine whose loop kvproof gate runs with random messages",
-            "kvproof gate --repo . --base main --head HEAD",
-        ),
-    )
-    for rule in asked.rules
-}
-"""Where each rule is asked, by the id of the rule."""
+ASKED = (
+    Asked(
+        get_args(Fact),
+        "judged of a connector that kvproof drives, also by kvproof gate",
+        "kvproof connector NAME",
+    ),
+    Asked(
+        (Startup,),
+        "judged of each engine that kvproof gate starts with random layers and memory",
+        "kvproof gate --repo . --base main --head HEAD",
+    ),
+    Asked(
+        (Played,),
+        "judged of each engine whose loop kvproof gate runs with random messages",
+        "kvproof gate --repo . --base main --head HEAD",
+    ),
+)
 
-RULES = {rule.id: rule for asked in ASKED.values() for rule in asked.rules}
+AROUND = {check.id: check for asked in ASKED for check in checks_of(*asked.kinds)}
+"""The checks of what is around the scheduler, by id."""
 
 
 def _invariant(name: str) -> Explanation:
-    """An invariant or a guard of a step, a rule of what is around the scheduler, or a claim about
+    """An invariant or a guard of a step, a check of what is around the scheduler, or a claim about
     bytes."""
     if name in CHECKS:
         return _check(name)
-    return _rule(name) if name in RULES else _bytes(name)
+    return _around(name) if name in AROUND else _bytes(name)
 
 
 def _check(name: str) -> Explanation:
@@ -162,15 +153,16 @@ def _check(name: str) -> Explanation:
     )
 
 
-def _rule(name: str) -> Explanation:
-    one, asked = RULES[name], ASKED[name]
+def _around(name: str) -> Explanation:
+    one = AROUND[name]
+    asked = next(each for each in ASKED if not set(each.kinds).isdisjoint(one.judged))
     return Explanation(
         kind="an invariant of what is around the scheduler",
         name=name,
         sentence=f"It must be true that {one.name}.",
         severity=one.severity.words,
         origin=one.origin,
-        scenario=_scenario(asked.room, name),
+        scenario=_paragraphs(one.story),
         where=asked.where,
         see=(asked.see,),
     )
@@ -408,7 +400,7 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "invariants": Kind(
         "what must be true: of states, of steps (guards), and of what is around the scheduler",
-        lambda: [*CHECKS, *RULES, *SEVERITIES],
+        lambda: [*CHECKS, *AROUND, *SEVERITIES],
         _invariant,
     ),
     "findings": Kind("what was found in vLLM", lambda: sorted(_findings()), _finding),

@@ -4,7 +4,7 @@ import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.search.around_scheduler import RULES, kind_of_file, taken
+from kvproof.gate.search.around_scheduler import CHECKS, broken, kind_of_file, taken
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json
@@ -33,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            found = [each for seen in taken(kind, plan) for each in kind.broken(seen)]
+            found = [each for seen in taken(kind, plan) for each in broken(seen)]
             outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
         except AdapterDrift as drift:
             outcome = undriven(drift)
-    grave = any(RULES[each.invariant].severity <= args.fail_on for each in found)
+    grave = any(CHECKS[each.invariant].severity <= args.fail_on for each in found)
 
     def printed() -> None:
         for line in kind.lines(plan):
@@ -67,7 +67,7 @@ def _more(found: list[Finding]) -> dict[str, object]:
     """The first finding, for the output."""
     if not found:
         return {}
-    rule = RULES[found[0].invariant]
+    rule = CHECKS[found[0].invariant]
     return {
         "invariant": rule.id,
         "must_be_true": rule.name,

@@ -49,6 +49,7 @@ from kvproof.model.facts.connectors import (
     SendEnded,
     SlotRead,
     StoreReset,
+    Unfreed,
     Waits,
 )
 from kvproof.model.state import SAMPLED
@@ -286,7 +287,7 @@ class DrivenEngine:
 
     def note_waiting(self, steps: int, endless: bool) -> None:
         """Note the requests that are there after so many steps without any change, or, if the
-        changes are `endless`, with them."""
+        changes are `endless`, with them. One that has ended waits for nothing, and has blocks."""
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
@@ -297,7 +298,12 @@ class DrivenEngine:
                 Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)
             )
         first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
-        self.facts += [f if f.request in holders else f._replace(behind=first) for f in found]
+        for each in found:
+            if requests[each.request].is_finished():
+                self.facts.append(Unfreed(each.request, each.status, steps))
+            else:
+                behind = "" if each.request in holders else first
+                self.facts.append(each._replace(behind=behind))
 
     def _lacks(self, request: Any) -> tuple[int, int]:
         """The blocks that a request needs more for its next step, and those for copies of states
@@ -320,13 +326,10 @@ class DrivenEngine:
             return
         self._settle()
         for where, count in self.counted.items():
-            self.owners.judged["requests in statistics"] += count
             self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
         if self.plan.hidden:
             self.clock.run()  # who reads a file waits until it is written
-            states = [*hidden.saved(self.returned, self.owners, self.worker.caches)]
-            self.owners.judged["saved hidden states"] += len(states)
-            self.facts.extend(states)
+            self.facts.extend(hidden.saved(self.returned, self.owners, self.worker.caches))
             self.returned.clear()
         self.facts.extend(self.worker.encoder.owed())
         self.facts.extend(each for tier in self.tiers for each in tier.owed())
@@ -399,9 +402,7 @@ class DrivenEngine:
             for each in outputs.outputs:
                 if each.kv_transfer_params:
                     self.returned[each.request_id] = each.kv_transfer_params
-                for fact in self.prompts.reported(each):
-                    self.facts.append(fact)
-                    self.owners.judged["reported prompts"] += 1
+                self.facts.extend(self.prompts.reported(each))
                 if known and str(each.finish_reason) in ENDS_WELL:
                     self.owners.judged["requests that were encoded"] += 1
                     self.facts.extend(encoder.unencoded(known[each.request_id]))
@@ -585,8 +586,6 @@ class DrivenEngine:
     def _note_event(self, event: Any) -> None:
         """Note an event of stored blocks that carries their tokens."""
         if tokens := getattr(event, "token_ids", None):
-            self.owners.judged["events with tokens"] += 1
-            self.owners.judged["events beside several groups"] += len(self.cfg.groups) > 1
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
             hashes = len(event.block_hashes)
@@ -611,8 +610,8 @@ class DrivenEngine:
             tokens, later = answer
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
-            self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole))
-            skipped = request.skip_reading_prefix_cache
+            skipped = bool(request.skip_reading_prefix_cache)
+            self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
             self.owners.judged["answers after a reset"] += self.forgot
             self.owners.judged["answers for whole prompts"] += skipped
             if self.forgot and tokens:

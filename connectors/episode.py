@@ -1,20 +1,19 @@
-"""One episode: a plan is played on a real engine, and each fact is judged by the rules."""
+"""One episode: a plan is played on a real engine, and each fact is judged."""
 
 import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from kvproof.connectors.at_once import PairAtOnce
-from kvproof.connectors.contract.rule import Past
-from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.engine import DrivenEngine
+from kvproof.connectors.judging import CONTRACT, broken, times_judged
 from kvproof.connectors.memory import Memory
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.pair import EnginePair
@@ -36,51 +35,34 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.several import EngineReplicas, SeveralEngines
 from kvproof.connectors.subject import TestedConnector
+from kvproof.invariants.check import Tally
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.facts.connectors import (
-    BlocksKept,
-    Died,
-    Fact,
-    LoadEnded,
-    LoadFailed,
-    Matched,
-    Promised,
-    ResetRaised,
-    SendEnded,
-)
+from kvproof.model.facts.connectors import COUNTED, Died, Fact, Past, ResetRaised
 from kvproof.model.finding import Finding
-
-COUNTED: dict[type, str] = {
-    Matched: "answers",
-    Promised: "loads",
-    LoadEnded: "reports",
-    SendEnded: "reports",
-    LoadFailed: "failures",
-    BlocksKept: "kept requests",
-}
-"""What a fact is counted as (`Rule.counts`)."""
 
 Played = DrivenEngine | SeveralEngines
 """What a plan is played on."""
 
 Note = Callable[[Played, int, list[Fact]], bool]
 """Receives the engine after an action, the number of the action, and the facts of it. Returns
-whether the episode goes on although a rule is broken."""
+whether the episode goes on although a check is broken."""
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """An episode's end. `findings` are those of the first action that broke a rule, the gravest
+    """An episode's end. `findings` are those of the first action that broke a check, the gravest
     first; `at` is the number of that action, from 1 on (after the last one: the final drain).
-    `steps` counts the worker's steps, `judged` what was compared."""
+    `steps` counts the worker's steps, `judged` what was compared, and `times_judged` how often each
+    check had something to judge."""
 
     findings: tuple[Finding, ...]
     at: int
     steps: int
     judged: Counter[str]
+    times_judged: Counter[str] = field(default_factory=Counter)
 
 
 class RefusedOptions(UsageError):
@@ -100,7 +82,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
     RefusedOptions if an engine with the options of the plan is refused, and one without them is
     not, and AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
-    past = Past()
+    past, tally = Past(), Tally()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder), plan.options)
         clock = Clock(plan.copies, subject.by_block, plan.buffered)
@@ -133,13 +115,17 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                 facts = [_without(folder, fact) for fact in engine.take_facts()]
                 goes_on = note is not None and note(engine, at, facts)
                 judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
-                findings = list(broken(facts, past))
+                findings = list(broken(facts, past, tally))
                 if drift is not None and not findings:
                     raise drift  # else the kit fails at what the connector answered before
                 if engine.dead or (findings and not goes_on):
-                    findings.sort(key=lambda f: RULES[f.invariant].severity)
-                    return EpisodeResult(tuple(findings), at, engine.steps, judged + engine.judged)
-            return EpisodeResult((), len(plan.actions) + 1, engine.steps, judged + engine.judged)
+                    break
+            else:
+                at, findings = len(plan.actions) + 1, []
+            findings.sort(key=lambda f: CONTRACT[f.invariant].severity)
+            judged += engine.judged
+            times = times_judged(tally, judged)
+            return EpisodeResult(tuple(findings), at, engine.steps, judged, times)
 
 
 def _refuses(error: Exception | AdapterDrift) -> bool:

@@ -1,4 +1,4 @@
-"""Random episodes of a connector: Hypothesis draws plans, and shrinks one that breaks a rule."""
+"""Random episodes of a connector: Hypothesis draws plans, and shrinks one that breaks a check."""
 
 import time
 from collections import Counter
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.drawn import (
     ALONE,
     BUFFERED,
@@ -21,6 +20,7 @@ from kvproof.connectors.drawn import (
     unequal,
 )
 from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
+from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.subject import TestedConnector
@@ -60,6 +60,7 @@ class PlanSearch:
     episodes: int = 0
     steps: int = 0
     judged: Counter[str] = field(default_factory=Counter)
+    times_judged: Counter[str] = field(default_factory=Counter)
     plan: ConnectorPlan | None = None
     result: EpisodeResult | None = None
     tolerated: Counter[str] = field(default_factory=Counter)
@@ -90,7 +91,8 @@ class PlanSearch:
         self.episodes += 1
         self.steps += result.steps
         self.judged += result.judged
-        grave = [f for f in result.findings if RULES[f.invariant].severity <= FAIL_ON]
+        self.times_judged += result.times_judged
+        grave = [f for f in result.findings if CONTRACT[f.invariant].severity <= FAIL_ON]
         if not grave:
             self.tolerated.update(f.invariant for f in result.findings[:1])
             return False

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kvproof.connectors.contract.rules import RULES
 from kvproof.connectors.episode import EpisodeResult
+from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch
 from kvproof.connectors.subject import TestedConnector
@@ -53,14 +53,14 @@ def _episodes(count: int) -> str:
 def _tolerated(searched: PlanSearch) -> Iterator[str]:
     """The broken rules that end no search."""
     for name, count in sorted(searched.tolerated.items()):
-        rule = RULES[name]
+        rule = CONTRACT[name]
         yield f"But {name}: {rule.severity.words}, in {_episodes(count)}."
         yield f"It must be true that {rule.name}."
 
 
 def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
     """A violation: the rule, the reasons, and the plan that leads to it."""
-    first = RULES[result.findings[0].invariant]
+    first = CONTRACT[result.findings[0].invariant]
     yield f"VIOLATED {first.id}: {first.severity.words}"
     yield f"It must be true that {first.name} ({first.origin})."
     for finding in result.findings[:FINDINGS_MAX]:

@@ -58,22 +58,20 @@ class Check:
     """One check.
 
     `name` is the sentence that must be true. `function` judges one thing of the types `judged`, and
-    gets what else it names. `severity` is None if the effect on a user is unknown. `story` is the
-    scenario. `killed_by` names a fault that violates the check. `part` is the part of vLLM that is
-    responsible, of a guard alone: a guard says which step is allowed. `needs` says what the check
-    looks at: a machine that does not show this is not asked. `subjects` are what a reproducer can
-    assert, the nearest to the check first.
+    gets what else it names. `story` is the scenario. `killed_by` names a fault that violates the
+    check. `part` is the part of vLLM that is responsible, of a guard alone: a guard says which step
+    is allowed. `needs` says what the check looks at: a machine that does not show this is not
+    asked. `subjects` are what a reproducer can assert, the nearest to the check first.
 
-    Of a connector's facts, `counts` names what a run counts as judged, and `otherwise` says why
-    there may be none; a break says nothing of others of what is `apart`. A check is asked of what
-    has died or was refused only if `of_dead`. One that is `of_two` is a finding only beside another
-    vLLM that keeps it.
+    A break by a connector says nothing of others of what is `apart`: of other cache groups, or of
+    other connectors. A check is asked of what has died or was refused only if `of_dead`. One that
+    is `of_two` is a finding only beside another vLLM that keeps it.
     """
 
     id: str
     name: str
     origin: str
-    severity: Severity | None
+    severity: Severity
     function: Function
     judged: tuple[type, ...]
     story: str = ""
@@ -83,8 +81,6 @@ class Check:
     needs: Needs = ()
     subjects: tuple[Subject, ...] = ()
     margin: Margin | None = None
-    counts: str = ""
-    otherwise: str = ""
     apart: Literal["groups", "connectors", ""] = "groups"
     of_dead: bool = False
     of_two: bool = False
@@ -178,8 +174,6 @@ def check(
     needs: Needs | None = None,
     subjects: tuple[Subject, ...] = (),
     margin: Margin | None = None,
-    counts: str = "",
-    otherwise: str = "",
     apart: Literal["groups", "connectors", ""] = "groups",
     of_dead: bool = False,
     of_two: bool = False,
@@ -206,8 +200,6 @@ def check(
             needs=whole if needs is None else needs,
             subjects=subjects,
             margin=margin,
-            counts=counts,
-            otherwise=otherwise,
             apart=apart,
             of_dead=of_dead,
             of_two=of_two,

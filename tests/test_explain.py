@@ -7,14 +7,13 @@ import pytest
 from kvproof.cli.explanations import KINDS, every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.cli.replay import DIFFERS
-from kvproof.connectors.contract.rules import RULES as OF_CONNECTORS
+from kvproof.connectors.judging import CONTRACT
+from kvproof.gate.search import around_scheduler
 from kvproof.invariants.goals.registry import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
-from kvproof.live.loop.contract.rules import RULES as OF_LOOPS
-from kvproof.live.startup.contract.rules import RULES as OF_STARTS
 from kvproof.model.config.features.registry import FEATURES
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -36,7 +35,7 @@ GATE = {
 
 def test_every_name_is_explained() -> None:
     printed = {
-        *(*CHECKS, *OF_CONNECTORS, *OF_LOOPS, *OF_STARTS, *SEVERITIES, CONFORMANCE),
+        *(*CHECKS, *CONTRACT, *around_scheduler.CHECKS, *SEVERITIES, CONFORMANCE),
         *(*FAULTS, *KNOWN, *FINDINGS, *CLUSTERS, *LIVE_CLUSTERS, *FEATURES, *GOALS, *OF_CONTRACT),
         *(*everything(), *(each.value for each in Verdict), DIFFERS, *GATE),
         *(name for each in Severity for name in (each.words, each.option)),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload, follow
@@ -401,7 +401,7 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
     [one] = gate.findings
     assert (gate.verdict, gate.exit_code, one.kind) == ("VIOLATED", 1, "introduced")
     assert (one.invariant, one.severity) == ("promised_tokens_are_loaded", "wrong tokens")
-    assert (one.says, one.connector) == (RULES[one.invariant].name, "offloading")
+    assert (one.says, one.connector) == (CONTRACT[one.invariant].name, "offloading")
     assert one.reproducer is None
     text = " ".join(terminal.text(gate).split())
     assert """kvproof connector OffloadingConnector --extra '{"a": 1}' --replay p.json""" in text

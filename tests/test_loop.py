@@ -10,7 +10,8 @@ import pytest
 
 from kvproof.gate.difference.workload import Loop, Loops
 from kvproof.gate.search import around_scheduler
-from kvproof.live.loop.contract.rules import RULES, broken
+from kvproof.gate.search.around_scheduler import broken
+from kvproof.invariants.registry import checks_of
 from kvproof.model.facts.loop import Played
 from kvproof.model.plans.loop import LoopPlan, Send, lines, random_plan
 from tests.mistakes_of_loops import MISTAKES
@@ -28,7 +29,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert {rule for _, rule in MISTAKES.values()} == {*RULES}
+    assert {rule for _, rule in MISTAKES.values()} == {check.id for check in checks_of(Played)}
 
 
 def plays() -> Callable[[LoopPlan], Played]:

@@ -14,9 +14,11 @@ import pytest
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
 from kvproof.gate.search import around_scheduler
+from kvproof.gate.search.around_scheduler import broken
 from kvproof.gate.search.comparison import around
-from kvproof.live.startup.contract.rules import RULES, broken
+from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.startup import StartupPlan, lines, random_plan
 from tests import fake_sides
 from tests.fake_sides import FakeSide
@@ -45,7 +47,7 @@ def test_a_start_without_a_layer_is_a_part_shorter() -> None:
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert {rule for _, rule in MISTAKES.values()} == {*RULES}
+    assert {rule for _, rule in MISTAKES.values()} == {check.id for check in checks_of(Startup)}
 
 
 def starts() -> Callable[[StartupPlan], list[Any]]:

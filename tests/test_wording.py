@@ -242,31 +242,34 @@ def test_gaps_are_filled(says: str, facts: dict[str, Any], words: str) -> None:
 
 
 @functools.cache
-def stated() -> list[tuple[Path, str, str, set[str]]]:
-    """Each `reason` of the code with its kind, its sentence and the names of its values."""
+def stated() -> list[tuple[str, str, str, set[str]]]:
+    """Each `reason` of the code: the file and the function or class that states it, its kind, its
+    sentence and the names of its values."""
     found = []
     for path in (path for room in ROOMS for path in (ROOT / room).resolve().rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if "reason(" in text else ():
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "reason":
-                given = [getattr(each, "value", None) for each in node.args[:2]]
-                if len(given) == 2 and all(isinstance(each, str) for each in given):
-                    found.append((path, *given, {each.arg or "" for each in node.keywords}))
+        for part in ast.parse(text).body if "reason(" in text else ():
+            where = f"{path}: {getattr(part, 'name', '')}"
+            for node in ast.walk(part):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "reason":
+                    given = [getattr(each, "value", None) for each in node.args[:2]]
+                    if len(given) == 2 and all(isinstance(each, str) for each in given):
+                        found.append((where, *given, {each.arg or "" for each in node.keywords}))
     return found
 
 
 def test_each_sentence_has_what_it_needs() -> None:
     known = set(asdict(About()))
     assert len(stated()) > 150
-    for path, kind, says, facts in stated():
+    for where, kind, says, facts in stated():
         gaps = {name for _, name, _, _ in string.Formatter().parse(says) if name}
-        assert gaps <= facts | known, (path.name, kind, gaps - facts - known)
+        assert gaps <= facts | known, (where, kind, gaps - facts - known)
 
 
-def test_a_kind_of_a_file_has_the_same_values_everywhere() -> None:
-    kinds: dict[tuple[Path, str], set[str]] = {}
-    for path, kind, _, facts in stated():
-        assert kinds.setdefault((path, kind), facts) == facts, (path.name, kind)
+def test_a_kind_of_a_check_has_the_same_values_everywhere() -> None:
+    kinds: dict[tuple[str, str], set[str]] = {}
+    for where, kind, _, facts in stated():
+        assert kinds.setdefault((where, kind), facts) == facts, (where, kind)
 
 
 @pytest.mark.parametrize("place", ["gate/difference", "live/known", "model/spec"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kvproof.connectors.contract.rules import RULES
+from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.plan import ConnectorPlan, RunSteps
 from kvproof.gate.difference.judged import Break, followed, sampled
 from kvproof.gate.difference.result import Result, result_of
@@ -68,7 +68,7 @@ def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "exampl
         at - 1,
         (),
         plan=Play("", connector, msgspec.to_builtins(plan)),
-        severity=RULES[rule].severity,
+        severity=CONTRACT[rule].severity,
     )
 
 

@@ -14,10 +14,12 @@ from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
+from kvproof.invariants.check import Check, broken_by
+from kvproof.invariants.registry import checks_of
 from kvproof.live.contract.lookup import last_line
-from kvproof.live.loop.contract import rules as of_loops
-from kvproof.live.startup.contract import rules as of_starts
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.loop import Played
+from kvproof.model.facts.startup import Startup
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
@@ -37,21 +39,21 @@ TRIES = 2_000
 """The number of random starts among which those with the kinds of layers of another are looked for:
 there may be none."""
 
-RULES = of_starts.RULES | of_loops.RULES
-"""The rules of both by id."""
+CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Played)}
+"""The checks of both by id."""
 
 
 class Kind(NamedTuple):
-    """The start-up, or the loop: its name, its event, and what is done with its plans. `survives`
-    is the rule about the death of an engine."""
+    """The start-up, or the loop: its name, its event, what comes of its plans, and what is done
+    with them. `survives` is the check about the death of an engine."""
 
     name: str
     event: str
+    judged: type[Startup] | type[Played]
     plan: type[Any]
     random_plan: Callable[[int], Any]
     lines: Callable[[Any], list[str]]
     taken: Callable[[Any], list[Any]]
-    broken: Callable[[Any], Iterator[Finding]]
     survives: str
 
 
@@ -68,11 +70,11 @@ def _looped(plan: LoopPlan) -> list[Any]:
 
 
 START = Kind(
-    *("start-up", "Start", StartupPlan, random_startup, start_lines, _started, of_starts.broken),
+    *("start-up", "Start", Startup, StartupPlan, random_startup, start_lines, _started),
     survives="start_up_survives",
 )
 LOOP = Kind(
-    *("loop", "Loop", LoopPlan, random_loop, loop_lines, _looped, of_loops.broken),
+    *("loop", "Loop", Played, LoopPlan, random_loop, loop_lines, _looped),
     survives="loop_survives",
 )
 
@@ -104,6 +106,15 @@ def taken(kind: Kind, plan: Any) -> list[Any]:
         raise AdapterDrift(why, "") from error
 
 
+def broken(seen: Startup | Played) -> Iterator[Finding]:
+    """The findings of a start or of a loop, the gravest first: of each check the first. Of what was
+    refused or has died, few checks are asked."""
+    lives = seen.accepted if isinstance(seen, Startup) else not seen.died
+    for check in checks_of(type(seen)):
+        if lives or check.of_dead:
+            yield from islice(broken_by([check], seen), 1)
+
+
 def driven(
     workload: Start | Starts | Loop | Loops, place: int | None = None, note: Note | None = None
 ) -> Result:
@@ -122,7 +133,7 @@ def driven(
         if note is not None:
             note(_abstract(kind, plan, seen))
         died += [each.died.words for each in seen[:1] if each.died]
-        for each in (_break(kind, plan, one, found) for one in seen for found in kind.broken(one)):
+        for each in (_break(kind, plan, one, found) for one in seen for found in broken(one)):
             if each.key not in kept or each.length < kept[each.key].length:
                 kept[each.key] = each
     alike = isinstance(workload, Starts) and workload.like is not None
@@ -166,8 +177,8 @@ def _course(kind: Kind, seen: list[Any]) -> Course:
     of the rules."""
     dead = next((each.died.words for each in seen if each.died), "")
     shows = bool(seen) and not (seen[0].refused if kind is START else not seen[0].waits)
-    rules = of_starts.RULES if kind is START else of_loops.RULES
-    return Course(dead=dead, ended=not dead, judged=tuple(rules) if shows else ())
+    judged = tuple(check.id for check in checks_of(kind.judged)) if shows else ()
+    return Course(dead=dead, ended=not dead, judged=judged)
 
 
 def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
@@ -204,5 +215,5 @@ def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:
         after=(),
         statement=died.statement if died else "",
         plan=one("", msgspec.to_builtins(plan)),
-        severity=RULES[finding.invariant].severity,
+        severity=CHECKS[finding.invariant].severity,
     )

@@ -3,8 +3,7 @@ loops."""
 
 from typing import Protocol
 
-from kvproof.connectors.contract.rules import RULES
-from kvproof.gate.search import around_scheduler
+from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
 
@@ -27,4 +26,4 @@ class AnyCheck(Protocol):
 
 def check_of(name: str) -> AnyCheck | None:
     """The check or rule of this id, None if there is none."""
-    return CHECKS.get(name) or RULES.get(name) or around_scheduler.RULES.get(name)
+    return CHECKS.get(name) or FOUND.get(name)

@@ -12,12 +12,11 @@ from zlib import crc32
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from kvproof.connectors.contract import words
-from kvproof.connectors.contract.rule import Past
-from kvproof.connectors.contract.rules import RULES, broken
+from kvproof.connectors import mixed_up
 from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups, plans
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
+from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare
@@ -42,8 +41,10 @@ from kvproof.model.facts.connectors import (
     Matched,
     Missed,
     Owed,
+    Past,
     Promised,
     SendEnded,
+    Unfreed,
     Waits,
 )
 from kvproof.model.files.folders import made_folder
@@ -57,7 +58,7 @@ COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
 others that have blocks, and the requests behind it."""
 
-BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits)
+BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits, Unfreed)
 """The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
 has the id of a block: a vLLM may choose any free one."""
 
@@ -187,7 +188,7 @@ class _Played:
         shown = [repr(fact) for fact in facts if isinstance(fact, BEHAVIOUR)]
         self.digest = crc32("\n".join(shown).encode(), self.digest)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
-        self.waits = any(isinstance(each, Waits) for each in facts)
+        self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
         new = [self._break(finding, at, before) for finding in broken(facts, self.past)]
         for found in new:
@@ -203,7 +204,7 @@ class _Played:
             dead=dead,
             ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
             actions=self.result.at,
-            judged=tuple(r.id for r in RULES.values() if self.result.judged[r.counts]),
+            judged=tuple(name for name in CONTRACT if self.result.times_judged[name]),
         )
 
     def _event(self, at: int) -> str:
@@ -215,8 +216,8 @@ class _Played:
     def _break(self, finding: Finding, at: int, before: Mapping[Key, Break]) -> Break:
         """The break of a finding. It may be a consequence of an earlier one, but not of one that is
         less grave."""
-        grave = RULES[finding.invariant].severity
-        after = tuple(key for key in before if RULES[key.signature.check].severity <= grave)
+        grave = CONTRACT[finding.invariant].severity
+        after = tuple(key for key in before if CONTRACT[key.signature.check].severity <= grave)
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
@@ -224,9 +225,9 @@ class _Played:
         where: tuple[str, ...] = (layers.kinds,)
         if group is not None:
             where = (engine.groups[group].kind, layers.kinds)
-        if (apart := RULES[finding.invariant].apart) != "groups":
+        if (apart := CONTRACT[finding.invariant].apart) != "groups":
             where = ("any cache groups", *[self.name] * (apart == "connectors"))
-        if other := words.mixed_up(finding):  # this hides no mix-up of tokens
+        if other := mixed_up.mixed_up(finding):  # this hides no mix-up of tokens
             where = (other, *where)
         if finding.of_kind("goes_round"):  # a tight pool may have this beside any other hang
             where = ("steps without end", *where)

@@ -1,5 +1,6 @@
-"""What happened in a run, as data. The checks of the contract read facts; sentences come last."""
+"""What happened in a run of a connector, as data. Checks read facts; sentences come last."""
 
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from kvproof.model.state import Death
@@ -21,13 +22,15 @@ class Slot(NamedTuple):
 class Matched(NamedTuple):
     """The scheduler asked how many tokens the connector has beyond `computed_tokens`. `tokens` is
     the answer, None for "ask again later". `later` says that the load ends in a later step.
-    `request_tokens` are all tokens of the request (`get_num_new_matched_tokens`)."""
+    `request_tokens` are all tokens of the request (`get_num_new_matched_tokens`). `computes_all`:
+    it must compute its whole prompt."""
 
     request: str
     computed_tokens: int
     tokens: int | None
     later: bool
     request_tokens: int
+    computes_all: bool = False
 
 
 class Promised(NamedTuple):
@@ -200,6 +203,15 @@ class Waits(NamedTuple):
         return bool(self.others) and self.needs <= self.free < self.needs + self.copies
 
 
+class Unfreed(NamedTuple):
+    """A request has ended with this status, and has blocks, although nothing more arrives and the
+    engine was stepped `steps` times: nobody reports the end of its transfer."""
+
+    request: str
+    status: str
+    steps: int
+
+
 class Owed(NamedTuple):
     """The engine says that it has nothing to do, or has no request and goes round without end, and
     blocks are not free. `holders` are the requests that the scheduler still has; `steps` is how
@@ -367,6 +379,7 @@ Fact: TypeAlias = (
     | Died
     | ResetRaised
     | Waits
+    | Unfreed
     | Owed
     | Missed
     | Remembered
@@ -384,3 +397,76 @@ Fact: TypeAlias = (
     | ItemsHeld
     | ItemsOwed
 )
+
+LOOKED_AT: dict[type, str] = {
+    Loaded: "promised tokens",
+    Wrote: "writes",
+    SlotRead: "reads",
+    NotComputed: "answers for whole prompts",
+    Died: "steps",
+    Missed: "prompts that came again",
+    Remembered: "answers after a reset",
+    ResetRaised: "resets",
+    CopiedTooEarly: "copies of blocks",
+    CopiedAgain: "copies of whole blocks",
+    NeverBegun: "notified ends of requests",
+    NotifiedTooEarly: "notified ends of requests",
+    NeverNotified: "notified ends of requests",
+    LeftOpen: "files and clients that were opened",
+    EngineKnown: "engines that were gone for long",
+    EventMisread: "hashes of events whose prefix is known",
+    ItemMissing: "images read",
+    ItemUnkept: "images read",
+    ItemWrong: "images loaded",
+    ItemDropped: "images dropped",
+    ItemsUnencoded: "requests that were encoded",
+    Waits: "loads",
+    Unfreed: "kept requests",
+    Owed: "kept requests",
+}
+"""The facts that exist only where something is wrong, with what a run looks at to find them: it
+counts this by its name."""
+
+COUNTED: dict[type, str] = {
+    Matched: "answers",
+    Promised: "loads",
+    LoadEnded: "reports",
+    SendEnded: "reports",
+    LoadFailed: "failures",
+    BlocksKept: "kept requests",
+    Announced: "events with tokens",
+    CacheStatistics: "statistics",
+    PromptReported: "reported prompts",
+    StateSaved: "saved hidden states",
+    ItemsHeld: "looks at the encoder cache",
+    ItemsOwed: "looks at the encoder cache",
+}
+"""The facts that are right or wrong, with the name by which a run counts them."""
+
+
+@dataclass
+class Past:
+    """What happened before a fact: the loads and the sends that are under way, and whether what is
+    behind the connector may fail. `reset` are the loads during which its cache was reset."""
+
+    loads: dict[str, Promised] = field(default_factory=dict)
+    sends: set[str] = field(default_factory=set)
+    may_fail: bool = False
+    reset: set[str] = field(default_factory=set)
+
+    def add(self, fact: Fact) -> None:
+        """Take a fact into the past."""
+        if isinstance(fact, Promised):
+            self.loads[fact.request] = fact
+            self.reset.discard(fact.request)
+        elif isinstance(fact, LoadEnded):
+            self.loads.pop(fact.request, None)
+            self.reset.discard(fact.request)
+        elif isinstance(fact, BlocksKept):
+            self.sends.add(fact.request)
+        elif isinstance(fact, SendEnded):
+            self.sends.discard(fact.request)
+        elif isinstance(fact, MayFail):
+            self.may_fail = True
+        elif isinstance(fact, StoreReset):
+            self.reset.update(name for name, load in self.loads.items() if load.later)

@@ -1,5 +1,6 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,15 +12,15 @@ from kvproof.testing import ConnectorConformance
 pytest.importorskip("vllm")
 
 from kvproof.connectors import search as search_module
-from kvproof.connectors.contract.rule import Past
-from kvproof.connectors.contract.rules import RULES, broken
 from kvproof.connectors.drawn import ALONE, LayerGroups
 from kvproof.connectors.episode import play
+from kvproof.connectors.judging import CONTRACT, broken, times_judged
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.search import PlanSearch, accepted, bare, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
+from kvproof.invariants.check import Tally
 from kvproof.live.adapt import CONFIG
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift
@@ -40,10 +41,13 @@ from kvproof.model.facts.connectors import (
     ItemWrong,
     LeftOpen,
     LoadEnded,
+    LoadFailed,
+    Matched,
     MayFail,
     NeverBegun,
     NeverNotified,
     NotComputed,
+    Past,
     Promised,
     PromptReported,
     StateSaved,
@@ -80,7 +84,7 @@ class TestLaterStore(ConnectorConformance):
 @pytest.mark.parametrize("mistake", RULE_OF)
 def test_a_planted_mistake_is_named(mistake: str) -> None:
     subject = TestedConnector(f"tests.connectors.mistakes:{mistake}", {}, keeps_prompts=True)
-    rule = RULES[RULE_OF[mistake]]
+    rule = CONTRACT[RULE_OF[mistake]]
     grave = rule.severity <= FAIL_ON
     if not grave:
         assert any(search(subject, TOLERATED_EPISODES, seed).tolerated[rule.id] for seed in SEEDS)
@@ -97,7 +101,7 @@ def test_each_rule_has_a_mistake() -> None:
     # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the others.
     no_mistake = {"request_reads_its_own_tokens", "recomputed_prompt_is_not_loaded"}
     no_mistake |= {fact.rule for fact in OF_VLLM}
-    assert set(RULE_OF.values()) | no_mistake == set(RULES)
+    assert set(RULE_OF.values()) | no_mistake == set(CONTRACT)
 
 
 def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
@@ -112,6 +116,28 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
     assert [f.invariant for f in broken([StoreReset(), load, failed], Past())] != []
     for lost in (StoreReset(), MayFail()):
         assert not list(broken([load, lost, failed], Past()))
+
+
+def test_what_is_right_is_judged_too() -> None:
+    """So a check that had nothing to judge is told from one that holds."""
+
+    def judged(*facts: Fact, **looked_at: int) -> set[str]:
+        tally = Tally()
+        assert not list(broken(facts, Past(), tally))
+        return {*+times_judged(tally, Counter(looked_at))}
+
+    load = Promised("r0", 0, 8, later=True)
+    assert judged() == set()
+    assert judged(load) == {"loads_do_not_fail"}
+    assert judged(load, LoadEnded("r0")) == {"loads_do_not_fail", "reports_are_of_known_transfers"}
+    assert judged(MayFail(), load, LoadFailed((3,), (3, 4))) == {"failed_blocks_are_of_loads"}
+    assert judged(Matched("r0", 0, None, False, 9)) == {"matched_tokens_can_be_loaded"}
+    asked = Matched("r0", 0, 0, False, 9, computes_all=True)
+    assert "recomputed_prompt_is_not_loaded" in judged(asked)
+    assert judged(Announced(1, 4, 4, None, groups=1)) == {"events_carry_whole_blocks"}
+    assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
+    assert judged(CacheStatistics("engine's", 0, 2)) == set()
+    assert judged(reads=7) == {"request_reads_its_own_tokens"}
 
 
 def test_a_request_that_lacks_a_copy_alone_is_named_by_its_numbers() -> None:
@@ -197,7 +223,7 @@ def test_a_rule_that_vllm_keeps_is_named_if_it_does_not(each: OfVllm) -> None:
 def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
     page = (Path(__file__).parents[2] / "docs/howto/test-a-connector.md").read_text()
     assert f"has {len(RULE_OF)} such mistakes" in page
-    assert [rule for rule in RULES if f"| `{rule}` |" not in page] == []
+    assert [rule for rule in CONTRACT if f"| `{rule}` |" not in page] == []
 
 
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:

@@ -10,11 +10,11 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.contract.words import mixed_up
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.lmcache import LoadStoreOp, SchedulerClient, WorkerClient
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.mixed_up import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
     Action,

@@ -13,11 +13,11 @@ import vllm
 
 from kvproof.connectors import drawn
 from kvproof.connectors.caches import Shards
-from kvproof.connectors.contract.rules import RULES
-from kvproof.connectors.contract.words import mixed_up
 from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.episode import play
+from kvproof.connectors.judging import CONTRACT
+from kvproof.connectors.mixed_up import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
     ConnectorPlan,
@@ -111,7 +111,7 @@ def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> No
     parts = {part.splitlines()[0]: part for part in page.split("\n## ")[1:]}
     for name in SHIPPED:
         rows = [line.split("|")[1:-1] for line in parts[name].splitlines() if "|" in line]
-        assert [row[0].strip(" `") for row in rows[2:]] == list(RULES)
+        assert [row[0].strip(" `") for row in rows[2:]] == list(CONTRACT)
         assert all(cell.strip() for row in rows for cell in row)
         assert len(rows[0]) == 3
 

@@ -1,0 +1,129 @@
+"""The encoder cache: what was made of the images of a request."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.connectors import (
+    ItemDropped,
+    ItemMissing,
+    ItemsHeld,
+    ItemsOwed,
+    ItemsUnencoded,
+    ItemUnkept,
+    ItemWrong,
+)
+from kvproof.model.severity import Severity
+
+
+@check(
+    "what the encoder made of an image is there in each step that reads it",
+    origin="SchedulerOutput.scheduled_encoder_inputs, free_encoder_mm_hashes; vllm#38907",
+    severity=Severity.CRASH,
+)
+def encoder_output_is_there(fact: ItemMissing | ItemUnkept) -> Iterator[Judged]:
+    """The scheduler says which images the encoder computes, and which outputs the worker drops. A
+    step that computes a token of an image needs its output; if it was dropped before, the engine
+    dies of an encoder cache miss (vllm#46315). What no request needs may be dropped at any time, so
+    a request needs it until the step has run (vllm#38907)."""
+    if isinstance(fact, ItemMissing):
+        yield because(
+            reason(
+                "reads_image",
+                "a step of {request} computes token {token}, of image {item}",
+                token=fact.token,
+                item=fact.item,
+            ),
+            reason("no_output", "the worker does not have what the encoder made of it"),
+            request=fact.request,
+        )
+    else:
+        yield because(
+            reason("reads", "a step of {request} reads image {item}", item=fact.item),
+            reason("unkept", "the encoder cache counts it as free before the step has run"),
+            request=fact.request,
+        )
+
+
+@check(
+    "what a step reads of an image is what the encoder made of that image",
+    origin="ECConnectorBase.start_load_caches, save_caches",
+    severity=Severity.WRONG_TOKENS,
+)
+def encoder_output_is_its_own(fact: ItemWrong) -> Iterator[Judged]:
+    """An encoder-cache connector loads what the encoder made of an image, in place of computing it.
+    A step that reads anything else answers about another image."""
+    yield because(
+        reason(
+            "reads_image",
+            "a step of {request} computes token {token}, of image {item}",
+            token=fact.token,
+            item=fact.item,
+        ),
+        reason("other_output", "what the worker has for it is not what the encoder made of it"),
+        request=fact.request,
+    )
+
+
+@check(
+    "a request ends at an engine that only encodes when all its images are encoded",
+    origin="ECTransferConfig.ec_role, make_empty_encoder_model_runner_output; vllm#50275",
+    severity=Severity.HANG,
+)
+def encoder_instance_encodes_all(fact: ItemsUnencoded) -> Iterator[Judged]:
+    """An engine that only encodes images (`ec_role` is `ec_producer`) samples nothing: a request
+    has ended well when all its images are encoded. If it ends before, its client has an answer, and
+    the engine that computes the prompt waits for what nobody encodes (vllm#50275)."""
+    yield because(
+        reason("ended_well", "{request} has ended at an engine that only encodes images"),
+        reason("unencoded", "no step has encoded {items}", items=fact.items),
+        request=fact.request,
+    )
+
+
+@check(
+    "a worker drops no output that the encoder cache has",
+    origin="EncoderCacheManager.get_freed_mm_hashes; vllm#52482",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
+    """The scheduler names the outputs of the encoder that a worker shall drop. One that the encoder
+    cache has taken again in the same step is still needed (vllm#52482)."""
+    yield because(
+        reason("has", "the encoder cache has image {item}", item=fact.item),
+        reason("drops", "the worker is to drop what the encoder made of it"),
+    )
+
+
+@check(
+    "the encoder cache counts what the worker has, and no more than fits",
+    origin="EncoderCacheManager",
+    severity=Severity.LEAK,
+)
+def encoder_room_adds_up(fact: ItemsHeld | ItemsOwed) -> Iterator[Judged]:
+    """The encoder cache counts tokens. If it frees an image twice, the worker gets more than fits;
+    if it never does, no request with an image is scheduled any more."""
+    if isinstance(fact, ItemsHeld):
+        if fact.tokens <= fact.room:
+            yield holds(bool(fact.tokens))
+        else:
+            yield because(
+                reason("room", "the encoder cache has room for {room} tokens", room=fact.room),
+                reason("holds", "the worker has outputs for {tokens} tokens", tokens=fact.tokens),
+            )
+    elif fact.taken == fact.there and not fact.used:
+        yield holds(bool(fact.there))
+    else:
+        yield because(
+            reason(
+                "worker_has",
+                "the engine is idle, and the worker has outputs for {there} tokens",
+                there=fact.there,
+            ),
+            reason(
+                "counts_taken",
+                "the encoder cache counts {taken} tokens as taken, {used} of them as in use",
+                taken=fact.taken,
+                used=fact.used,
+            ),
+        )

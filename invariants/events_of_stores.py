@@ -1,0 +1,80 @@
+"""Events of stores: what a router learns from a connector."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.connectors import Announced, EventMisread
+from kvproof.model.severity import Severity
+
+
+@check(
+    "an event of stored blocks carries the tokens of one block of its group for each hash",
+    origin="take_events, BlockStored; vllm#51614",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def events_carry_whole_blocks(fact: Announced) -> Iterator[Judged]:
+    """A router learns from events what a store has. It cuts the tokens of an event into blocks, one
+    for each hash. An event whose tokens are not those blocks gives the router wrong keys, and it
+    sends requests elsewhere (vllm#51614). An event with one hash may be about a prefix that ends
+    inside a block: then it has the tokens after the last prefix with a hash."""
+    carries = reason(
+        "carries",
+        "an event of stored blocks has {hashes} hashes and {tokens} tokens",
+        hashes=fact.hashes,
+        tokens=fact.tokens,
+    )
+    if fact.tokens != fact.hashes * fact.block_tokens:
+        yield because(
+            carries, reason("in_blocks", "in blocks of {size} tokens", size=fact.block_tokens)
+        )
+    elif fact.hashes > 1 and fact.group_tokens not in (None, fact.block_tokens):
+        yield because(
+            carries,
+            reason(
+                "group_blocks",
+                "it says blocks of {size} tokens, and those of its group have {whole}",
+                size=fact.block_tokens,
+                whole=fact.group_tokens,
+            ),
+        )
+    else:
+        yield holds()
+
+
+@check(
+    "an event of stored blocks has for each hash the tokens of the block with this hash",
+    origin="take_events, BlockStored.token_ids; vllm#42959",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def events_have_tokens_of_their_hash(fact: EventMisread) -> Iterator[Judged]:
+    """A router learns from events which prefixes a store has: it makes its own keys of the tokens.
+    An event that has the tokens of another block sends requests to where their prefix is not."""
+    yield because(
+        reason(
+            "carries_tokens",
+            "an event of stored blocks has the tokens {carried} for a hash",
+            carried=fact.carried,
+        ),
+        reason("hash_of", "the prefix with this hash is {prefix}", prefix=fact.prefix),
+    )
+
+
+@check(
+    "where there are several cache groups, an event of stored blocks names its group",
+    origin="take_events, BlockStored.group_idx; vllm#44103",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def events_name_their_group(fact: Announced) -> Iterator[Judged]:
+    """Each cache group has blocks of its own, and a prefix is there only if each group that needs
+    it has it. A router that does not learn the group of a stored block takes it for one of another
+    group (vllm#44103)."""
+    if fact.groups == 1:
+        return
+    if fact.group_tokens is not None:
+        yield holds()
+    else:
+        yield because(
+            reason("groups", "the engine has {groups} cache groups", groups=fact.groups),
+            reason("nameless", "an event of stored blocks names none of them"),
+        )

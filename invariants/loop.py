@@ -1,0 +1,358 @@
+"""The loop of an engine: its clients are answered, and it waits for a message only if nothing is
+left to do."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.facts.loop import LoopWait, Played
+from kvproof.model.severity import Severity
+
+
+def idle(wait: LoopWait) -> Reason:
+    """The fact that most of these checks begin with: the loop says that there is nothing to do. It
+    waits for a message, or has ended."""
+    if not wait.number:
+        return reason("ended", "the loop of the engine has ended")
+    return reason(
+        "idle",
+        "the loop of the engine waits for a message, for the {number}. time",
+        number=wait.number,
+    )
+
+
+def nothing_left(wait: LoopWait) -> bool:
+    """Whether a waiting loop has nothing left: no request, step, transfer or block. An engine that
+    has ended may drop what it has."""
+    left = wait.waiting or wait.transfers or wait.steps or wait.held
+    return bool(wait.number) and not (wait.paused or left)
+
+
+def unpaused(played: Played) -> Iterator[LoopWait]:
+    """The times at which the loop waited although no client had paused it."""
+    return (wait for wait in played.waits if not wait.paused)
+
+
+def _received(before: int) -> Reason:
+    """A client received one more token, after `before` others that follow the reasoning."""
+    return reason(
+        "received",
+        "the client of {request} received {before} tokens and then one more, not counting "
+        "reasoning",
+        before=before,
+    )
+
+
+@check(
+    "every request that the engine took is answered",
+    origin="EngineCoreProc.run_busy_loop",
+    severity=Severity.HANG,
+)
+def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
+    """A request that the engine took has an end, unless its client is gone. Here every pause has
+    ended and every transfer has come, and the loop goes on and on."""
+    for one in played.requests:
+        if not played.busy or one.gone or one.ends:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "takes",
+                    "the engine took {request}; no client pauses it, and no transfer is late",
+                ),
+                reason("goes_on", "the loop goes on, and {request} has no end"),
+                request=one.name,
+            )
+
+
+@check(
+    "a request has one end",
+    origin="EngineCoreOutput.finish_reason",
+    severity=Severity.WRONG_REPORT,
+)
+def request_ends_once(played: Played) -> Iterator[Judged]:
+    """A client takes the first end of its request for the last of its outputs."""
+    for one in played.requests:
+        if len(one.ends) <= 1:
+            yield holds(len(one.ends))
+        else:
+            yield because(
+                reason("ends", "{request} has ended with {first}", first=one.ends[0]),
+                reason("again", "it ends again, with {second}", second=one.ends[1]),
+                request=one.name,
+            )
+
+
+@check(
+    "an answer that ends by its length has this number of tokens",
+    origin="Scheduler.update_from_output",
+    severity=Severity.WRONG_TOKENS,
+)
+def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
+    """Outputs may come late: after a pause, after a preemption, after a reset. An answer that has
+    come to its largest length has this number of tokens, no output lost and none counted twice."""
+    for one in played.requests:
+        if one.ends != ("length",):
+            continue
+        if one.tokens == one.answer:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "ends", "{request} has ended by its length, {answer} tokens", answer=one.answer
+                ),
+                reason("received", "its client received {tokens} tokens", tokens=one.tokens),
+                request=one.name,
+            )
+
+
+@check(
+    "a call of a client has one answer",
+    origin="EngineCoreProc._invoke_utility_method",
+    severity=Severity.HANG,
+)
+def call_is_answered_once(played: Played) -> Iterator[Judged]:
+    """A client that pauses an engine, ends a pause or resets the cache waits for the answer. An
+    engine that is to end is an exception."""
+    for method, answers in () if played.stopped else played.calls:
+        if answers == 1:
+            yield holds()
+        else:
+            yield because(
+                reason("calls", "a client has called {method}", method=method),
+                reason("answers", "it received {answers} answers", answers=answers),
+            )
+
+
+@check(
+    "the loop of an engine that is to end comes to its end",
+    origin="EngineCoreProc._handle_shutdown",
+    severity=Severity.HANG,
+)
+def stopped_engine_ends(played: Played) -> Iterator[Judged]:
+    """An engine that is to end answers or aborts its requests, and ends."""
+    if not played.stopped:
+        return
+    if played.exited:
+        yield holds()
+    else:
+        yield because(
+            reason("stopped", "the engine is to end, and no transfer is late"),
+            reason("goes_on", "its loop goes on"),
+        )
+
+
+@check(
+    "while a pause is complete, nothing is computed",
+    origin="EngineCoreProc.pause_scheduler; vllm#44483",
+    severity=Severity.WRONG_TOKENS,
+)
+def pause_computes_nothing(played: Played) -> Iterator[Judged]:
+    """While an engine is paused, its weights may be exchanged and its memory be given away. So a
+    pause is complete only when no step is in flight, and no step has tokens until it ends. An
+    engine that sleeps has given its memory up: if a part comes back, nothing is computed before the
+    others do (vllm#44483)."""
+    yield holds(sum(wait.paused for wait in played.waits))
+    for tokens in played.computed:
+        yield because(
+            reason("complete", "a client was answered that the engine is paused"),
+            reason(
+                "computes", "before the pause ends, a step computes {tokens} tokens", tokens=tokens
+            ),
+        )
+    for tokens in played.asleep:
+        yield because(
+            reason("asleep", "a part of the memory of the workers is given up: the engine sleeps"),
+            reason("begins", "a step computes {tokens} tokens", tokens=tokens),
+        )
+    if played.unsettled:
+        yield because(
+            reason("settles", "the engine takes a pause to be complete"),
+            reason("steps", "{steps} steps are in flight", steps=played.unsettled),
+        )
+
+
+@check(
+    "the front of an engine knows the sizes that its start came to",
+    origin="MPClient; vllm#39102, vllm#42967",
+    severity=Severity.HANG,
+)
+def front_knows_its_engine(played: Played) -> Iterator[Judged]:
+    """What an engine finds at its start may differ from what its user asked for: the largest length
+    that the memory has room for, the tokens of a block. The front of the engine is another process.
+    Unless it receives these, it lets requests pass that wait for ever (vllm#39102), and reports
+    other sizes than the engine has (vllm#42967)."""
+    for one in played.known:
+        if one.by_front == one.of_engine:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "started", "{what}: the engine has {count}", what=one.what, count=one.of_engine
+                ),
+                reason("knows", "its front knows of {count}", count=one.by_front, feature=one.what),
+            )
+
+
+@check(
+    "when a request ends, its prefill node is notified",
+    origin="NixlBaseConnectorScheduler.request_finished; vllm#41269",
+    severity=Severity.LEAK,
+)
+def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
+    """A prefill node keeps the blocks of a request until the decode node has read them, or notifies
+    it that it will not. A request that ends before it is admitted, or that the front refuses, has
+    to be notified too (vllm#41269). An engine that is to end is an exception: its peers see
+    this."""
+    for wait in () if played.stopped else unpaused(played):
+        yield holds(not wait.unfreed)
+        for name in wait.unfreed:
+            yield because(
+                reason("ended", "{request} has ended on this engine, or was refused"),
+                idle(wait),
+                reason("keeps", "its prefill node was not notified, and keeps its blocks"),
+                request=name,
+            )
+
+
+@check(
+    "the loop waits for a message only if every request has its end",
+    origin="EngineCoreProc.has_work; Scheduler.has_requests",
+    severity=Severity.HANG,
+)
+def idle_engine_has_no_waiting_request(played: Played) -> Iterator[Judged]:
+    """An engine waits for a message when it has nothing to do. A request that is left then has to
+    wait until another one happens to come."""
+    for wait in unpaused(played):
+        yield holds(not wait.waiting)
+        for name in wait.waiting:
+            yield because(idle(wait), reason("waits", "{request} has no end yet"), request=name)
+
+
+@check(
+    "the loop waits for a message only if it has the output of every step",
+    origin="EngineCore.step_with_batch_queue",
+    severity=Severity.HANG,
+)
+def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
+    """With several steps in flight, outputs are still to come when nothing more is scheduled. An
+    engine that waits for a message then gives no client its last tokens, also where it is
+    paused."""
+    for wait in played.waits:
+        if not wait.steps:
+            yield holds()
+        else:
+            yield because(
+                idle(wait),
+                reason(
+                    "steps",
+                    "{steps} steps are in flight, whose output nobody took",
+                    steps=wait.steps,
+                ),
+            )
+
+
+@check(
+    "the loop waits for a message only if every transfer was reported",
+    origin="Scheduler.has_requests; vllm#43433",
+    severity=Severity.LEAK,
+)
+def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
+    """Workers report the end of a transfer in a step. An engine that waits for a message while a
+    transfer goes on never learns of its end, and the blocks stay allocated (vllm#43433)."""
+    for wait in unpaused(played):
+        yield holds(not wait.transfers)
+        for name in wait.transfers:
+            yield because(
+                idle(wait),
+                reason("transfers", "the workers have not reported the transfer of {request}"),
+                request=name,
+            )
+
+
+@check(
+    "when no request, step or transfer is left, every block is free",
+    origin="Scheduler._free_blocks",
+    severity=Severity.LEAK,
+)
+def idle_engine_holds_no_block(played: Played) -> Iterator[Judged]:
+    """Some blocks are freed later than their request ends: after a step in flight, or after a
+    transfer. When nothing of this is left, all blocks are free."""
+    for wait in unpaused(played):
+        if wait.waiting or wait.transfers or wait.steps:
+            continue
+        if not wait.held:
+            yield holds()
+        else:
+            yield because(
+                idle(wait),
+                reason(
+                    "held", "{blocks} blocks are not free, and no request is left", blocks=wait.held
+                ),
+            )
+
+
+@check(
+    "the loop waits for a message only if the workers know which requests have ended",
+    origin="Scheduler.finished_req_ids",
+    severity=Severity.LEAK,
+)
+def workers_forget_ended_requests(played: Played) -> Iterator[Judged]:
+    """Workers keep the state of a request until a step says that it has ended. An engine without
+    requests has to make one more step for this."""
+    for wait in unpaused(played):
+        yield holds(not wait.ended)
+        for name in wait.ended:
+            yield because(
+                idle(wait),
+                reason("keeps", "the workers have the state of {request}, which has ended"),
+                request=name,
+            )
+
+
+@check(
+    "a mask of structured output knows all tokens before its own",
+    origin="EngineCore.step_with_batch_queue; Scheduler.get_grammar_bitmask; vllm#44993",
+    severity=Severity.WRONG_TOKENS,
+)
+def mask_knows_every_token(played: Played) -> Iterator[Judged]:
+    """With structured output, a token is sampled with a mask that the grammar made for this place:
+    it has accepted all tokens before it that follow the reasoning. With several steps in flight,
+    these come late, and the mask has to wait for them; with drafts, reasoning may end inside a step
+    (vllm#44993). A mask of another place lets a token pass that the grammar forbids."""
+    for one in played.requests:
+        for before, knew in enumerate(one.masks):
+            if knew == before:
+                yield holds()
+            elif knew is not None:
+                yield because(
+                    _received(before),
+                    reason("knew", "the grammar had accepted {knew} tokens then", knew=knew),
+                    request=one.name,
+                )
+
+
+@check(
+    "after the reasoning, each token of structured output is sampled with a mask",
+    origin="StructuredOutputManager.grammar_bitmask; vllm#44006",
+    severity=Severity.WRONG_TOKENS,
+)
+def token_has_its_mask(played: Played) -> Iterator[Judged]:
+    """A client that asks for structured output gets it for each token after the reasoning. A token
+    that was sampled without a mask may be one that the grammar forbids: the answer is no longer of
+    the form that was asked for, or the request ends with an error (vllm#44006)."""
+    for one in played.requests:
+        for before, knew in enumerate(one.masks):
+            if knew is not None:
+                yield holds()
+            else:
+                yield because(
+                    _received(before),
+                    reason(
+                        "had_no_mask",
+                        "this one was sampled without a mask of its grammar",
+                        # Where reasoning ends, and behind it, masks are made by different code.
+                        feature="a later token" if before else "the first token",
+                    ),
+                    request=one.name,
+                )

@@ -1,0 +1,259 @@
+"""The start-up of an engine: what its memory becomes, and what it then serves."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.startup import StartedWorker, Startup
+from kvproof.model.plans.startup import KEEP_ALL
+from kvproof.model.severity import Severity
+
+
+@check(
+    "an engine that starts serves a request of its largest length",
+    origin="_check_enough_kv_cache_memory; vllm#36030, vllm#41069, vllm#40946",
+    severity=Severity.HANG,
+)
+def admitted_length_is_served(start: Startup) -> Iterator[Judged]:
+    """An engine that starts has promised that a request of the largest length fits. If it does not,
+    the request waits for ever, and all behind it. So the null block counts, each group counts, and
+    the memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
+    if start.run is None:
+        return
+    if start.run.ended:
+        yield holds()
+    else:
+        yield because(
+            reason(
+                "accepts",
+                "an engine with {blocks} blocks (one of them the null block) accepts requests of "
+                "{tokens} tokens",
+                blocks=start.num_blocks,
+                tokens=start.run.tokens,
+            ),
+            reason(
+                "waits",
+                "such a request, alone, has computed {computed} tokens and waits for ever; it "
+                "lacks {lacks} blocks",
+                computed=start.run.computed,
+                lacks=start.lacks,
+            ),
+        )
+
+
+@check(
+    "what has enough memory is not refused, and is not cut short",
+    origin="_auto_fit_max_model_len; vllm#33698",
+    severity=Severity.LOST_PERFORMANCE,
+    of_dead=True,
+)
+def enough_memory_is_accepted(start: Startup) -> Iterator[Judged]:
+    """An engine with memory for a request of the largest length starts, and a length that is fitted
+    to the memory is not much smaller than what fits (vllm#33698). What is enough is a bound that no
+    engine has to exceed: all tokens of a request in each group, or those of its window and of the
+    steps in flight, in whole blocks, two more for each group, and the null block."""
+    if start.blocks is None or not start.groups or start.died:
+        return
+    wanted = start.plan.max_model_len
+    fits = next((n for n in range(wanted, 0, -1) if start.enough_for(n) <= start.blocks), 0)
+    if fits < (1 if start.plan.auto else wanted):
+        return
+    room = reason(
+        "room",
+        "each worker has {blocks} blocks, and {enough} are enough for {tokens} tokens",
+        blocks=start.blocks,
+        enough=start.enough_for(fits),
+        tokens=fits,
+    )
+    if start.refused:
+        yield because(room, reason("does_not_start", "vLLM refuses: {words}", words=start.refused))
+    elif start.max_model_len < fits:
+        yield because(
+            room,
+            reason("cut", "the length is fitted to {tokens} tokens", tokens=start.max_model_len),
+        )
+    else:
+        yield holds()
+
+
+@check(
+    "with plenty of memory, an engine starts",
+    origin="get_kv_cache_groups; vllm#48776",
+    severity=Severity.LOST_PERFORMANCE,
+    of_dead=True,
+    of_two=True,
+)
+def plenty_of_memory_is_enough(start: Startup) -> Iterator[Judged]:
+    """Layers of kinds that vLLM serves may have pages that share no common size, as a drafter with
+    windows beside a model with latent attention (vllm#48776), and cannot be laid out as they are.
+    vLLM refuses some models for this. One that another release serves is refused without need: its
+    user has no engine, with any memory."""
+    if start.blocks is not None:
+        return
+    if not start.refused:
+        yield holds(start.accepted)
+    else:
+        yield because(
+            reason("plenty", "each worker has plenty of memory"),
+            reason("does_not_start", "vLLM refuses: {words}", words=start.refused),
+        )
+
+
+@check(
+    "an engine has as many blocks as its poorest worker has memory for",
+    origin="get_kv_cache_configs",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def memory_becomes_blocks(start: Startup) -> Iterator[Judged]:
+    """Memory that no block uses is KV that is computed again. The worker with the least memory sets
+    the number of blocks; less than one of its blocks may be left over, and one more that vLLM is
+    free to keep back."""
+    if start.plan.override or start.blocks is None:
+        return
+    if start.num_blocks >= start.blocks - 1:
+        yield holds()
+    else:
+        yield because(
+            reason("room", "each worker has memory for {blocks} blocks", blocks=start.blocks),
+            reason("made", "the engine has {blocks}", blocks=start.num_blocks),
+        )
+
+
+@check(
+    "no worker has to allocate more than the memory that it has",
+    origin="get_kv_cache_config_from_groups",
+    severity=Severity.CRASH,
+)
+def memory_is_not_exceeded(start: Startup) -> Iterator[Judged]:
+    """A worker allocates what its config has. If this is more than its memory, it dies (or another
+    one does, which had the memory)."""
+    if start.plan.override:
+        return
+    for index, worker in enumerate(start.workers):
+        allocated = sum(worker.buffers)
+        if allocated <= worker.memory_bytes:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "has",
+                    "worker {worker} has {memory} bytes for KV caches",
+                    worker=index,
+                    memory=worker.memory_bytes,
+                ),
+                reason("allocates", "it has to allocate {bytes}", bytes=allocated),
+            )
+
+
+@check(
+    "an engine with num_gpu_blocks_override has this number of blocks",
+    origin="may_override_num_blocks; vllm#41069",
+    severity=Severity.CRASH,
+)
+def override_is_the_number(start: Startup) -> Iterator[Judged]:
+    """A user who sets `num_gpu_blocks_override` has this number of blocks, with any memory
+    (vllm#41069)."""
+    if not start.plan.override or start.blocks is None:
+        return
+    if start.blocks == start.num_blocks:
+        yield holds()
+    else:
+        yield because(
+            reason("set", "num_gpu_blocks_override is {blocks}", blocks=start.blocks),
+            reason("made", "the engine has {blocks} blocks", blocks=start.num_blocks),
+        )
+
+
+@check(
+    "the concurrency that is reported is what fits",
+    origin="get_max_concurrency_for_kv_cache_config; vllm#48317",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def concurrency_is_what_fits(start: Startup) -> Iterator[Judged]:
+    """Users read from the log how many of the longest requests fit, and size a deployment by it:
+    where fewer fit, they preempt each other, and KV is computed again. One request held so many
+    blocks when it ran alone: no more fit than blocks are there for them, and not fewer than a bound
+    allows that no engine has to exceed (vllm#48317). Of each Mamba group a state for each step in
+    flight may be held between two steps alone, with drafts one more: those of a step may fill a
+    block."""
+    if start.concurrency is None or start.run is None or not start.run.held_max:
+        return
+    tokens = start.max_model_len
+    least = (start.num_blocks - 1) / (start.enough_for(tokens) - 1)
+    steps = start.in_flight_tokens // start.plan.chunk_tokens + bool(start.plan.drafts)
+    between = sum(group.kind == "mamba" for group in start.groups) * steps
+    most = start.num_blocks / max(start.run.held_max - between, 1)
+    if least <= start.concurrency <= most:
+        yield holds()
+    else:
+        yield because(
+            reason(
+                "fits",
+                "{blocks} blocks; a request of {tokens} tokens held {held}, and {enough} are "
+                "enough for it",
+                blocks=start.num_blocks,
+                tokens=tokens,
+                held=start.run.held_max,
+                enough=start.enough_for(tokens) - 1,
+            ),
+            reason(
+                "reported",
+                "vLLM reports that {times} such requests fit",
+                times=f"{start.concurrency:.2f}",
+            ),
+        )
+
+
+@check(
+    "workers receive the largest length that was fitted to the memory",
+    origin="_initialize_kv_caches; vllm#31260",
+    severity=Severity.BOOKKEEPING,
+)
+def workers_know_the_length(start: Startup) -> Iterator[Judged]:
+    """Workers make their buffers before the memory is known. If vLLM then fits the largest length
+    to the memory, it informs them (vllm#31260)."""
+    known = start.known_tokens or start.plan.max_model_len
+    if known == start.max_model_len:
+        yield holds()
+    else:
+        yield because(
+            reason("fitted", "requests have at most {tokens} tokens", tokens=start.max_model_len),
+            reason("known", "the workers know of {tokens}", tokens=known),
+        )
+
+
+@check(
+    "all workers have as many blocks as the scheduler gives out, in the same groups",
+    origin="generate_scheduler_kv_cache_config",
+    severity=Severity.CRASH,
+)
+def blocks_are_the_same_everywhere(start: Startup) -> Iterator[Judged]:
+    """One scheduler gives out block ids for all workers. A worker with fewer blocks would be asked
+    for blocks that it does not have; with other groups, it would read another table."""
+    for index, worker in enumerate(start.workers):
+        if worker.num_blocks != start.num_blocks:
+            yield because(
+                reason("gives", "the scheduler gives out {blocks} blocks", blocks=start.num_blocks),
+                reason(
+                    "has",
+                    "worker {worker} has {blocks}",
+                    worker=index,
+                    blocks=worker.num_blocks,
+                ),
+            )
+        elif _shapes(worker) != _shapes(start.workers[0]):
+            yield because(
+                reason("one", "worker 0 has groups {groups}", groups=_shapes(start.workers[0])),
+                reason(
+                    "other", "worker {worker} has {groups}", worker=index, groups=_shapes(worker)
+                ),
+            )
+        else:
+            yield holds()
+
+
+def _shapes(worker: StartedWorker) -> str:
+    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA,
+    hidden states and attention with sinks keep what full attention keeps."""
+    kinds = [("full" if g.kind in KEEP_ALL else g.kind, g) for g in worker.groups]
+    return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)

@@ -1,0 +1,171 @@
+"""Statistics: what an engine reports of itself."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.invariants.loop import idle, nothing_left, unpaused
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.connectors import CacheStatistics, PromptReported
+from kvproof.model.facts.loop import Played
+from kvproof.model.severity import Severity
+
+
+@check(
+    "the statistics of prefix caches count each request once",
+    origin="PrefixCacheStats.record; vllm#48860",
+    severity=Severity.WRONG_REPORT,
+    apart="",
+)
+def statistics_count_once(fact: CacheStatistics) -> Iterator[Judged]:
+    """The hit rate of a prefix cache is what operators look at. A connector may have the scheduler
+    ask again later, and an admission may fail; a request is still one request (vllm#48860). One
+    whose load failed gives its blocks back and is looked up once more."""
+    if fact.looked_up <= fact.arrived + fact.failed:
+        yield holds(fact.looked_up)
+    else:
+        yield because(
+            reason(
+                "arrived",
+                "{arrived} requests have arrived, and {failed} loads failed",
+                arrived=fact.arrived,
+                failed=fact.failed,
+            ),
+            reason(
+                "counted",
+                "the statistics of the {where} prefix cache count {counted} requests",
+                where=fact.where,
+                counted=fact.looked_up,
+            ),
+        )
+
+
+@check(
+    "the cached tokens that an engine reports of a prompt are those of one admission, and the "
+    "rest was computed",
+    origin="Scheduler.update_from_output; vllm#37460",
+    severity=Severity.WRONG_REPORT,
+)
+def prompt_statistics_add_up(fact: PromptReported) -> Iterator[Judged]:
+    """Operators see from where the tokens of prompts come, as counters by source, and a client sees
+    how many of its prompt were cached. A preempted request is looked up again and may find more:
+    parts of two look-ups do not fit together, and a counter would have to go down (vllm#37460). Of
+    a prompt that was loaded whole, the last token is computed again, and may count as such."""
+    cached = fact.local + fact.external
+    last = cached + 1 == fact.tokens
+    allowed = {(local, external - less) for local, external in fact.admitted for less in {0, last}}
+    if (fact.local, fact.external) in allowed and cached + fact.computed == fact.tokens:
+        yield holds()
+        return
+    yield because(
+        reason(
+            "admitted",
+            "{request} has a prompt of {tokens} tokens, and was admitted with (local, external) "
+            "cached tokens: {admitted}",
+            tokens=fact.tokens,
+            admitted=fact.admitted,
+        ),
+        reason(
+            "reports",
+            "the engine reports {local} local, {external} external and {computed} computed tokens",
+            local=fact.local,
+            external=fact.external,
+            computed=fact.computed,
+        ),
+        request=fact.request,
+    )
+
+
+@check(
+    "the exported numbers of tokens are those of what was computed and answered",
+    origin="PrometheusStatLogger.record; vllm#43346",
+    severity=Severity.WRONG_REPORT,
+)
+def metrics_add_up(played: Played) -> Iterator[Judged]:
+    """Operators see from metrics what an engine does: how many tokens it answers, and how many its
+    steps compute. A token of a prompt that was found in a cache or loaded is in no step
+    (vllm#43346): counted there, an engine looks busier than it is. The last token of an answer is
+    sampled and never computed, so that a step may seem to have one token more for each answer. Of
+    an idle engine they show no request and no block: what was recorded last stays."""
+    did, says = played.did, played.exported
+    if did is None or says is None:
+        return
+    if says.answered == did.answered:
+        yield holds()
+    else:
+        yield because(
+            reason("received", "clients received {tokens} tokens", tokens=did.answered),
+            reason(
+                "answers",
+                "the metrics say that {tokens} were answered",
+                tokens=says.answered,
+                feature="answers",
+            ),
+        )
+    last = played.waits[-1] if played.waits else None
+    if last is not None and nothing_left(last) and any(says.now) and not played.busy:
+        yield because(
+            idle(last),
+            reason("left", "no request, step or transfer is left, and every block is free"),
+            reason(
+                "shows",
+                "the metrics show {running} running and {waiting} waiting requests, and {part} of "
+                "the blocks in use",
+                running=int(says.now[0]),
+                waiting=int(says.now[1]),
+                part=f"{says.now[2]:.0%}",
+                feature="an idle engine",
+            ),
+        )
+    if says.computed <= did.computed + did.requests:
+        yield holds()
+    else:
+        yield because(
+            reason(
+                "computed",
+                "steps computed {tokens} tokens, and {requests} requests got an answer",
+                tokens=did.computed,
+                requests=did.requests,
+            ),
+            reason(
+                "steps",
+                "the metrics say that steps had {tokens}",
+                tokens=says.computed,
+                feature="steps",
+            ),
+        )
+
+
+@check(
+    "what an engine counts is in the statistics that its user receives, once",
+    origin="Scheduler.update_from_output; LLMEngine.step; vllm#43877, vllm#48668",
+    severity=Severity.WRONG_REPORT,
+)
+def statistics_reach_their_reader(played: Played) -> Iterator[Judged]:
+    """Operators see the transfers of an engine, and how often its prefix cache hits, as statistics.
+    Both sides of a connector count: the scheduler asks its own in each step, and adds what the
+    workers report (vllm#43877). A step that gives no client a token has statistics too
+    (vllm#48668). What is not passed on, or not taken before the engine waits, is missing."""
+    for wait in unpaused(played):
+        for front, received in wait.received if wait.number and not wait.steps else ():
+            if received == wait.noted:
+                yield holds()
+            else:
+                ends = received.transfers != wait.noted.transfers
+                yield because(
+                    idle(wait),
+                    reason(
+                        "counted",
+                        "the engine has counted {transfers} ends of transfers and {lookups} looked "
+                        "up requests",
+                        transfers=wait.noted.transfers,
+                        lookups=wait.noted.lookups,
+                    ),
+                    reason(
+                        "received",
+                        "the statistics that {front} passed on had {transfers} and {lookups}",
+                        front=front,
+                        transfers=received.transfers,
+                        lookups=received.lookups,
+                        feature=f"{'transfers' if ends else 'look-ups'} by {front}",
+                    ),
+                )

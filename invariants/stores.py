@@ -1,0 +1,219 @@
+"""Stores: what a connector keeps, offers again, forgets and closes."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import check
+from kvproof.invariants.slots import content
+from kvproof.invariants.survival import message_of
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.connectors import (
+    CopiedAgain,
+    CopiedTooEarly,
+    EngineKnown,
+    LeftOpen,
+    Missed,
+    NeverBegun,
+    NeverNotified,
+    NotifiedTooEarly,
+    Remembered,
+    ResetRaised,
+    StateSaved,
+)
+from kvproof.model.severity import Severity
+
+
+@check(
+    "a prompt whose blocks were stored is offered again",
+    origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def stored_prefix_is_offered(fact: Missed) -> Iterator[Judged]:
+    """A store is there so that a prompt is not computed twice. This is asked only of a
+    connector whose author says that it keeps every whole block of an ended prompt: then the same
+    prompt is offered once the engine had nothing more to do (vllm#48596, vllm#46865). It is asked
+    where all groups have full attention, and until what is behind the connector fails."""
+    yield because(
+        reason(
+            "was_computed",
+            "an earlier request computed the first {whole} tokens of {request}",
+            whole=fact.whole,
+        ),
+        reason("offers", "the connector offers {tokens} of them", tokens=fact.tokens),
+        request=fact.request,
+    )
+
+
+@check(
+    "after a reset of its cache, a connector offers nothing that was stored before",
+    origin="reset_cache; Scheduler.reset_connector_cache",
+    severity=Severity.WRONG_TOKENS,
+    apart="connectors",
+)
+def reset_forgets(fact: Remembered) -> Iterator[Judged]:
+    """`reset_cache` is called when what is stored has become wrong: after an update of the weights.
+    A connector that says that it has reset its cache, and then offers a prefix that was stored
+    before, gives answers of the old weights."""
+    yield because(
+        reason(
+            "was_reset",
+            "an idle engine reset the connector's cache, and nothing was computed since",
+        ),
+        reason("offers", "the connector offers {tokens} tokens of {request}", tokens=fact.tokens),
+        request=fact.request,
+    )
+
+
+@check(
+    "a reset of the connector's cache raises no exception",
+    origin="EngineCore.reset_prefix_cache; vllm#48102",
+    severity=Severity.WRONG_REPORT,
+    apart="connectors",
+)
+def reset_is_carried_out(fact: ResetRaised) -> Iterator[Judged]:
+    """A reset of the connector's cache that raises an exception is not carried out: the engine
+    answers the call with the error and goes on, and the connector still offers what a user wanted
+    to be gone. A connector that cannot reset its cache says so (`NotImplementedError`)."""
+    yield because(
+        reason("reset_raised", "a reset raised an exception in {where}", where=fact.death.function),
+        message_of(fact.death),
+    )
+
+
+@check(
+    "a file of hidden states has those of each token of the prompt of its request",
+    origin="ExampleHiddenStatesConnector; vllm#45849, vllm#46301",
+    severity=Severity.WRONG_TOKENS,
+)
+def saved_states_are_of_the_prompt(fact: StateSaved) -> Iterator[Judged]:
+    """The client of a request gets the path of a file, and trains or judges with what is in it. A
+    file of another block, or of another request, is not noticed: the numbers look alike
+    (vllm#45849, where states were read by the block table of another cache group)."""
+    if fact.found == fact.expected:
+        yield holds()
+        return
+    if fact.there:
+        has = reason("file_has", "its file has {content} there", content=content(fact.found))
+    else:
+        has = reason("file_ends", "its file has nothing there")
+    yield because(
+        reason(
+            "ended_with_states",
+            "{request} has ended, and token {token} of its prompt has {content}",
+            token=fact.token,
+            content=content(fact.expected),
+        ),
+        has,
+        request=fact.request,
+    )
+
+
+@check(
+    "a copy out of a block waits for the step that computes the block",
+    origin="wait_for_save, get_finished; vllm#46278",
+    severity=Severity.WRONG_TOKENS,
+)
+def copies_follow_the_model(fact: CopiedTooEarly) -> Iterator[Judged]:
+    """Steps run on a stream of their own. A copy on another stream that does not wait for the step
+    that computes a block may read what was there before, and keeps it under the key of the new
+    tokens."""
+    yield because(
+        reason(
+            "computes",
+            "a step computes block {block} of {layer}",
+            block=fact.block,
+            layer=fact.layer,
+        ),
+        reason("not_after", "a copy of it does not wait for that step"),
+    )
+
+
+@check(
+    "what is being copied out of a KV cache is not copied again",
+    origin="vllm#41289",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def copies_are_made_once(fact: CopiedAgain) -> Iterator[Judged]:
+    """A block that is being stored needs no second store: it takes room from what others stored,
+    and the link to the memory has to carry it again (vllm#41289)."""
+    yield because(
+        reason("under_way", "a copy of {size} bytes of a KV cache is under way", size=fact.size),
+        reason("again", "the same bytes are copied again"),
+    )
+
+
+@check(
+    "a tier of a store that is notified of the end of a request was notified of the request",
+    origin="OffloadingManager, SecondaryTierManager: on_new_request; vllm#46284",
+    severity=Severity.LEAK,
+)
+def tier_is_notified_of_the_request(fact: NeverBegun) -> Iterator[Judged]:
+    """A tier keeps something for each request from its beginning to its end. The end of a request
+    of which it was never notified finds nothing there (vllm#46284)."""
+    yield because(
+        reason("never", "{tier} was never notified of {request}", tier=fact.tier),
+        reason("ended", "it is notified that the request ended"),
+        request=fact.request,
+    )
+
+
+@check(
+    "a tier of a store is notified of the end of a request after all that is submitted for it",
+    origin="OffloadingManager, SecondaryTierManager: on_request_finished; vllm#45823",
+    severity=Severity.LEAK,
+)
+def tier_is_notified_last(fact: NotifiedTooEarly) -> Iterator[Judged]:
+    """When a tier is notified that a request has ended, it drops what it keeps for that request.
+    What is submitted after that makes it anew, and nobody ends it (vllm#45823)."""
+    yield because(
+        reason("notified_of_end", "{tier} was notified that {request} has ended", tier=fact.tier),
+        reason("submits", "then {call} is called for it", call=fact.call),
+        request=fact.request,
+    )
+
+
+@check(
+    "a tier of a store that was notified of a request is notified of its end",
+    origin="OffloadingManager, SecondaryTierManager: on_new_request, on_request_finished",
+    severity=Severity.LEAK,
+)
+def tier_is_notified_of_the_end(fact: NeverNotified) -> Iterator[Judged]:
+    """A tier keeps something for each request of which it was notified. Without a notice of its
+    end, it keeps it for ever."""
+    yield because(
+        reason("notified", "{tier} was notified of {request}", tier=fact.tier),
+        reason("never", "the engine is idle, and it was not notified that the request ended"),
+        request=fact.request,
+    )
+
+
+@check(
+    "what a connector opened beside the engine is closed when both its sides are shut down",
+    origin="shutdown; vllm#45206",
+    severity=Severity.LEAK,
+)
+def closed_at_shutdown(fact: LeftOpen) -> Iterator[Judged]:
+    """Memory of a host has a name in shared memory, and a store a client with memory of its own.
+    Who shuts an engine down and starts another one has both twice if they stay (vllm#45206)."""
+    yield because(
+        reason("ended", "the workers and the scheduler were shut down"),
+        reason("open", "{what}: {number} still open", what=fact.what, number=fact.number),
+    )
+
+
+@check(
+    "a connector forgets an engine that is gone for long when it has met the next one",
+    origin="engine_ttl of NIXL; vllm#44424",
+    severity=Severity.LEAK,
+)
+def gone_engines_are_forgotten(fact: EngineKnown) -> Iterator[Judged]:
+    """Engines come and go: a router starts others where some have ended. What a connector keeps of
+    an engine that is gone fills the memory of the host (vllm#44424). It may keep it for some time
+    (`engine_ttl` of NIXL), and until it meets the engine that took the place."""
+    yield because(
+        reason(
+            "gone",
+            "an engine ended {gone_s} s before the next one in its place began",
+            gone_s=fact.gone_s,
+        ),
+        reason("known", "after a load from that one, {where} still has it", where=fact.where),
+    )

@@ -1,1 +1,0 @@
-"""What the loop of an engine must keep."""

@@ -1,1 +1,0 @@
-"""What every start of an engine must keep, one rule each."""
