@@ -35,7 +35,7 @@ from kvproof.strategies.explorer.fairness import (
 )
 from kvproof.strategies.waits import HangContext, waits
 from tests.breadth_first import Reached, search
-from tests.cover import BROKEN, others_nightly
+from tests.cover import TENTH, others_nightly
 from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
@@ -179,7 +179,7 @@ def out_of_reach(reached: Reached) -> bool:
     return len(seen) < len(reached.states)
 
 
-@pytest.mark.parametrize("fault", others_nightly(FAULTS, BROKEN))
+@pytest.mark.parametrize("fault", others_nightly(FAULTS, TENTH))
 def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
     reached = under([FAULTS[fault]], search, cluster, [], 20_000)

@@ -1,5 +1,6 @@
-"""Each invariant that a fault is said to break it breaks, with that invariant alone asked: what a
-fault lists in `breaks`, and what names the fault in `killed_by`."""
+"""The explorer finds every fault: each invariant that a fault is said to break it breaks, with that
+invariant alone asked (what the fault lists in `breaks`, and what names the fault in `killed_by`),
+and the shortest trace is as long as the fault says."""
 
 import pytest
 
@@ -20,6 +21,9 @@ def test_a_fault_breaks_what_it_is_said_to_break_in_each_of_its_presets(fault: s
     found = list(witnesses([FAULTS[fault]]))
     assert {each.cluster.name for each in found} == set(FAULTS[fault].clusters)
     assert {each.finding.invariant for each in found} == set(broken_by(FAULTS[fault]))
+    first = [w for w in found if w.cluster.name == FAULTS[fault].cluster]
+    shortest = min(len(w.events) for w in first if w.finding.invariant in FAULTS[fault].breaks)
+    assert shortest == FAULTS[fault].trace_events
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))

@@ -19,7 +19,7 @@ from kvproof.strategies.explorer.hidden_parts import HiddenEngine, HiddenEntries
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.breadth_first import search
-from tests.cover import BROKEN, PRESETS, others_nightly
+from tests.cover import PRESETS, TENTH, others_nightly
 from tests.planted import under
 from tests.search_gates import packed_differs
 
@@ -35,7 +35,7 @@ def test_packed_is_plain(name: str) -> None:
     assert packed_differs(CLUSTERS[name], ALL) is None
 
 
-@pytest.mark.parametrize("name", others_nightly(FAULTS, BROKEN))
+@pytest.mark.parametrize("name", others_nightly(FAULTS, TENTH))
 def test_packed_finds_a_fault_as_plain_does(name: str) -> None:
     fault = FAULTS[name]
     assert under([fault], packed_differs, CLUSTERS[fault.cluster], ALL) is None

@@ -22,6 +22,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
+from tests.cover import TENTH, others_nightly
 from tests.planted import Mistakes, under
 from tests.reasons import said
 
@@ -91,7 +92,7 @@ def test_a_pointer_keeps_slashes_and_tildes() -> None:
     assert nested({"/engines/a~1b/free": [1]})["engines"] == {"a/b": {"free": [1]}}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", others_nightly(FAULTS, TENTH))
 def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) -> None:
     trace, faults = broken_by(fault)
     path = write_in(tmp_path, fault, trace)
@@ -106,7 +107,7 @@ def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) 
     assert replayed.exit_code() == (severity <= Severity.LEAK)
 
 
-@pytest.mark.parametrize("fault", sorted(FAULTS))
+@pytest.mark.parametrize("fault", others_nightly(FAULTS, TENTH))
 def test_the_finding_of_a_fault_is_not_shown_without_the_fault(fault: str) -> None:
     """The machine chooses itself, as real vLLM does; a shorter hit, say, is allowed but not its own
     choice. Where the rest of the run is not possible without the mistake, nothing is known."""
