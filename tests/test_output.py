@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli import coverage, explore, sample
+from kvproof.cli import explore, sample
 from kvproof.cli.release_surveys import Surveys
 from kvproof.live.releases import Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.reports import schemas
-from kvproof.reports.output import campaign, lists, many, proof, releases, search
+from kvproof.reports.output import campaign, lists, proof, releases, search
 from kvproof.reports.output.base import OutputPart, Stopped, encoded
 from kvproof.reports.output.registry import OUTPUTS
-from kvproof.strategies.sampling.exercised import Exercised
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.outputs import decoded
 
@@ -69,17 +68,6 @@ def test_the_output_of_a_command_that_cannot_work(
     code, record = as_json("sample")
     assert code == 3
     assert type(decoded(json.dumps(record))) is search.Sampled
-
-
-def test_the_output_of_coverage() -> None:
-    outcomes = [Outcome(Verdict.SAMPLED, {"examples": 3}), Outcome(Verdict.UNKNOWN, reason="why")]
-    lines = (many.ExecutedLines(module="m", statements=2, executed=1),)
-    rows = [Exercised("a step", 2, 0)]
-    output = coverage._output(
-        rows, outcomes, lines, Verdict.UNKNOWN, coverage.Times(1.0, 26.0), 0, 3
-    )
-    assert decoded(encoded(output)) == output
-    assert output.unknown == ("why",)
 
 
 def test_the_heat_map_that_is_kept_is_an_output() -> None:
