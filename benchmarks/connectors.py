@@ -1,10 +1,10 @@
-"""The table of shipped connectors and rules of the contract, for one or more vLLMs.
+"""The table of shipped connectors and checks of the contract, for one or more vLLMs.
 
     python benchmarks/connectors.py --vllm PATH --vllm PATH
 
 It writes the tables of `reports/connectors.md`; what was written by hand below them stays.
 
-Each vLLM has a process, in which each connector is driven with several seeds. A rule holds if
+Each vLLM has a process, in which each connector is driven with several seeds. A check holds if
 no episode breaks it and something was judged. A search ends at what it finds, so the cells beside a
 finding count what was judged up to it.
 """

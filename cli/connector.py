@@ -1,6 +1,6 @@
 """`kvproof connector`: random episodes of a KV connector, on the real scheduler of vLLM.
 
-Exit code 0 if every rule of the contract was kept, 1 if one was broken, 3 if nothing was judged.
+Exit code 0 if every check of the contract was kept, 1 if one was broken, 3 if nothing was judged.
 What a known finding of vLLM explains is counted by its name, and the search goes on.
 """
 
@@ -189,7 +189,7 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
 
 
 def _known(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, str]:
-    """The rules that this plan breaks first and that a known finding explains, each with its
+    """The checks that this plan breaks first and that a known finding explains, each with its
     name."""
     from kvproof.gate.search import connector_plans
 

@@ -19,7 +19,7 @@ USE = "a file that kvproof gate wrote"
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start the engine of a plan, and print the rules that it breaks."""
+    """Start the engine of a plan, and print the checks that it breaks."""
     text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
     content = decoded_json(text, object, what, USE)
     if isinstance(content, dict) and "engine" in content:
@@ -42,10 +42,8 @@ def run(args: argparse.Namespace) -> int:
     def printed() -> None:
         for line in kind.lines(plan):
             say(line)
-        broken = [f"{each.invariant}, {each.sentence}" for each in found]
-        say(
-            f"{outcome.verdict.value}: {'; '.join(broken) or outcome.reason or 'no rule is broken'}"
-        )
+        what = "; ".join(f"{each.invariant}, {each.sentence}" for each in found)
+        say(f"{outcome.verdict.value}: {what or outcome.reason or 'no check is broken'}")
 
     return finish(
         args,
@@ -67,11 +65,11 @@ def _more(found: list[Finding]) -> dict[str, object]:
     """The first finding, for the output."""
     if not found:
         return {}
-    rule = CHECKS[found[0].invariant]
+    check = CHECKS[found[0].invariant]
     return {
-        "invariant": rule.id,
-        "must_be_true": rule.name,
-        "origin": rule.origin,
-        "severity": rule.severity.words,
+        "invariant": check.id,
+        "must_be_true": check.name,
+        "origin": check.origin,
+        "severity": check.severity.words,
         "reasons": found[0].sentences,
     }

@@ -32,7 +32,7 @@ class ConnectorConformance:
     async_scheduling: ClassVar[bool] = True
 
     def test_contract(self) -> None:
-        """Random episodes keep every rule of the contract."""
+        """Random episodes keep every check of the contract."""
         if find_spec("vllm") is None:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
         from kvproof.connectors.search import search

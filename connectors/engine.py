@@ -228,7 +228,7 @@ class DrivenEngine:
 
     def _reset(self, running: bool, connector: bool) -> None:
         """The caller gets what a reset of the connector's cache raises, and the engine goes on. A
-        reset that vLLM or the connector refuses in words says nothing of the rule."""
+        reset that vLLM or the connector refuses in words says nothing of the check."""
         try:
             self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector

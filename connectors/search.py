@@ -42,11 +42,11 @@ Progress = Callable[[int, int], None]
 
 
 Known = Callable[[ConnectorPlan], Mapping[str, str]]
-"""The rules that a plan breaks and that a known finding of vLLM explains, each with its name."""
+"""The checks that a plan breaks and that a known finding of vLLM explains, each with its name."""
 
 
 class RuleBroken(Exception):
-    """The plan of the episode breaks a rule."""
+    """The plan of the episode breaks a check."""
 
 
 @dataclass
@@ -82,11 +82,11 @@ class PlanSearch:
 
     @property
     def rule(self) -> str:
-        """The id of the rule that is broken; empty if none is."""
+        """The id of the check that is broken; empty if none is."""
         return self.result.findings[0].invariant if self.result is not None else ""
 
     def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
-        """Count an episode. Returns whether it breaks a rule: the one that was found first. Where
+        """Count an episode. Returns whether it breaks a check: the one that was found first. Where
         all that it breaks is `known`, it says nothing new."""
         self.episodes += 1
         self.steps += result.steps
@@ -180,7 +180,7 @@ def search(
     progress: Progress | None = None,
     known: Known | None = None,
 ) -> PlanSearch:
-    """Play random plans until one breaks a rule, and does not show what is `known`. `start` is the
+    """Play random plans until one breaks a check, and does not show what is `known`. `start` is the
     seed; `shrinks` says whether the plan is made smaller. What is found is in `found` also if an
     interruption ends the search."""
     found = PlanSearch() if found is None else found

@@ -20,7 +20,7 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"UNKNOWN: {subject.name} promised no load in {_episodes(searched.episodes)}."
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
     else:
-        whole = "no grave rule" if searched.tolerated else "no rule"
+        whole = "no grave check" if searched.tolerated else "no check"
         new = " in a new way" if searched.known else ""
         yield f"SAMPLED: {subject.name} broke {whole}{new} in {_episodes(searched.episodes)}."
         yield from _tolerated(searched)
@@ -51,7 +51,7 @@ def _episodes(count: int) -> str:
 
 
 def _tolerated(searched: PlanSearch) -> Iterator[str]:
-    """The broken rules that end no search."""
+    """The broken checks that end no search."""
     for name, count in sorted(searched.tolerated.items()):
         rule = CONTRACT[name]
         yield f"But {name}: {rule.severity.words}, in {_episodes(count)}."
@@ -59,7 +59,7 @@ def _tolerated(searched: PlanSearch) -> Iterator[str]:
 
 
 def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
-    """A violation: the rule, the reasons, and the plan that leads to it."""
+    """A violation: the check, the reasons, and the plan that leads to it."""
     first = CONTRACT[result.findings[0].invariant]
     yield f"VIOLATED {first.id}: {first.severity.words}"
     yield f"It must be true that {first.name} ({first.origin})."

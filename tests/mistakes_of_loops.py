@@ -1,4 +1,4 @@
-"""Mistakes of the loop of an engine, planted in real vLLM, and the rule that finds each."""
+"""Mistakes of the loop of an engine, planted in real vLLM, and the check that finds each."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -241,4 +241,4 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "loop_survives",
     ),
 }
-"""By name: how it is planted, and the rule."""
+"""By name: how it is planted, and the check."""

@@ -1,4 +1,4 @@
-"""Mistakes of a start-up, planted in real vLLM, and the rule that finds each."""
+"""Mistakes of a start-up, planted in real vLLM, and the check that finds each."""
 
 import dataclasses
 from collections.abc import Callable
@@ -208,4 +208,4 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "blocks_are_the_same_everywhere",
     ),
 }
-"""How each mistake is planted, and the rule that finds it."""
+"""How each mistake is planted, and the check that finds it."""

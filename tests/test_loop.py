@@ -1,4 +1,4 @@
-"""The loop of a real engine on drawn plans, and what the rules say of it."""
+"""The loop of a real engine on drawn plans, and what the checks say of it."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -94,4 +94,4 @@ def test_a_break_is_written_as_a_plan_that_replays(
     again = around_scheduler.driven(msgspec.structs.replace(one.plan, name="again"), 0)
     assert (again.breaks, again.course.dead, rule in again.course.judged) == ((), "", True)
     code, said, _ = run("replay", str(path))
-    assert (code, "SAMPLED: no rule is broken" in said) == (0, True)
+    assert (code, "SAMPLED: no check is broken" in said) == (0, True)

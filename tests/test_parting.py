@@ -204,7 +204,7 @@ def taken(*stands: Stands, **more: Any) -> Course:
             "action 2 of 4: head dies (ValueError in f: no)",
         ),
         (taken(RUNS, ended=False), "action 4 of 4: the run does not come to its end on head"),
-        (taken(RUNS, judged=()), "action 4 of 4: the rule has nothing to judge on head"),
+        (taken(RUNS, judged=()), "action 4 of 4: the check has nothing to judge on head"),
         (
             taken(WAITS),
             "action 4 of 4: head goes another way, r1 on E is waiting without blocks there and "
@@ -217,7 +217,7 @@ def test_where_head_leaves_a_plan_of_base(head: Course, says: str) -> None:
 
 
 def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() -> None:
-    """The whole comparison: base breaks a rule in a plan, and head takes it to its end."""
+    """The whole comparison: base breaks a check in a plan, and head takes it to its end."""
     broke = unkept(RULE)
 
     def base(workload: Workload) -> Result:

@@ -1,4 +1,4 @@
-"""The start-up of real vLLM on drawn layers, workers and memory, and what the rules say of it."""
+"""The start-up of real vLLM on drawn layers, workers and memory, and what the checks say of it."""
 
 import importlib
 from collections import Counter

@@ -55,7 +55,7 @@ def broken(
 
 
 def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "example") -> Break:
-    """A break of a rule of the contract of connectors at an action of a plan; the one after the
+    """A break of a check of the contract of connectors at an action of a plan; the one after the
     last action is the drain."""
     plan = ConnectorPlan(FULL.engines[0], tuple(RunSteps(times) for times in range(1, actions + 1)))
     return Break(

@@ -21,7 +21,7 @@ class Course(Struct, frozen=True, forbid_unknown_fields=True):
     `ended` that all requests came to their end.
 
     Of the plan of a connector, `actions` is the number of actions that were taken, and `judged` are
-    the rules of the contract that had something to judge."""
+    the checks of the contract that had something to judge."""
 
     taken: tuple[Event, ...] = ()
     stands: tuple[Stands, ...] = ()

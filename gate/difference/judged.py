@@ -75,7 +75,7 @@ class Break:
 
     A break of a connector, of a start-up or of the loop of an engine has its plan in `plan` and no
     events. The cluster is the engine of the plan of a connector, else it has a name alone. Its
-    check is a rule of the contract of these, which has the `severity`.
+    check is one of the contract of these, which has the `severity`.
     """
 
     signature: Signature

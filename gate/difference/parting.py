@@ -52,7 +52,7 @@ def _of_plan(found: Break, base: Course, head: Course) -> str:
     if not head.ended:
         return f"{when}: the run does not come to its end on head"
     if found.signature.check not in head.judged:
-        return f"{when}: the rule has nothing to judge on head"
+        return f"{when}: the check has nothing to judge on head"
     ours, theirs = (_concerned(each.stands, found.finding.about) for each in (base, head))
     if ours != theirs:
         return f"{when}: {_other(ours, theirs)} at action {found.place + 1}"
@@ -68,7 +68,7 @@ def _of_engine(found: Break, head: Course) -> str:
     if found.signature.check not in head.judged:
         if isinstance(found.plan, Start):
             return "head does not start this engine with any memory"
-        return "the rule has nothing to judge on head"
+        return "the check has nothing to judge on head"
     return ""
 
 

@@ -164,7 +164,7 @@ def in_words(found: Start | Loop) -> tuple[str, ...]:
 
 
 def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Write the plan of a break of this rule. Returns the path, and the plan in words. Raises
+    """Write the plan of a break of this check. Returns the path, and the plan in words. Raises
     UsageError."""
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"
@@ -174,7 +174,7 @@ def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[s
 
 def _course(kind: Kind, seen: list[Any]) -> Course:
     """How a plan was taken. An engine that was refused, and a loop that never waited, show nothing
-    of the rules."""
+    of the checks."""
     dead = next((each.died.words for each in seen if each.died), "")
     shows = bool(seen) and not (seen[0].refused if kind is START else not seen[0].waits)
     judged = tuple(check.id for check in checks_of(kind.judged)) if shows else ()
@@ -190,8 +190,8 @@ def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
 
 
 def _feature(seen: Any, finding: Finding) -> str:
-    """What is different between breaks of one rule: what its reasons say, and the kinds of layers,
-    since one rule is broken for several causes; between hangs: a vLLM that forgets the null block
+    """What is different between breaks of one check: what its reasons say, and the kinds of layers,
+    since one check is broken for several causes; between hangs: a vLLM that forgets the null block
     lacks one block, and may have other mistakes."""
     parts = [str(each.facts["feature"]) for each in finding.reasons if "feature" in each.facts]
     if isinstance(seen.plan, StartupPlan):

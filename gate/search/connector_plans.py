@@ -128,8 +128,8 @@ def again(run: Planned, own: bool = False, *, chosen: TestedConnector) -> tuple[
 
 
 def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
-    """Write the plan of a break of this rule. Returns the path, the plan in words, and the words of
-    the command that plays it. Raises UsageError."""
+    """Write the plan of a break of this check. Returns the path, the plan in words, and the words
+    of the command that plays it. Raises UsageError."""
     chosen, plan = subject(found), msgspec.convert(found.plan, ConnectorPlan)
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"

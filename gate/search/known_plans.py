@@ -28,8 +28,8 @@ Planned = Play | Start | Loop
 
 
 class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """A plan of a finding, and what it breaks where a vLLM has the finding: the id of the rule and,
-    for the death of an engine, the exception and the function."""
+    """A plan of a finding, and what it breaks where a vLLM has the finding: the id of the check
+    and, for the death of an engine, the exception and the function."""
 
     check: str
     run: Planned
@@ -37,8 +37,8 @@ class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BreakSign(NamedTuple):
-    """What two breaks of one cause have in common: the rule and the kinds of its reasons, and for a
-    death its place and its statement. For what else breaks, a connector has the kind of cache
+    """What two breaks of one cause have in common: the check and the kinds of its reasons, and for
+    a death its place and its statement. For what else breaks, a connector has the kind of cache
     group, a start-up and a loop have the whole feature, and an exception that an engine outlives
     its message. Which other groups and which action a plan has says little of the cause."""
 
@@ -115,7 +115,7 @@ def causes(run: Planned | None) -> frozenset[str]:
 
 def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
     """The signs of a finding whose plan breaks these, first of all. None where it does not break
-    its rule as it did: then this vLLM does not have the finding."""
+    its check as it did: then this vLLM does not have the finding."""
     found = {sign_of(each) for each in breaks if not each.after}
     shown = any((each.check, each.death) == (plan.check, plan.death) for each in found)
     return found if shown else set()

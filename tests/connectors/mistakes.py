@@ -1,4 +1,4 @@
-"""Mistakes of connector authors, planted in the stores: each with the rule that names it."""
+"""Mistakes of connector authors, planted in the stores: each with the check that names it."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ RULE_OF: dict[str, str] = {}
 
 
 def named_by(rule: str) -> Any:
-    """Note the rule that names a mistake."""
+    """Note the check that names a mistake."""
 
     def note(kind: type) -> type:
         RULE_OF[kind.__name__] = rule

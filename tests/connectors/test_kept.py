@@ -76,7 +76,7 @@ AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14), Drai
 
 
 def lost(name: str) -> list[bool]:
-    """Whether the rule is broken by a prompt that comes again, and by the gate's random plans."""
+    """Whether the check is broken by a prompt that comes again, and by the gate's random plans."""
     result = play(SHIPPED[name].subject, ConnectorPlan(ENGINE, AGAIN))
     assert result.judged["prompts that came again"]
     breaks = connector_plans.driven(Plays("plans", name, 1, PLANS)).breaks

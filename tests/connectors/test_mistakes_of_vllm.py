@@ -178,7 +178,7 @@ def parts_of_two_lookups(patch: pytest.MonkeyPatch) -> None:
 
 
 class Planted(NamedTuple):
-    """A mistake, the rule that names it, and what is driven."""
+    """A mistake, the check that names it, and what is driven."""
 
     rule: str
     plant: Callable[[pytest.MonkeyPatch], None]

@@ -1,4 +1,4 @@
-"""The search for a plan that breaks a rule ends in that plan, also where time cuts its shrinking
+"""The search for a plan that breaks a check ends in that plan, also where time cuts its shrinking
 off."""
 
 import itertools
@@ -27,7 +27,7 @@ RULE = "every_request_ends"
 
 
 def result(plan: ConnectorPlan) -> EpisodeResult:
-    """What a plan breaks: a rule, if it has an odd number of actions above four."""
+    """What a plan breaks: a check, if it has an odd number of actions above four."""
     breaks = len(plan.actions) > 4 and len(plan.actions) % 2
     findings: Any = (SimpleNamespace(invariant=RULE),) if breaks else ()
     return EpisodeResult(findings, 1, len(plan.actions), Counter())
