@@ -4,15 +4,17 @@ A function is named `module:function`, or `module:Class.method`; the module is n
 `kvproof.model`. Other modules of the model may have imported the function by its own name. So it
 is replaced everywhere it is bound: in the module that defines it and in each module of the model
 that imported it. Nobody has to keep a rule about imports for a fault to be in effect. The modules
-of `faults` keep the function itself, so that a fault can call what it replaces. A process that is
-forked from this one has the same functions in place; one that is started anew has none.
+of `faults` keep the function itself, so that a fault can call what it replaces. No dict, partial
+or default argument holds a function of `REPLACEABLE`: such a holder would call the right one still.
+A process that is forked from this one has the same functions in place; one that is started anew has
+none.
 """
 
 import contextlib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -21,13 +23,39 @@ from kvproof.model.errors import UsageError
 ROOM = "kvproof.model"
 FAULTS = f"{ROOM}.faults"
 
+REPLACEABLE = (
+    "arithmetic.counts",
+    "block_lists",
+    "capacity",
+    "counting_abstraction.pool",
+    "counting_abstraction.table",
+    "counting_abstraction.table_system",
+    "counting_abstraction.transfer",
+    "draft_memory",
+    "environment",
+    "group_needs",
+    "history",
+    "memory",
+    "reference",
+    "termination",
+)
+"""The modules whose functions a fault may replace. The others say what a cluster, a state, an event
+or a check is, for the model and for vLLM alike."""
+
+CACHING = ("kvproof.invariants", ROOM, "kvproof.proofs", "kvproof.strategies")
+"""The packages whose caches may hold what was computed with a function of the model."""
+
+KEY = "mistakes"
+"""The parameter of a cached function that says what is planted. Its cache outlives a fault."""
+
 Replaced = Mapping[str, Callable[..., Any]]
 """What takes the place of each named function."""
 
 _PLANTED: dict[str, Callable[..., Any]] = {}
 _RIGHT: dict[str, Callable[..., Any]] = {}
-_NAMES: dict[str, Any] = {}
-"""The names of the loaded modules of the model, and how many modules were loaded then."""
+_LOADED: dict[str, Any] = {"count": 0, "names": [], "caches": {}}
+"""How many modules were loaded when they were last looked through, the names of those of the model,
+and all caches that were found in `CACHING`, by identity."""
 
 
 def planted_now() -> dict[str, Callable[..., Any]]:
@@ -37,9 +65,13 @@ def planted_now() -> dict[str, Callable[..., Any]]:
 
 def check(name: str, wrong: Callable[..., Any]) -> None:
     """Check that a function can be replaced by another. Raises UsageError where the model has no
-    function of this name, where `wrong` does not take the same arguments, or where it is itself a
-    function of the model (the two could then not be distinguished)."""
+    function of this name in `REPLACEABLE`, where `wrong` does not take the same arguments, or where
+    it is itself a function of the model (the two could then not be distinguished)."""
     right = function_named(name)
+    if not _within(name.partition(":")[0], REPLACEABLE):
+        raise UsageError(
+            f"{name} is no function of the model's scheduler. Use one of {', '.join(REPLACEABLE)}."
+        )
     if _in_the_model(getattr(wrong, "__module__", "")):
         raise UsageError(f"{name} is replaced by a function of the model. Use one of the fault.")
     taken = inspect.signature(right).parameters.values()
@@ -85,16 +117,17 @@ def set_aside() -> Iterator[None]:
 
 def _put(changes: list[tuple[str, Callable[..., Any], Callable[..., Any]]]) -> None:
     """For each named function: bind the new one wherever the old one is bound. Then empty the
-    caches of the model, because what they hold was computed with the old functions."""
+    caches, because what they hold was computed with the old functions."""
+    _look_through_loaded()
     for name, _, new in changes:
         setattr(*_owner(name), new)
     instead = {id(old): new for _, old, new in changes}
-    for module in _modules():
+    for module in (sys.modules[name] for name in _LOADED["names"] if name in sys.modules):
         for bound, value in list(vars(module).items()):
             if id(value) in instead:
                 setattr(module, bound, instead[id(value)])
-            elif hasattr(value, "cache_clear"):
-                value.cache_clear()
+    for cached in _LOADED["caches"].values():
+        cached.cache_clear()
 
 
 def function_named(name: str) -> Callable[..., Any]:
@@ -119,16 +152,27 @@ def _owner(name: str) -> tuple[ModuleType | type, str]:
     return owner, attribute
 
 
-def _modules() -> list[ModuleType]:
-    """The loaded modules of the model. Beside live vLLM thousands are loaded, so they are looked
-    through only when their number has changed."""
-    if _NAMES.get("loaded") != len(sys.modules):
-        names = [name for name in list(sys.modules) if _in_the_model(name)]
-        _NAMES.update(loaded=len(sys.modules), names=names)
-    return [sys.modules[name] for name in _NAMES["names"] if name in sys.modules]
+def _look_through_loaded() -> None:
+    """Find the modules of the model and the caches. Beside live vLLM thousands of modules are
+    loaded, so they are looked through only when their number has changed."""
+    if _LOADED["count"] == len(sys.modules):
+        return
+    _LOADED["count"] = len(sys.modules)
+    _LOADED["names"] = [name for name in list(sys.modules) if _in_the_model(name)]
+    caching = [name for name in list(sys.modules) if _within(name, CACHING)]
+    for value in (each for name in caching for each in list(vars(sys.modules[name]).values())):
+        if _outdated_by_a_fault(value):
+            _LOADED["caches"][id(value)] = value
+
+
+def _outdated_by_a_fault(value: Any) -> bool:
+    """Whether it is a cached function, and its arguments do not say what is planted."""
+    return hasattr(value, "cache_clear") and KEY not in inspect.signature(value).parameters
 
 
 def _in_the_model(module: str) -> bool:
-    if module == FAULTS or module.startswith(f"{FAULTS}."):
-        return False
-    return module == ROOM or module.startswith(f"{ROOM}.")
+    return _within(module, (ROOM,)) and not _within(module, (FAULTS,))
+
+
+def _within(module: str, packages: Sequence[str]) -> bool:
+    return any(module == each or module.startswith(f"{each}.") for each in packages)

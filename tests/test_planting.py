@@ -1,27 +1,124 @@
 """A fault is in effect wherever its functions are called, for the time of a run and no longer."""
 
+import contextlib
+import functools
 import gc
+import importlib
 import multiprocessing
+import pkgutil
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from kvproof import model
 from kvproof.model import capacity, planting
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.counting_abstraction import registry
-from kvproof.model.errors import UsageError
+from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.events import (
+    Abort,
+    Complete,
+    Event,
+    Evict,
+    ResetPrefixCache,
+    ResetRunning,
+    Submit,
+)
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.apply import apply
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.allocation import without_progress
 from kvproof.model.reference.scheduling import admission, preemption, resets
+from kvproof.model.state import initial
+from kvproof.proofs import induction
+from kvproof.proofs.by_induction import prove_system
+from kvproof.strategies.sampling.workloads import longest_prompt
 
 WITHOUT_PROGRESS = "reference.blocks.allocation:without_progress"
 PREDICTED = "arithmetic.counts:attention_blocks_predicted"
+
+
+def kept_elsewhere(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    """The functions that a value holds, with the way to each: in containers, partials, default
+    arguments, closures, and what is in a class or an object of kvproof."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    inside: list[tuple[str, Any]] = []
+    if isinstance(value, types.FunctionType):
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        inside = [*enumerate_as("default", defaults), *enumerate_as("cell", contents(value))]
+    elif isinstance(value, Mapping):
+        inside = [(f"[{key!r}]", each) for key, each in value.items()]
+        inside += enumerate_as("key", value)
+    elif isinstance(value, list | tuple | set | frozenset):
+        inside = enumerate_as("", value)
+    elif isinstance(value, functools.partial):
+        inside = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+    elif hasattr(value, "cache_clear"):
+        yield from kept_elsewhere(value.__wrapped__, path, seen)
+    elif isinstance(value, property | functools.cached_property | staticmethod | classmethod):
+        for name in ("fget", "func", "__func__"):
+            yield from kept_elsewhere(getattr(value, name, None), path, seen)
+    elif isinstance(value, type) and value.__module__.startswith("kvproof"):
+        for name, each in vars(value).items():
+            if isinstance(each, types.FunctionType):  # a method is replaced in its class
+                yield from kept_elsewhere(each, f"{path}.{name}", seen)
+            elif not name.startswith("__"):
+                inside.append((name, each))
+    elif type(value).__module__.startswith("kvproof"):
+        names = [*getattr(value, "__dict__", ()), *getattr(value, "__struct_fields__", ())]
+        inside = [(name, getattr(value, name)) for name in names]
+    for name, each in inside:
+        if isinstance(each, types.FunctionType) or hasattr(each, "cache_clear"):
+            yield f"{path}.{name}", each
+        yield from kept_elsewhere(each, f"{path}.{name}", seen)
+
+
+def enumerate_as(name: str, values: Iterable[Any]) -> list[tuple[str, Any]]:
+    return [(f"{name}[{place}]", each) for place, each in enumerate(values)]
+
+
+def contents(function: types.FunctionType) -> Iterator[Any]:
+    """What a closure holds; a cell may be empty still."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):
+            yield cell.cell_contents
+
+
+def replaceable(value: Any) -> bool:
+    """Whether a fault may replace a function, and it has a name of its own."""
+    module = str(getattr(value, "__module__", ""))
+    places = tuple(f"{planting.ROOM}.{each}" for each in planting.REPLACEABLE)
+    named = getattr(value, "__name__", "<lambda>") != "<lambda>"
+    return named and any(module == each or module.startswith(f"{each}.") for each in places)
+
+
+def test_nothing_but_a_name_leads_to_a_function_that_a_fault_may_replace() -> None:
+    """A dict of functions, a partial or a default argument would call the right function while a
+    wrong one is planted, and the fault would be silently inert."""
+    for module in pkgutil.walk_packages(model.__path__, f"{model.__name__}."):
+        importlib.import_module(module.name)
+    for name, module in list(sys.modules.items()):
+        if name.startswith(planting.CACHING) and not name.startswith(planting.FAULTS):
+            for bound, value in list(vars(module).items()):
+                if isinstance(value, types.ModuleType) or bound.startswith("__"):
+                    continue
+                for path, held in kept_elsewhere(value, f"{name}:{bound}", set()):
+                    assert not replaceable(held), f"{path} holds {held.__qualname__}"
+
+
+def test_a_table_of_functions_is_found() -> None:
+    inner = functools.partial(sorted, key=pool.touch)
+    for held in ({"touch": pool.touch}, (inner,), lambda _way=pool.touch: None):
+        found = [each for _, each in kept_elsewhere(held, "", set()) if replaceable(each)]
+        assert found == [pool.touch]
 
 
 def holders(function: Callable[..., Any]) -> list[object]:
@@ -86,6 +183,56 @@ def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> 
         del sys.modules[late.__name__]
 
 
+def test_what_a_strategy_cached_with_a_fault_is_forgotten_with_it() -> None:
+    engines = (EngineConfig("E", (Group("full", 2),), num_blocks=5),)
+    assert longest_prompt(engines, 1) == 8
+    with planting.planted({PREDICTED: lambda *_: 0}):
+        assert longest_prompt(engines, 1) > 8
+    assert longest_prompt(engines, 1) == 8
+
+
+def test_what_is_cached_by_what_is_planted_is_kept() -> None:
+    before = prove_system.cache_info().currsize
+    claimed = tuple(c for c in induction.claimed().values() if c.system == "pool")
+    prove_system("pool", claimed)
+    with planted(FAULTS["front_trim"]):
+        pass
+    assert prove_system.cache_info().currsize == before + 1
+
+
+def test_a_cached_function_that_was_replaced_is_emptied_too() -> None:
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
+    with planting.planted({"capacity:peak_blocks": lambda *_: 7}):
+        sys.modules["kvproof.model.late"] = types.ModuleType("kvproof.model.late")
+        with planting.planted({PREDICTED: lambda *_: 7}):
+            assert capacity.peak_blocks(engine, 4) == 7
+    del sys.modules["kvproof.model.late"]
+    right = capacity.peak_blocks(engine, 4)
+    with planting.planted({PREDICTED: lambda *_: 7}):
+        assert capacity.peak_blocks(engine, 4) > right
+    assert capacity.peak_blocks(engine, 4) == right
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("reference.apply:_submit", Submit("E", "r0")),
+        ("reference.apply:_abort", Abort("E", "r0")),
+        ("reference.apply:_evict", Evict("E", 1)),
+        ("reference.apply:_complete", Complete("E")),
+        ("reference.scheduling.resets:of_idle_pool", ResetPrefixCache("E")),
+        ("reference.scheduling.resets:with_preemption", ResetRunning("E")),
+    ],
+)
+def test_an_event_is_carried_out_by_what_is_planted(name: str, event: Event) -> None:
+    def refusing(*_: object) -> None:
+        raise NotAllowed("planted")
+
+    cluster = CLUSTERS["full"]
+    with planting.planted({name: refusing}), pytest.raises(NotAllowed, match="planted"):
+        apply(cluster, initial(cluster), event)
+
+
 def test_what_was_cached_with_a_fault_is_forgotten_with_it() -> None:
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
     assert capacity.peak_blocks(engine, 4) == 2
@@ -126,6 +273,7 @@ def test_a_process_that_is_forked_has_the_fault() -> None:
         ("reference.blocks.pool:take", lambda _e, _count, _more: 0, "takes other arguments"),
         ("reference.blocks.allocation:grow", lambda *_: 0, "takes other arguments"),
         ("reference.blocks.pool:take", capacity.fits, "by a function of the model"),
+        ("config.features.registry:refuse", lambda _part: None, "no function of the model's sched"),
     ],
 )
 def test_a_fault_that_does_not_fit_is_refused(

@@ -1,7 +1,6 @@
 """The whole machine: the initial state, the stimuli of the environment, and their effects."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -117,25 +116,37 @@ def _schedule(
     return replace(event, chose=tuple(work.chose)), after, effects
 
 
-def _moves(cluster: config.Cluster) -> Any:
-    """The module with the transfers of this cluster: pull or push."""
-    return push if cluster.pushes else pull
-
-
-SIMPLE: dict[type, Callable[[config.Cluster, State, Any], State]] = {
-    Submit: _submit,
-    Abort: _abort,
-    Evict: _evict,
-    ResetPrefixCache: resets.of_idle_pool,
-    ResetRunning: resets.with_preemption,
-    Complete: _complete,
-    TransferDone: lambda c, s, e: transfer_ends.transfer_done(c, s, e.request),
-    TransferFail: lambda c, s, e: _moves(c).transfer_failed(c, s, e.request),
-    TransferLost: lambda _c, s, e: pull.transfer_lost(s, e.request),
-    Continue: lambda c, s, e: sessions.go_on(c, s, e.engine, e.request),
-    LeaseExpire: lambda c, s, e: _moves(c).lease_expired(c, s, e.request),
-    StrayReport: lambda _c, s, e: transfer_ends.stray_report(s, e.engine, e.request),
-}
+def _after(cluster: config.Cluster, state: State, event: Event) -> State:
+    """The state after any event but a `Schedule`. The functions are called by their names, so that
+    a fault can replace each of them: a table of functions would keep the right ones."""
+    match event:
+        case Submit():
+            return _submit(cluster, state, event)
+        case Abort():
+            return _abort(cluster, state, event)
+        case Evict():
+            return _evict(cluster, state, event)
+        case ResetPrefixCache():
+            return resets.of_idle_pool(cluster, state, event)
+        case ResetRunning():
+            return resets.with_preemption(cluster, state, event)
+        case Complete():
+            return _complete(cluster, state, event)
+        case TransferDone():
+            return transfer_ends.transfer_done(cluster, state, event.request)
+        case TransferFail():
+            failed = push.transfer_failed if cluster.pushes else pull.transfer_failed
+            return failed(cluster, state, event.request)
+        case TransferLost():
+            return pull.transfer_lost(state, event.request)
+        case Continue():
+            return sessions.go_on(cluster, state, event.engine, event.request)
+        case LeaseExpire():
+            expired = push.lease_expired if cluster.pushes else pull.lease_expired
+            return expired(cluster, state, event.request)
+        case StrayReport():
+            return transfer_ends.stray_report(state, event.engine, event.request)
+    raise NotAllowed(f"{type(event).__name__} is no event of the model")
 
 
 def apply(cluster: config.Cluster, state: State, event: Event) -> Step:
@@ -148,7 +159,7 @@ def apply(cluster: config.Cluster, state: State, event: Event) -> Step:
         resolved, after, effects = _schedule(cluster, state, event)
     else:
         resolved, effects = event, Effects()
-        after = SIMPLE[type(event)](cluster, state, event)
+        after = _after(cluster, state, event)
     if isinstance(event, ResetPrefixCache | ResetRunning) and after is not state:
         effects = Effects(resets=(event.engine,))
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
