@@ -1,15 +1,15 @@
-"""The table of features: complete, the source of the table, and one file a feature."""
+"""The table of features: complete, and the source of the refusals, the page and the clusters."""
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import kvproof.model.config.features as room
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.config.feature import SECTIONS, Exclusion, Feature
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
+from kvproof.model.config.features.table import TABLE
 from kvproof.model.errors import UsageError
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -36,9 +36,10 @@ def test_what_a_refusal_says_of_a_feature_is_there() -> None:
     assert all(f.on for f in FEATURES.values() if f.job_field)
 
 
-def test_a_feature_is_called_as_its_file() -> None:
-    files = {path.stem for path in Path(room.__file__).parent.glob("*.py")}
-    assert files == {"__init__", "registry", *FEATURES}
+def test_each_feature_has_one_entry_in_the_order_of_the_sections() -> None:
+    assert len(FEATURES) == len(TABLE)
+    order = [(SECTIONS.index(feature.section), feature.id) for feature in TABLE]
+    assert order == sorted(order)
 
 
 def test_each_is_told_beside_the_other() -> None:
@@ -55,11 +56,7 @@ def test_an_exclusion_of_engines_names_features_of_engines() -> None:
             assert {FEATURES[f].of for f in together} == {EngineConfig}, together
 
 
-ODD = """
-from kvproof.model.config.engine import EngineConfig
-from kvproof.model.config.feature import Exclusion, Feature
-
-FEATURE = Feature(
+ODD = Feature(
     id="odd_limits",
     section="engine",
     name="odd limits",
@@ -71,22 +68,18 @@ FEATURE = Feature(
     exclusions=(Exclusion(of=EngineConfig, beside=("store",)),),
     draw=lambda settings: settings.on_engines(policy="priority", max_requests=3),
 )
-"""
 
 
 @pytest.fixture
-def odd_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """One more file in the folder of features."""
-    (tmp_path / "odd_limits.py").write_text(ODD, encoding="utf-8")
-    monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
-    (feature,) = (f for f in registry.found() if f.id == "odd_limits")
-    monkeypatch.setitem(FEATURES, feature.id, feature)
+def odd_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """One more entry of the table."""
+    monkeypatch.setitem(FEATURES, ODD.id, ODD)
     exclusions.cache_clear()
-    yield feature.id
+    yield ODD.id
     exclusions.cache_clear()
 
 
-def test_a_new_feature_is_one_file(odd_limits: str) -> None:
+def test_a_new_feature_is_one_entry(odd_limits: str) -> None:
     with pytest.raises(UsageError) as refused:
         EngineConfig("E", (FULL,), policy="priority", max_requests=3, store=True)
     assert str(refused.value) == (

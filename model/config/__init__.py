@@ -2,7 +2,7 @@
 
 The defaults are small. Each class checks its own numbers. The table in `features` says which
 features do not combine and which are not modelled; each new engine and cluster is checked against
-it. Each feature has one file.
+it.
 """
 
 from kvproof.model.config.cluster import Cluster

@@ -1,5 +1,5 @@
-"""The table of features, one file for each. A file says the name of the feature, when a cluster
-uses it, what it cannot be combined with and why, and how a random cluster sets it.
+"""The features that a cluster may have, and which of them go together.
 
-The refusals, README's table and the random clusters are all made from it (see `registry`).
+`table` has one entry for each; a new feature is a new entry. `registry` refuses what does not go
+together.
 """

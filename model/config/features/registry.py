@@ -1,29 +1,16 @@
-"""All features. A new feature is a file in this folder with a `FEATURE`."""
+"""What the table of features refuses: combinations of features, and what one needs or limits."""
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Iterator
 from typing import Any
 
-import kvproof.model.config.features as room
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import EngineConfig
-from kvproof.model.config.feature import SECTIONS, Exclusion, Feature, Refusal
+from kvproof.model.config.feature import Exclusion, Feature, Refusal
+from kvproof.model.config.features.table import TABLE
 from kvproof.model.errors import NotValid, UsageError
 
-
-def found() -> Iterator[Feature[Any]]:
-    """The features of the files in this folder."""
-    for module in sorted(m.name for m in pkgutil.iter_modules(room.__path__)):
-        feature = getattr(importlib.import_module(f"{room.__name__}.{module}"), "FEATURE", None)
-        if feature is not None:
-            yield feature
-
-
-FEATURES: dict[str, Feature[Any]] = {
-    feature.id: feature for feature in sorted(found(), key=lambda f: SECTIONS.index(f.section))
-}
+FEATURES: dict[str, Feature[Any]] = {feature.id: feature for feature in TABLE}
 """The features by id, section by section."""
 
 
