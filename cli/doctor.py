@@ -17,7 +17,7 @@ from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
-from kvproof.reports.output.releases import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
+from kvproof.reports.output.doctor import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
 from kvproof.watch import status
 

@@ -13,7 +13,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("machine", "steps_covered", "vllm", "releases", "repo", "base", "head", "fail_on"),
     ),
     "how much, and for how long": (
-        *("examples", "steps", "episodes", "seed", "states_max", "memory_max", "timeout_s"),
+        *("examples", "steps", "seed", "states_max", "memory_max", "timeout_s"),
         *("budget", "units", "workers", "ray"),
     ),
     "files": (
@@ -43,7 +43,7 @@ START = (
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
     "look at a trace or a record": ("report", "replay"),
-    "look at real vLLM": ("doctor", "releases"),
+    "look at real vLLM": ("doctor",),
     "list what there is": ("explain",),
 }
 """The commands by group; those that have no group come after all groups."""
@@ -69,6 +69,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "replay": (
         "kvproof replay findings/copied_before_filled/trace.jsonl",
         "kvproof replay findings/copied_before_filled/trace.jsonl --machine live",
+        "kvproof replay findings/copied_before_filled/trace.jsonl --releases 0.32.0 0.33.0",
     ),
     "explain": (
         "kvproof explain references_are_exact",
@@ -79,10 +80,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof report findings/copied_before_filled/trace.jsonl",
         "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",
         "kvproof report P.jsonl D.jsonl",
-    ),
-    "releases": (
-        "kvproof releases --releases 0.32.0 0.33.0 --episodes 5",
-        "kvproof releases --trace findings/copied_before_filled/trace.jsonl",
     ),
     "gate": (
         "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",

@@ -30,6 +30,10 @@ COMMANDS: Mapping[str, Removed] = {
         "is now an option of sample", "kvproof sample --machine live --steps-covered"
     ),
     "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
+    "releases": Removed(
+        "is now benchmarks/releases, and of one trace replay --releases",
+        "python -m benchmarks.releases in a clone of kvproof, or kvproof replay TRACE --releases",
+    ),
     "remedies": Removed(
         "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"
     ),

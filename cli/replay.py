@@ -4,8 +4,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from kvproof.cli import on_releases, planned
 from kvproof.cli import parser as options
-from kvproof.cli import planned
 from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
@@ -40,11 +40,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
+    parser.add_argument(
+        "--releases",
+        nargs="*",
+        metavar="X.Y.Z",
+        help="replay on these releases of vLLM, and say which of them show the finding (without a "
+        "name: the newest patch of each)",
+    )
     options.add_fail_on(parser, Severity.BOOKKEEPING)
 
 
 def run(args: argparse.Namespace) -> int:
     """Replay, and print whether the run is the same."""
+    if args.releases is not None:
+        return on_releases.run(args)
     if args.trace.suffix == ".json":
         return planned.run(args)
     found = read_either(args.trace)

@@ -32,6 +32,27 @@ PIP = (
 RELEASE = re.compile(r"[0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6}")
 
 
+NEWEST = (
+    "0.18.1",
+    "0.19.1",
+    "0.20.2",
+    "0.21.0",
+    "0.22.1",
+    "0.23.0",
+    "0.24.0",
+    "0.25.1",
+    "0.26.0",
+    "0.27.1",
+    "0.28.0",
+    "0.29.0",
+    "0.30.0",
+    "0.31.0",
+    "0.32.0",
+    "0.33.0",
+)
+"""The newest patch of each minor release that kvproof can be asked about, oldest first."""
+
+
 class Failed(Exception):
     """A release could not be installed or surveyed. The message says why in one line."""
 

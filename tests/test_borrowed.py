@@ -66,7 +66,7 @@ def test_a_release_that_is_not_there(
     assert main([*command, "--vllm", "0.32.0", "--cache", str(cache)]) == 2
     said = capsys.readouterr().err
     assert "vLLM 0.32.0 is not in the cache folder" in said
-    assert "Use kvproof releases --releases 0.32.0 --cache" in said
+    assert "Use pip install --no-deps --target " in said
 
 
 @pytest.mark.parametrize("command", COMMANDS[:2], ids=lambda c: c[0])

@@ -1,8 +1,8 @@
 """Block hashes that cover the next token on vLLM 0.33.0, the first release that has them: green as
 released, and not with a mistake put in.
 
-Where the cache folder has no 0.33.0 nothing is run: `kvproof releases` fills it. So these tests are
-not among those that must run wherever live vLLM is installed.
+Where the cache folder has no 0.33.0 nothing is run: `kvproof replay TRACE --releases 0.33.0` fills
+it. So these tests are not among those that must run wherever live vLLM is installed.
 """
 
 import json

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from kvproof.cli import explore, sample
-from kvproof.cli.release_surveys import Surveys
-from kvproof.live.releases import Failed
+from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.reports import schemas
-from kvproof.reports.output import campaign, lists, proof, releases, search
+from kvproof.reports.output import campaign, doctor, lists, proof, search
 from kvproof.reports.output.base import OutputPart, Stopped, encoded
 from kvproof.reports.output.registry import OUTPUTS
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -35,7 +34,7 @@ COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["explain"], lists.KindsOfNames),
     (["explain", "configs"], lists.Explained),
     (["explain", "references_are_exact"], lists.Explained),
-    (["doctor"], releases.Doctor),
+    (["doctor"], doctor.Doctor),
 ]
 
 
@@ -70,27 +69,16 @@ def test_the_output_of_a_command_that_cannot_work(
     assert type(decoded(json.dumps(record))) is search.Sampled
 
 
-def test_the_heat_map_that_is_kept_is_an_output() -> None:
-    kept = (ROOT / "reports" / "releases.json").read_text(encoding="utf-8")
-    assert isinstance(decoded(kept), releases.Releases)
-
-
-def test_the_outputs_about_releases(
-    as_json: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def failed(*_: Any) -> None:
         raise Failed("no")
 
-    monkeypatch.setattr(Surveys, "_run", failed)
-    monkeypatch.setattr(Surveys, "witnesses", lambda _: tmp_path)
-    _, found = as_json("explore", "--fault", "front_trim")
-    argv = ["releases", "--cache", str(tmp_path / "cache"), "--releases", "0.18.0"]
+    monkeypatch.setattr(Cache, "installed", failed)
     monkeypatch.setattr("sys.stderr", open("progress", "w", encoding="utf-8"))  # noqa: SIM115
-    code, record = as_json(*argv)
-    assert code == 3
-    assert isinstance(decoded(json.dumps(record)), releases.Releases)
-    code, record = as_json(*argv, "--trace", found["trace"])
-    assert isinstance(decoded(json.dumps(record)), releases.ReleasesOfTrace)
+    trace = str(ROOT / "findings" / "superseded_state_reserved" / "trace.jsonl")
+    code, record = as_json("replay", trace, "--cache", "cache", "--releases", "0.18.0")
+    assert (code, record["releases"]["0.18.0"]) == (3, {"verdict": "UNKNOWN", "why": "no"})
+    assert isinstance(decoded(json.dumps(record)), search.OnReleases)
 
 
 def test_an_unknown_field_and_a_wrong_type_are_refused() -> None:

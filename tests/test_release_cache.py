@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli import release_surveys
-from kvproof.cli.main import main
-from kvproof.cli.release_surveys import Surveys, whole
+from benchmarks.releases import surveys as release_surveys
+from benchmarks.releases.__main__ import main
+from benchmarks.releases.surveys import Surveys, whole
 from kvproof.live import releases as cache_folder
 from kvproof.live.releases import Cache, Failed
 from kvproof.strategies.verdict import Verdict
-from tests.test_releases import broken, good
+from tests.test_releases import good
 
 
 def survey_of(version: str, *records: dict[str, Any]) -> str:
@@ -29,27 +29,6 @@ def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
     assert whole(file, "0.1.0") == [good()[0]]
     assert whole(file, "0.2.0") is None
     file.write_text(file.read_text()[:-5])
-    assert whole(file, "0.1.0") is None
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        {},
-        {"kind": "sampled"},
-        good()[0] | {"runs": "1"},
-        good()[0] | {"reason": "and counts"},
-        good()[0] | {"unknown": 1},
-        good()[0] | {"broken": [broken("pool_adds_up") | {"reasons": []}]},
-        good()[0] | {"departed": 1},
-        {"kind": "followed", "name": "x", "cluster": "pd", "reason": "no invariant"},
-    ],
-)
-def test_a_damaged_survey_is_no_survey(line: dict[str, Any], tmp_path: Path) -> None:
-    file = tmp_path / "s.json"
-    file.write_text(survey_of("0.1.0", good()[0]))
-    assert whole(file, "0.1.0") == [good()[0]]
-    file.write_text(survey_of("0.1.0", line))
     assert whole(file, "0.1.0") is None
 
 
@@ -118,13 +97,14 @@ def test_a_survey_that_is_there_is_not_made_again(
         return good()
 
     monkeypatch.setattr(Surveys, "_run", make)
-    arguments = ["releases", "--cache", str(tmp_path), "--releases", "0.18.0", "0.19.0"]
+    arguments = ["--cache", str(tmp_path), "--out", str(tmp_path)]
+    arguments += ["--releases", "0.18.0", "0.19.0"]
     assert main(arguments) == Verdict.UNKNOWN.exit_code
     assert main(arguments) == Verdict.UNKNOWN.exit_code
     assert sorted(made) == ["0.18.0", "0.19.0", "0.19.0"]
     assert main([*arguments, "--seed", "1"]) == Verdict.UNKNOWN.exit_code
     assert sorted(made) == ["0.18.0"] * 2 + ["0.19.0"] * 3
-    assert main([*arguments[:-1], "--json"]) == 0
+    assert main(arguments[:-1]) == 0
 
 
 @pytest.mark.nightly

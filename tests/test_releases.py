@@ -4,20 +4,19 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.main import main
-from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.faults.registry import FAULTS
-from kvproof.reports import heat_table
-from kvproof.reports.heat_map import (
+from benchmarks.releases import table as heat_table
+from benchmarks.releases.rows import (
     HeatCell,
     SurveyedRelease,
+    as_data,
     fault_rows,
     invariant_rows,
-    output_rows,
     story_rows,
     unexplained,
 )
-from kvproof.reports.stories import STORIES
+from benchmarks.releases.stories import STORIES
+from kvproof.invariants.registry import INVARIANTS
+from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
 
@@ -197,9 +196,10 @@ def test_first_bad_and_first_good() -> None:
     releases += [SurveyedRelease("0.3.0", reason="no"), SurveyedRelease("0.4.0", tuple(good()))]
     row = next(r for r in story_rows(releases) if r.name == story)
     versions = [r.version for r in releases]
-    (told,) = output_rows([row], versions)
-    assert (told.first_bad, told.first_good) == ("0.2.0", "0.4.0")
-    assert [cell.verdict for cell in told.releases.values()] == [c.verdict.value for c in row.cells]
+    (told,) = as_data([row], versions)
+    assert (told["first_bad"], told["first_good"]) == ("0.2.0", "0.4.0")
+    verdicts = [cell["verdict"] for cell in told["releases"].values()]
+    assert verdicts == [cell.verdict.value for cell in row.cells]
     assert row.history(versions) == "bad from 0.2.0, good from 0.4.0"
     assert row._replace(cells=row.cells[1:]).history(versions[1:]).startswith("bad from 0.2.0 or ")
     assert "not good since" in row._replace(cells=row.cells[:3]).history(versions[:3])
@@ -209,15 +209,3 @@ def test_stories_and_deaths_name_what_there_is() -> None:
     assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
     assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
     assert all("engine_survives" in f.breaks for f in FAULTS.values() if f.dies_in)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--releases", "newest"], "A release has three numbers, unlike 'newest'"),
-        (["--trace", "missing.jsonl"], "cannot be read"),
-    ],
-)
-def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["releases", *arguments]) == 2
-    assert said in capsys.readouterr().err

@@ -3,10 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.reports import heat_blocks, heat_table, screen
-from kvproof.reports.heat_map import SurveyedRelease, story_rows
+from kvproof.reports import screen
 from kvproof.reports.tables import TextTable
-from tests.test_releases import good
 
 CELL = st.lists(st.text("ab漢[", min_size=1, max_size=9), max_size=5).map(" ".join)
 
@@ -26,16 +24,3 @@ def test_a_table_shows_every_word_whole_and_in_its_row(
     # Only a word that is alone in its line may be wider than the page.
     assert all(len(line.split()) == 1 for line in wide)
     assert bool(head) == (table.widths(width) is not None)
-
-
-def test_the_heat_map_becomes_blocks_where_the_terminal_is_narrow() -> None:
-    releases = [SurveyedRelease(f"0.{n}.0", good()) for n in range(18, 30)]
-    releases.append(SurveyedRelease("0.30.0", reason="no"))
-    versions = [release.version for release in releases]
-    row = story_rows(releases)[0]
-    assert heat_blocks.marks(row, versions) == "ok 0.18.0 to 0.29.0, ? 0.30.0"
-    names = [x.split("`")[1] for x in heat_table.lines(releases) if x.startswith("| `")]
-    blocks = list(heat_blocks.lines(releases))
-    assert [x[2:].split(":")[0] for x in blocks if x.startswith("  ") and x[2] != " "][
-        : len(names)
-    ] == [name.split(":")[0] for name in names]

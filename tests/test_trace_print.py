@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.releases.stories import STORIES
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live.known.registry import KNOWN
@@ -21,7 +22,6 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.model.wording import listed, quoted, sentences
 from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.stories import STORIES
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
 from kvproof.reports.trace.engines import engines

@@ -39,7 +39,7 @@ def _nearest(head: Tree, cache: Path | None) -> Tree:
     if not others:
         raise UsageError(
             "There is no vLLM to compare with: no release is in the cache folder. Use --repo with "
-            "a clone of vLLM, --base with another vLLM, or kvproof releases to install releases."
+            "a clone of vLLM, or --base with another vLLM."
         )
     ours = _contents(head)
     return max(others, key=lambda tree: len(ours & _contents(tree)))

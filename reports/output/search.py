@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, OutputPart, VerdictName
+from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
 
 
@@ -131,3 +131,21 @@ class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     differs: Maybe[ShownDifference] = UNSET
     followed: Maybe[int] = UNSET
     parted: Maybe[Parted] = UNSET
+
+
+class ReleaseAnswer(OutputPart, frozen=True, kw_only=True):
+    """Whether a release shows the finding of a trace (VIOLATED), and why that is so."""
+
+    verdict: VerdictName
+    why: str
+
+
+class OnReleases(Output, frozen=True, kw_only=True, tag="replay"):
+    """The releases that show the finding of one trace. The first bad release and the first good one
+    after the last bad one are null if there is none."""
+
+    verdict: VerdictName
+    trace: str
+    first_bad: str | None
+    first_good: str | None
+    releases: dict[str, ReleaseAnswer]

@@ -1,17 +1,10 @@
-"""The survey of one release in its own process: `python -m kvproof.cli.survey_release OUT`.
+"""The survey of one release in its own process: `python -m benchmarks.releases.survey OUT`.
 
 The survey drives the vLLM that this process imports and checks the invariants; the guards were not
 tried on older releases. At its end it writes one record for each sampled cluster and each replayed
 trace. If this release cannot drive a cluster, its record has the reason. Violations are written as
 traces to a folder.
 """
-
-if __name__ == "__main__":  # before the imports, during which a signal may come
-    import sys
-
-    from kvproof.cli import start
-
-    start.program("kvproof.cli.survey_release")
 
 import argparse
 import json
@@ -186,9 +179,6 @@ class Surveyor:
 def records(version: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The records, one by one. Raises UsageError."""
     surveyor = Surveyor(version, args.traces)
-    if args.trace is not None:
-        yield surveyor.follow(read(args.trace), args.trace.name)
-        return
     for path in sorted(args.witnesses.glob("*.jsonl")):
         yield surveyor.witness(read(path), path.stem.split("-")[1])
     yield from (surveyor.sample(name, args.seed, args.episodes) for name in SAMPLED)
@@ -198,15 +188,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Survey, and write the records to a new file. Returns 0, or 3 with the reason on standard
     error if this vLLM cannot be driven at all."""
     parser = argparse.ArgumentParser(
-        prog="python -m kvproof.cli.survey_release", description=__doc__
+        prog="python -m benchmarks.releases.survey", description=__doc__
     )
     parser.add_argument("out", type=Path, help="the file to write")
     parser.add_argument("--traces", type=Path, required=True, help="folder for traces")
     parser.add_argument("--episodes", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--witnesses", type=Path, help="folder with traces NUMBER-FAULT.jsonl")
-    what.add_argument("--trace", type=Path, help="replay only this trace")
+    parser.add_argument(
+        "--witnesses", type=Path, required=True, help="folder with traces NUMBER-FAULT.jsonl"
+    )
     args = parser.parse_args(argv)
     children.end_with_parent()
     try:
@@ -216,3 +206,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(str(error).splitlines()[0], file=sys.stderr)
         return 3
     return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,7 +1,7 @@
 """The heat map: the results of the surveys of several releases for each invariant and each fault.
 
 A cell of an invariant is VIOLATED if some run breaks it, and names what broke it (see
-`heat_causes`). A cell of a fault is VIOLATED if a run that was made to show this fault shows it,
+`causes`). A cell of a fault is VIOLATED if a run that was made to show this fault shows it,
 and not if such a run breaks the same invariant for another reason. A cell is SAMPLED only if a run
 that would show it was driven to its end and did not show it. Clusters that a release cannot drive
 say nothing; if none of those that could show it was driven, the cell is UNKNOWN.
@@ -10,14 +10,13 @@ say nothing; if none of those that could show it was driven, the cell is UNKNOWN
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from benchmarks.releases.causes import Record, causes, of_invariant, without_cause
+from benchmarks.releases.stories import STORIES
 from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.heat_causes import Record, causes, of_invariant, without_cause
-from kvproof.reports.output.releases import Cell, HeatRow
-from kvproof.reports.stories import STORIES
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import broken_by
 
@@ -134,19 +133,6 @@ def _invariant(release: SurveyedRelease, invariant: Invariant) -> HeatCell:
     return _not_shown(release, judged)
 
 
-def trace_row(releases: Sequence[SurveyedRelease], name: str) -> HeatMapRow:
-    """The row of one trace, from releases whose only record is the replay of this trace."""
-    return HeatMapRow(name, name, tuple(_trace(release) for release in releases))
-
-
-def _trace(release: SurveyedRelease) -> HeatCell:
-    for record in release.records:
-        for broken in record.get("broken", ()):
-            if broken["own"]:
-                return _bad(broken)
-    return _not_shown(release, release.records)
-
-
 def _fault(release: SurveyedRelease, name: str, symptoms: Sequence[str] = ()) -> HeatCell:
     """Whether a run that was made to show this fault shows it, or breaks one of the symptoms for no
     other known reason."""
@@ -247,24 +233,20 @@ def unexplained(releases: Sequence[SurveyedRelease]) -> list[str]:
     return [f"{', '.join(dict.fromkeys(versions))}: {line}" for line, versions in lines.items()]
 
 
-def output_rows(rows: Iterable[HeatMapRow], versions: Sequence[str]) -> tuple[HeatRow, ...]:
-    """The rows for `--json`."""
-    return tuple(
-        HeatRow(
-            name=row.name,
-            about=row.about,
-            first_bad=bad,
-            first_good=good,
-            releases={
-                version: Cell(
-                    verdict=cell.verdict.value,
-                    why=cell.why,
-                    trace=cell.trace or None,
-                    causes=cell.causes,
-                )
-                for version, cell in zip(versions, row.cells, strict=True)
-            },
-        )
-        for row in rows
-        for bad, good in [first_bad_and_good(row, versions)]
-    )
+def as_data(rows: Iterable[HeatMapRow], versions: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows as plain data, as reports/releases.json has them."""
+    found = []
+    for row in rows:
+        bad, good = first_bad_and_good(row, versions)
+        cells = {
+            version: {
+                "verdict": cell.verdict.value,
+                "why": cell.why,
+                "trace": cell.trace or None,
+                "causes": list(cell.causes),
+            }
+            for version, cell in zip(versions, row.cells, strict=True)
+        }
+        about = {"name": row.name, "about": row.about, "first_bad": bad, "first_good": good}
+        found.append({**about, "releases": cells})
+    return found

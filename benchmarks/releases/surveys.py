@@ -1,5 +1,6 @@
 """Surveys of releases of vLLM, each in its own process, kept in the cache folder."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.releases.rows import SurveyedRelease
 from kvproof.cli.own_code import fingerprint
-from kvproof.cli.survey_records import decoded
 from kvproof.live import children
 from kvproof.live.known import traces
 from kvproof.live.releases import Cache, Failed
@@ -22,29 +23,10 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import errors
 from kvproof.model.traces import trace
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.heat_map import SurveyedRelease
 from kvproof.strategies.witnesses import witnesses
 
-SURVEYED = (
-    "0.18.1",
-    "0.19.1",
-    "0.20.2",
-    "0.21.0",
-    "0.22.1",
-    "0.23.0",
-    "0.24.0",
-    "0.25.1",
-    "0.26.0",
-    "0.27.1",
-    "0.28.0",
-    "0.29.0",
-    "0.30.0",
-    "0.31.0",
-    "0.32.0",
-    "0.33.0",
-)
-"""The releases of the heat map, oldest first, if none is given: the newest patch of each minor
-release."""
+ROOT = Path(__file__).parent.parent.parent
+"""The clone of kvproof, from which a survey is started."""
 
 SURVEY_S = 900.0
 """Time limit of a survey, in seconds."""
@@ -95,17 +77,6 @@ class Surveys:
                 return SurveyedRelease(version, reason=str(failed))
         return SurveyedRelease(version, tuple(records))
 
-    def follow(self, version: str, file: Path) -> SurveyedRelease:
-        """Replay one trace on a release. The result is not kept."""
-        with part_of(self.folder / "trace") as folder:
-            try:
-                records = self._run(
-                    version, folder / "trace.json", ["--trace", str(file.absolute())]
-                )
-            except Failed as failed:
-                return SurveyedRelease(version, reason=str(failed))
-            return SurveyedRelease(version, tuple(records))
-
     def _environment(self, version: str) -> Mapping[str, str]:
         """The environment of a process that imports a release, installed if missing. Raises
         Failed."""
@@ -114,7 +85,7 @@ class Surveys:
             tree = named(version, self.releases.folder)
         except UsageError as error:
             raise Failed(str(error)) from error
-        return environment(tree, (self.releases.needed(),))
+        return environment(tree, (self.releases.needed(), ROOT))
 
     def _run(self, version: str, out: Path, options: Sequence[str]) -> list[dict[str, Any]]:
         """Run a survey in its own process. Raises Failed."""
@@ -135,7 +106,7 @@ class Surveys:
 
 def _in_its_own_process(env: Mapping[str, str], arguments: Sequence[str]) -> None:
     """Run a survey in this environment. Raises Failed."""
-    command = [sys.executable, "-m", "kvproof.cli.survey_release", *arguments]
+    command = [sys.executable, "-m", "benchmarks.releases.survey", *arguments]
     try:
         ran = children.run(command, env=env, timeout_s=SURVEY_S)
     except subprocess.TimeoutExpired as error:
@@ -148,6 +119,10 @@ def whole(path: Path, version: str) -> list[dict[str, Any]] | None:
     """The records of a survey of this release; None if the file is missing, incomplete or
     damaged."""
     try:
-        return decoded(read_text(path, "survey"), version)
-    except UsageError:
+        survey = json.loads(read_text(path, "survey"))
+    except (UsageError, ValueError):
         return None
+    if not isinstance(survey, dict) or survey.get("vllm") != version:
+        return None
+    records = survey.get("records")
+    return records if isinstance(records, list) else None

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from kvproof.model.faults.registry import FAULTS
-from kvproof.reports.heat_map import (
+from benchmarks.releases.rows import (
     HeatMapRow,
     SurveyedRelease,
     fault_rows,
@@ -12,6 +11,7 @@ from kvproof.reports.heat_map import (
     undriven,
     unexplained,
 )
+from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.verdict import Verdict
 
 MARKS = {Verdict.VIOLATED: "BAD", Verdict.SAMPLED: "ok", Verdict.UNKNOWN: "?"}

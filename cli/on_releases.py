@@ -1,0 +1,172 @@
+"""`kvproof replay TRACE --releases`: which releases of vLLM show the finding of a trace.
+
+Each release replays the trace in a process of its own, as `kvproof replay --machine live --vllm
+X.Y.Z` does; all of them are asked, because a history need not be monotone. Releases that are
+missing in the cache folder are installed there. The exit code is 0 if every release has an answer
+and 3 if some have none.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from kvproof.cli.finish import finish
+from kvproof.live import children
+from kvproof.live.releases import NEWEST, RELEASE, Cache, Failed, cache_folder
+from kvproof.model import interruption
+from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.search import OnReleases, ReleaseAnswer
+from kvproof.reports.screen import say
+from kvproof.strategies.verdict import INTERRUPTED, Verdict
+
+AT_ONCE = 2
+"""Number of releases that are asked at the same time."""
+
+REPLAY_S = 300.0
+"""Time limit of a replay, in seconds."""
+
+CLEAN_S = 0.8
+"""How long an interrupted process may take to end, in seconds."""
+
+MARKS = {"VIOLATED": "BAD", "SAMPLED": "ok", "UNKNOWN": "?"}
+"""How an answer is shown. A question mark is never green."""
+
+Answer = TypeVar("Answer")
+
+
+class Since(NamedTuple):
+    """The first release that shows a finding, and the first good one after the last that does."""
+
+    bad: str | None
+    good: str | None
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask the releases, and print their answers."""
+    trace = read(args.trace)
+    if trace.finding is None:
+        raise UsageError(f"{shown(args.trace)} has no finding. Use a trace with a finding.")
+    if trace.faults:
+        raise UsageError(
+            f"{shown(args.trace)} is of the model with a fault, which no release can be given. "
+            "Use the trace of a finding in vLLM."
+        )
+    versions, cache = in_order(args.releases or NEWEST), Cache(cache_folder(args.cache))
+    found = ask_each(
+        versions, lambda version: _replayed(version, cache, args.trace), lambda each: each.why
+    )
+    unasked = ReleaseAnswer(verdict="UNKNOWN", why=INTERRUPTED)
+    answers = {version: found.get(version, unasked) for version in versions}
+    unknown = any(each.verdict == "UNKNOWN" for each in answers.values())
+    verdict = Verdict.UNKNOWN if unknown else Verdict.SAMPLED
+    since = first_bad_and_good(answers)
+
+    def text() -> None:
+        for version, each in answers.items():
+            say(f"{version:8} {MARKS[each.verdict]:4} {each.why}", hang=14)
+        say(f"{trace.finding.invariant}: {_history(answers, since)}" if trace.finding else "")
+
+    return finish(
+        args,
+        verdict.exit_code,
+        lambda code: OnReleases(
+            exit_code=code,
+            verdict=verdict.value,
+            trace=shown(args.trace),
+            first_bad=since.bad,
+            first_good=since.good,
+            releases=answers,
+        ),
+        text,
+    )
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """The requested releases, oldest first. Raises UsageError for what is no release."""
+    for name in names:
+        if not RELEASE.fullmatch(name):
+            raise UsageError(
+                f"A release has three numbers, unlike {name!r}. Use --releases {NEWEST[-1]}, or "
+                "others like it."
+            )
+    return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
+
+
+def ask_each(
+    versions: Sequence[str], ask: Callable[[str], Answer], why: Callable[[Answer], str]
+) -> dict[str, Answer]:
+    """The answers of the releases, two at a time; after an interruption, those that are there. Each
+    is reported on standard error, with `why` in words."""
+    began = time.monotonic()
+    found: dict[str, Answer] = {}
+    running: dict[Future[Answer], str] = {}
+    pool = ThreadPoolExecutor(AT_ONCE)
+    try:
+        with interruption.stoppable():
+            for version in versions:
+                running[pool.submit(ask, version)] = version
+            for future in as_completed(running):
+                found[running[future]] = future.result()
+                done = f"{len(found)} of {len(versions)} after {time.monotonic() - began:.0f} s"
+                say(f"{done}: {running[future]}, {why(future.result())}", file=sys.stderr)
+    finally:
+        pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
+    wait(running, CLEAN_S)  # after an interruption, for processes that end and remove their files
+    return found
+
+
+def _replayed(version: str, cache: Cache, trace: Path) -> ReleaseAnswer:
+    """The answer of one release."""
+    try:
+        cache.installed(version)
+        cache.needed()
+        where = ["--machine", "live", "--vllm", version, "--cache", str(cache.folder)]
+        command = [sys.executable, "-m", "kvproof", "replay", str(trace.absolute()), *where]
+        ran = children.run([*command, "--json"], timeout_s=REPLAY_S)
+    except Failed as failed:
+        return ReleaseAnswer(verdict="UNKNOWN", why=str(failed))
+    except subprocess.TimeoutExpired:
+        return ReleaseAnswer(verdict="UNKNOWN", why=f"its replay takes more than {REPLAY_S:.0f} s")
+    try:
+        said = json.loads(ran.stdout)
+    except ValueError:
+        lines = (ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()
+        return ReleaseAnswer(verdict="UNKNOWN", why=lines[-1])
+    return ReleaseAnswer(verdict=said["verdict"], why=_why(said))
+
+
+def _why(said: dict[str, object]) -> str:
+    """Why a release gives its answer, from what `replay --json` printed."""
+    if said["verdict"] == "VIOLATED":
+        reasons = said["reasons"]
+        assert isinstance(reasons, list)
+        return f"{said['invariant']}: {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}"
+    return str(said.get("reason") or "followed to the end, and not shown")
+
+
+def first_bad_and_good(answers: dict[str, ReleaseAnswer]) -> Since:
+    """The first release that shows the finding, and the first good one after the last that does."""
+    versions = list(answers)
+    bad = [i for i, name in enumerate(versions) if answers[name].verdict == "VIOLATED"]
+    if not bad:
+        return Since(None, None)
+    after = (name for name in versions[bad[-1] :] if answers[name].verdict == "SAMPLED")
+    return Since(versions[bad[0]], next(after, None))
+
+
+def _history(answers: dict[str, ReleaseAnswer], since: Since) -> str:
+    if since.bad is None:
+        good = any(each.verdict == "SAMPLED" for each in answers.values())
+        return "no bad release found" if good else "unknown"
+    before = list(answers)[: list(answers).index(since.bad)]
+    known = any(answers[name].verdict == "SAMPLED" for name in before)
+    first = since.bad if known else f"{since.bad} or earlier"
+    return f"bad from {first}, " + (f"good from {since.good}" if since.good else "not good since")
