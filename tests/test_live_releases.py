@@ -1,5 +1,5 @@
-"""A trace on releases of vLLM, of which the installed one is in the cache folder; and its survey for
-the heat map."""
+"""A trace on releases of vLLM, of which the installed one is in the cache folder; and its survey
+for the heat map."""
 
 from pathlib import Path
 from typing import Any
