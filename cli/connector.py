@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from kvproof.cli import parser as options
+from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.cli.progress import progress
@@ -28,6 +29,7 @@ from kvproof.model.files.folders import made_folder
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.reading import shown as shown_path
 from kvproof.model.files.writing import replace
+from kvproof.reports import live_line
 from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
@@ -72,10 +74,13 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
+    from kvproof.connectors.shipped import SHIPPED, as_driven
+
+    check_name(args.name, SHIPPED)
+    live_line.show("importing vLLM ...")
     from kvproof.connectors.judging import CONTRACT
     from kvproof.connectors.ours import is_ours
     from kvproof.connectors.search import PlanSearch, search
-    from kvproof.connectors.shipped import as_driven
     from kvproof.connectors.shown import shown
 
     subject = as_driven(args.name, extra, args.keeps_prompts)

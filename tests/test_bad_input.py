@@ -200,6 +200,44 @@ def test_live_without_vllm(tmp_path: Path) -> None:
     assert "vLLM" in done.stderr
 
 
+def test_a_connector_without_vllm(tmp_path: Path) -> None:
+    done = without_vllm(tmp_path, "connector", "OffloadingConnector")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert two_sentences(done.stderr), done.stderr
+    assert "vLLM cannot be imported" in done.stderr
+
+
+STORE = "from abc import ABC\nif ABC:\n    class Store(ABC): ...\n"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("OffloadingConector", "Use OffloadingConnector or another name"),
+        ("nixl-pul", "Use nixl-pull or another name"),
+        ("stores:Stor", "stores.py has no Stor, but Store"),
+        ("stores.py:Stor", "stores.py has no Stor, but Store"),
+        ("nowhere.stores:Store", "there is no module nowhere"),
+        ("broken:Store", "line 1 of"),
+        ("stores:", "what stands after the colon"),
+    ],
+)
+def test_a_mistyped_connector_is_told_before_vllm_is_imported(
+    name: str, says: str, refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "stores.py").write_text(STORE, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("def (", encoding="utf-8")
+
+    def imported(*_: Any) -> None:
+        raise AssertionError("the connector was looked up in vLLM")
+
+    monkeypatch.setattr("kvproof.connectors.subject.check", imported)
+    assert says in refused("connector", name)
+    with pytest.raises(AssertionError, match="looked up in vLLM"):
+        refused("connector", "stores:Store")
+
+
 def test_a_finding_of_live_vllm_is_not_replayed_on_the_model(tmp_path: Path) -> None:
     """The machine in the trace is the default, also where it is missing."""
     trace = Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl"
