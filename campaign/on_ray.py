@@ -25,8 +25,8 @@ class OnRay:
     def __init__(self, address: str, make: Callable[[], Work]) -> None:
         if find_spec("ray") is None:
             raise UsageError(
-                "Ray is not installed. Use pip install 'kvproof[ray]', or --workers N for "
-                "processes on this machine."
+                "Ray is not installed. Use pip install ray, or --workers N for processes on this "
+                "machine."
             )
         import ray
 

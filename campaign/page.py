@@ -9,9 +9,10 @@ from kvproof.reports.output.campaign import CampaignFigures
 ASSUMPTIONS = (
     "The estimates take the fresh units (random clusters, random episodes) for independent samples "
     "of one distribution, and for facts of plans the units of plans; runs that change kept ones "
-    "are not counted. Next: Good and Turing's number of new ones in the next fresh unit. Unseen: "
-    "Chao's lower bound (Chao2) of what fresh units can show and have not shown. They say nothing "
-    "about what no fresh unit can show: longer runs, larger pools, features that are not driven."
+    "are not counted. To expect: Good and Turing's number of new ones in the next fresh unit. "
+    "Unseen: Chao's lower bound (Chao2) of what fresh units can show and have not shown. They say "
+    "nothing about what no fresh unit can show: longer runs, larger pools, features that are not "
+    "driven."
 )
 
 STYLE = """
@@ -32,7 +33,8 @@ Row = tuple[str, ...]
 
 def name(figures: CampaignFigures) -> str:
     """What a campaign is of, in a few words."""
-    return f"vLLM {figures.vllm}" if figures.machine == "live" else "the model"
+    faults = f" with {', '.join(each.name for each in figures.faults)}" if figures.faults else ""
+    return f"vLLM {figures.vllm}" if figures.machine == "live" else f"the model{faults}"
 
 
 def _totals(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
@@ -53,8 +55,17 @@ def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
         changed = "that only changed runs saw"
         if field != "plans":  # no plan is a changed one
             yield f"{label} {changed}", *(f"{each.by_changed_runs:,}" for each in found)
-        yield f"{label}, new in the next fresh unit", *(f"{e.in_next_unit:.2f}" for e in found)
+        yield f"new {label} to expect", *(expected(each.in_next_unit) for each in found)
         yield f"{label}, unseen at least", *(f"{each.unseen_at_least:,.0f}" for each in found)
+
+
+def expected(in_next_unit: float) -> str:
+    """The number of new ones to expect of further fresh units, in words."""
+    if not in_next_unit:
+        return "none"
+    if in_next_unit >= 1:
+        return f"{in_next_unit:,.0f} a unit"
+    return f"1 in {1 / in_next_unit:,.0f} units"
 
 
 def _features(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
@@ -80,8 +91,8 @@ def _findings(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
 
 def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
     """The report for a terminal."""
-    if len(campaigns) > 1:
-        yield "  ".join(("campaigns:", *map(name, campaigns)))
+    what = "campaigns" if len(campaigns) > 1 else "campaign"
+    yield f"{what + ' of:':<46}" + "".join(f"{name(each):>14}" for each in campaigns)
     for rows in (_totals(campaigns), _unseen(campaigns)):
         for label, *cells in rows:
             yield f"{label + ':':<46}" + "".join(f"{cell:>14}" for cell in cells)
@@ -113,7 +124,7 @@ def page(campaigns: Sequence[CampaignFigures], *, refresh: bool = False) -> str:
         f" by steps taken.</p>{_curve(campaigns)}",
         _table("What is unseen", ["", *names], _unseen(campaigns)),
         f"<p>{escape(ASSUMPTIONS)}</p>",
-        _table("SeenBehaviour by feature", ["feature of the cluster", *both], _features(campaigns)),
+        _table("Seen by feature", ["feature of the cluster", *both], _features(campaigns)),
         _table("Known findings of this vLLM", ["name", "times"], known),
         _table("Not driven, or without an end", ["reason", "first unit"], errors),
     )

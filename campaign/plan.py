@@ -22,7 +22,10 @@ from kvproof.model.presets.roomy import roomy
 from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 
 UNIT_STEPS = 100
-"""Steps of a unit: less than a second of work on one core."""
+"""Steps of a unit that follows or changes kept runs: less than a second of work on one core."""
+
+MEAN_STEPS = 40
+"""Steps of a unit on average: fresh ones are shorter."""
 
 FRESH_STEPS = 1
 """Steps of a fresh unit: it ends with its first episode. The next episode of one cluster shows less

@@ -24,8 +24,8 @@ from kvproof.campaign.folder import (
     entries_of,
 )
 from kvproof.campaign.machine import Work, WorkerPool, work
-from kvproof.campaign.page import lines, page
-from kvproof.campaign.plan import UNIT_STEPS, Plan
+from kvproof.campaign.page import lines, name, page
+from kvproof.campaign.plan import MEAN_STEPS, Plan
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, FoundRun
@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--units",
         type=options.at_least_one,
         metavar="N",
-        help=f"number of work units, of about {UNIT_STEPS} steps each (default: {UNITS:,})",
+        help=f"number of work units, of about {MEAN_STEPS} steps each (default: {UNITS:,})",
     )
     length.add_argument(
         "--steps", type=options.at_least_one, metavar="N", help="about so many steps instead"
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
         progress, results = folder.resume(settings)
     else:
         progress, results = folder.begin(settings), {}
-    last = args.units or -(-(args.steps or UNITS * UNIT_STEPS) // UNIT_STEPS)
+    last = args.units or (-(-args.steps // MEAN_STEPS) if args.steps else UNITS)
 
     def saved(now: Progress, refresh: bool = True) -> None:
         folder.write_page(page([figures(CampaignState(settings, now))], refresh=refresh))
@@ -137,7 +137,7 @@ def run(args: argparse.Namespace) -> int:
         closing(_pool(args, machine, faults)) as pool,
     ):
         pools.append(pool)
-        campaign.run(pool, last, _show(last))
+        campaign.run(pool, last, _show(name(figures(CampaignState(settings, progress))), last))
     live_line.clear()
     saved(progress, refresh=False)
     return _answer(args, CampaignState(settings, progress), pools, last, bool(stopped), begin)
@@ -196,12 +196,12 @@ def _trace(
     return str(path.relative_to(folder.path))
 
 
-def _show(last: int) -> Callable[[Progress], None]:
+def _show(what: str, last: int) -> Callable[[Progress], None]:
     """Progress on standard error."""
 
     def show(now: Progress) -> None:
         text = (
-            f"campaign: {now.units:,} of {last:,} units, {now.steps:,} steps, "
+            f"campaign of {what}: {now.units:,} of {last:,} units, {now.steps:,} steps, "
             f"{len(now.corpus):,} kept, {len(now.found)} findings"
         )
         live_line.show(text)
@@ -249,7 +249,7 @@ def _answer(
         why = f": {reason.rstrip('.')}" if reason else ""
         again = " (--resume goes on)" if reason == INTERRUPTED else ""
         say(
-            f"{verdict.value}{why}{again} - {progress.units:,} of {last:,} units, "
+            f"{verdict.value}{why}{again} - {name(given)}, {progress.units:,} of {last:,} units, "
             f"{progress.steps:,} steps ({seconds:.1f} s)"
         )
         say(f"The report is in {shown(args.out / PAGE)}.")

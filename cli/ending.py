@@ -5,8 +5,9 @@ import contextlib
 import importlib
 import os
 import sys
+import traceback
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from kvproof.cli import streams
 from kvproof.model import interruption
@@ -17,6 +18,12 @@ BAD_USAGE, DEFECT = 2, 3
 
 ROOT = f"{Path(__file__).parents[1]}{os.sep}"
 """Where the code of kvproof is."""
+
+AUTHORS = ("invariants/", "model/faults/", "model/spec/")
+"""Where authors write checks and faults."""
+
+MACHINERY = ("check", "fault", "invariant", "registry")
+"""The modules there that are no author's."""
 
 
 def program(module: str) -> NoReturn:
@@ -106,20 +113,41 @@ def _defect() -> int:
     live_line.clear()
     with contextlib.suppress(Exception):  # where no file can be opened, there are no lines of code
         sys.excepthook(*sys.exc_info())
-    line = f"{_place()}This is a defect of kvproof, and there is no verdict."
-    return _report(line, DEFECT)
+    places = _places()
+    own = [place for place in places if place.is_of_author]
+    if own:
+        return _report(
+            f"An exception in {own[-1].words} ended the run, and there is no verdict. Use a check "
+            "or a fault there that takes what it is given.",
+            DEFECT,
+        )
+    where = f"An exception in {places[-1].words}, ended the run. " if places else ""
+    return _report(f"{where}This is a defect of kvproof, and there is no verdict.", DEFECT)
 
 
-def _place() -> str:
-    """Where the exception that is handled left kvproof's code, in a sentence: an author of a check
-    looks there first."""
-    frame, place = sys.exc_info()[2], ""
-    while frame is not None:
-        file = frame.tb_frame.f_code.co_filename
-        if file.startswith(ROOT):
-            place = f"An exception in {file[len(ROOT) :]}, line {frame.tb_lineno}, ended the run. "
-        frame = frame.tb_next
-    return place
+class _Place(NamedTuple):
+    """A line of kvproof's code: the file, from the folder of kvproof on."""
+
+    file: str
+    line: int
+
+    @property
+    def is_of_author(self) -> bool:
+        """Whether it is in a check or a fault, and not in what asks or plants them."""
+        return self.file.startswith(AUTHORS) and Path(self.file).stem not in MACHINERY
+
+    @property
+    def words(self) -> str:
+        """The place in a sentence."""
+        return f"{self.file}, line {self.line}"
+
+
+def _places() -> list[_Place]:
+    """The lines of kvproof's code that the exception that is handled went through, the innermost
+    last."""
+    frames = traceback.walk_tb(sys.exc_info()[2])
+    named = ((frame.f_code.co_filename, line) for frame, line in frames)
+    return [_Place(file[len(ROOT) :], line) for file, line in named if file.startswith(ROOT)]
 
 
 def _report(line: str, code: int) -> int:

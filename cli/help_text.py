@@ -67,9 +67,9 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof prove --fault front_trim --witness",
     ),
     "replay": (
-        "kvproof replay findings/copied_before_filled/trace.jsonl",
-        "kvproof replay findings/copied_before_filled/trace.jsonl --machine live",
-        "kvproof replay findings/copied_before_filled/trace.jsonl --releases 0.32.0 0.33.0",
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl",
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl --machine live",
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl --releases 0.32.0 0.33.0",
     ),
     "explain": (
         "kvproof explain references_are_exact",
@@ -77,8 +77,8 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof explain pd --json",
     ),
     "report": (
-        "kvproof report findings/copied_before_filled/trace.jsonl",
-        "kvproof report findings/copied_before_filled/trace.jsonl --html ledger.html",
+        "kvproof report kvproof-traces/pool_adds_up.jsonl",
+        "kvproof report kvproof-traces/pool_adds_up.jsonl --html ledger.html",
         "kvproof report P.jsonl D.jsonl",
     ),
     "gate": (
@@ -86,12 +86,12 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
     ),
     "connector": (
-        "kvproof connector tests.connectors.store:Store",
-        "kvproof connector tests.connectors.store:LaterStore --keeps-prompts",
+        "kvproof connector OffloadingConnector --examples 20",
+        "kvproof connector my_package.store:Store --keeps-prompts",
     ),
     "doctor": ("kvproof doctor", "kvproof doctor --json"),
 }
-"""Examples of each command. They run in a copy of kvproof, some only where vLLM is installed."""
+"""Examples of each command. Some need vLLM, or a trace or a record that an earlier one wrote."""
 
 
 class Formatter(argparse.HelpFormatter):

@@ -51,8 +51,7 @@ KINDS = (
     Kind("explore", ("explore", "--config", "pd-default", "--states-max", "3000"), 3),
     Kind("sample", ("sample", "--examples", "100000")),
     Kind("prove", ("prove",)),
-    Kind("releases", ("releases", "--releases", "0.18.0", "--cache", "cache")),
-    Kind("trace", ("releases", "--trace", TRACE, "--releases", "0.18.0", "--cache", "cache")),
+    Kind("releases", ("replay", TRACE, "--releases", "0.18.0", "--cache", "cache")),
     Kind("gate", made_trees.DIFFERENT, 3),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

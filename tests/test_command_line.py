@@ -19,7 +19,7 @@ from tests.processes import python
         ("explore", "--traces="),
         ("explore", "--graph", ""),
         ("prove", "--certificates="),
-        ("releases", "--cache", ""),
+        ("campaign", "--cache", ""),
         ("report", ""),
     ],
 )

@@ -11,12 +11,14 @@ import pytest
 from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError
 from tests.processes import environment, python, started
+from tests.sentences import two_sentences
 from tests.terminals import all_of
 
 LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vllm"}
 """Packages that take time to import."""
 
 COMMAND = ("explore", "--config", "full")
+TRACE = str(next((Path(__file__).parent.parent / "findings").glob("*/trace.jsonl")))
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
@@ -52,6 +54,28 @@ def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
     assert verdict == "This is a defect of kvproof, and there is no verdict."
 
 
+MINE = Path(__file__).parent.parent / "src" / "kvproof" / "invariants" / "mine.py"
+OF_AN_AUTHOR = f"""
+import sys, types
+text = "def add_options(_): pass\\ndef run(_): return 1 // 0\\n"
+module = types.ModuleType("kvproof.cli.explain")
+exec(compile(text, {str(MINE)!r}, "exec"), vars(module))
+sys.modules["kvproof.cli.explain"] = module
+"""
+
+
+def test_an_exception_in_a_check_of_ones_own_is_no_defect_of_kvproof(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(OF_AN_AUTHOR, encoding="utf-8")
+    done = python("-m", "kvproof", "explain", first=[tmp_path])
+    assert done.returncode == 3
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(
+        "An exception in invariants/mine.py, line 2 ended the run, and there is "
+    )
+    assert two_sentences(said)
+    assert "ZeroDivisionError" in done.stderr
+
+
 def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
     """No HOME, and a user that the system does not know."""
     (tmp_path / "sitecustomize.py").write_text(
@@ -61,7 +85,7 @@ def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME"))
-    for command, code in ((COMMAND, 0), (("--version",), 0), (("releases",), 2)):
+    for command, code in ((COMMAND, 0), (("--version",), 0), (("replay", TRACE, "--releases"), 2)):
         done = python("-m", "kvproof", *command, first=[tmp_path], **nowhere)
         assert done.returncode == code, done.stderr
     assert done.stderr == (

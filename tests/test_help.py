@@ -39,7 +39,7 @@ def test_examples_are_shown_and_understood(
         assert name == "kvproof"
         assert parser().parse_args(arguments).command == command
         for argument in arguments:
-            assert "/" not in argument or (ROOT / argument).is_file(), argument
+            assert "/" not in argument or argument.startswith("kvproof-traces/"), argument
 
 
 @pytest.mark.parametrize("command", COMMANDS)

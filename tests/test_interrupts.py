@@ -28,8 +28,7 @@ INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
         ("prove", INT, 2.5),
         ("gate", TERM, 3.0),
         ("releases", INT, 2.0),
-        ("trace", INT, 3.0),
-        ("trace", KILL, 3.0),
+        ("releases", KILL, 3.0),
     ],
 )
 def test_a_kill(tmp_path: Path, name: str, number: signal.Signals, after_s: float) -> None:
