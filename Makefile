@@ -4,6 +4,7 @@
 #   make test       installs live vLLM too; lint, types and every test
 #   make nightly    what takes long or sees little more: findings on real engines, the diffs of their
 #                   pages, a browser, and every search on every preset and every fault
+#   make report NAME=finding   writes its reproducer as one file that needs vLLM and pytest alone
 #   make live       installs live vLLM (CPU build; about 3.5 GB)
 #   make lint       ruff, codespell, mypy, and what may import what (make types: mypy alone)
 #   make clean      removes what make made; traces stay
@@ -17,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:
-.PHONY: stateful test nightly live lint types clean
+.PHONY: stateful test nightly report live lint types clean
 
 stateful: .venv/base-installed
 	@$(PYTEST) --live-line -m "stateful and not nightly" $(PARALLEL)
@@ -29,6 +30,9 @@ test: lint .venv/live-installed
 
 nightly: .venv/live-installed
 	@$(PYTEST) -m nightly
+
+report: .venv/base-installed
+	@$(BIN)/python -m findings.report $(NAME) kvproof-traces/test_$(NAME).py
 
 live: .venv/live-installed
 	@echo "live: vLLM is installed in .venv"

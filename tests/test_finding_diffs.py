@@ -2,15 +2,15 @@
 case `[released]` passes. On vLLM as it is it fails: see tests/test_reproducers.py."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from findings.report import self_contained
 from tests.finding_diffs import diff_of, offered, overlay
-from tests.findings import FOLDER, ISSUES, REPORTED_WITH
+from tests.findings import ISSUES, REPORTED_WITH
 
 pytestmark = [pytest.mark.live, pytest.mark.nightly]
 
@@ -23,7 +23,7 @@ NAMES = sorted({*REPORTS, *REPORTED_WITH})
 def test_the_reproducer_passes_with_the_diff(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "patched"
     overlay(diff_of(REPORTED_WITH.get(name, name)), folder)
-    shutil.copy(FOLDER / name / f"test_{name}.py", tmp_path)
+    (tmp_path / f"test_{name}.py").write_text(self_contained(name), encoding="utf-8")
     paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(

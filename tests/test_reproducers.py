@@ -1,10 +1,10 @@
 """The reproducers of the findings: each fails on this release for the reason it states, and passes
-with its patch. They run as a stranger would run them: alone in a folder, without kvproof."""
+with its patch. They run as a stranger would run them: each in its self-contained form, alone in a
+folder, without kvproof."""
 
 import ast
 import functools
 import os
-import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from findings.report import self_contained
 from tests.findings import FINDINGS, FOLDER, report_of
 
 REPRODUCERS = sorted(FOLDER.rglob("test_*.py"))
@@ -29,8 +30,8 @@ class Case(NamedTuple):
 @functools.cache
 def ran(folder: Path) -> dict[str, list[Case]]:
     """Runs all reproducers in one process. Gives their cases by module."""
-    for path in REPRODUCERS:
-        shutil.copy(path, folder)
+    for path, name in zip(REPRODUCERS, NAMES, strict=True):
+        (folder / path.name).write_text(self_contained(name), encoding="utf-8")
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
     command += [f"--junitxml={report}", *(path.name for path in REPRODUCERS)]
@@ -73,10 +74,22 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
         assert cases[name.replace("[released", "[patched")] == ""
 
 
-@pytest.mark.parametrize("path", REPRODUCERS, ids=NAMES)
-def test_it_needs_nothing_but_vllm_torch_and_pytest(path: Path) -> None:
+@pytest.mark.live
+@pytest.mark.parametrize("name", ["uncomputed_stays_cached", "copies_in_one_batch"])
+def test_it_fails_and_passes_in_its_folder_too(name: str) -> None:
+    """There it imports the helpers, and `findings/conftest.py` applies its patch."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"findings/{name}"]
+    done = subprocess.run(
+        command, cwd=FOLDER.parent, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert reason_of(FOLDER / name / f"test_{name}.py") in done.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_self_contained_form_needs_nothing_but_vllm_torch_and_pytest(name: str) -> None:
     imported = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(self_contained(name))):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -6,36 +6,23 @@ drafter; so the last token of the first image is not computed, its output is kep
 never room for the second.
 
 Here the scheduler is the real one, and the worker computes nothing.
-
-Run: pytest --noconftest test_adjacent_images_wait.py
-On 0.32.0 and 0.33.0 [released] fails and [patched] passes.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from vllm.config import (
-    CacheConfig,
-    DeviceConfig,
-    ModelConfig,
-    ParallelConfig,
-    SchedulerConfig,
-    SpeculativeConfig,
-    VllmConfig,
-)
+from vllm.config import SpeculativeConfig
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
+
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_request,
+    create_scheduler,
+    create_vllm_config,
+)
 
 FAILS_WITH = "tokens of the prompt are computed, and no step goes on"
 
@@ -76,66 +63,30 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "_free_encoder_inputs", when_computed)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Scheduler:
+def make_scheduler() -> Scheduler:
     """The scheduler of an engine with full attention and an EAGLE drafter."""
-    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
-    model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    (tmp_path / "config.json").write_text(json.dumps(model))
-    model_config = ModelConfig(
-        model=str(tmp_path), skip_tokenizer_init=True, dtype="float32", max_model_len=1024
+    config = create_vllm_config(max_num_batched_tokens=1024, max_model_len=1024)
+    config.kv_transfer_config = None
+    config.speculative_config = SpeculativeConfig(
+        method="eagle",
+        model=config.model_config.model,
+        num_speculative_tokens=2,
+        target_model_config=config.model_config,
+        target_parallel_config=config.parallel_config,
     )
-    vllm_config = VllmConfig(
-        model_config=model_config,
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=1024,
-            max_model_len=1024,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True),
-        speculative_config=SpeculativeConfig(
-            method="eagle",
-            model=str(tmp_path),
-            num_speculative_tokens=2,
-            target_model_config=model_config,
-            target_parallel_config=ParallelConfig(),
-        ),
-        device_config=DeviceConfig("cpu"),
-    )
-    vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
-    full = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    made = Scheduler(
-        vllm_config=vllm_config,
-        kv_cache_config=KVCacheConfig(
-            NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["full"], full)]
-        ),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=False,
-    )
+    scheduler = create_scheduler(config, NUM_BLOCKS)
     # vLLM computes this room from the model; this model has no images.
-    made.encoder_cache_manager = EncoderCacheManager(cache_size=CACHE_TOKENS)
-    made.max_num_encoder_input_tokens = CACHE_TOKENS
-    return made
+    scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=CACHE_TOKENS)
+    scheduler.max_num_encoder_input_tokens = CACHE_TOKENS
+    return scheduler
 
 
-def make_request(gap: int) -> Request:
-    """A prompt with two images, and so many tokens between them."""
-    init_none_hash(sha256)
-    images = [
+@pytest.mark.parametrize("gap", [0, 1])
+def test_a_request_with_two_images_ends(gap: int) -> None:
+    """A prompt has two images, and so many tokens between them."""
+    scheduler = make_scheduler()
+    request = create_request(1, 10 + 2 * IMAGE_TOKENS + gap + 10, max_tokens=1)
+    request.mm_features = [
         MultiModalFeatureSpec(
             data=None,
             modality="image",
@@ -144,38 +95,13 @@ def make_request(gap: int) -> Request:
         )
         for name, offset in (("one", 10), ("two", 10 + IMAGE_TOKENS + gap))
     ]
-    return Request(
-        request_id="r0",
-        prompt_token_ids=list(range(10 + 2 * IMAGE_TOKENS + gap + 10)),
-        sampling_params=SamplingParams(max_tokens=1, ignore_eos=True),
-        pooling_params=None,
-        mm_features=images,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
-def take_step(scheduler: Scheduler) -> int:
-    """A step. Returns the number of its tokens."""
-    step = scheduler.schedule()
-    names = list(step.num_scheduled_tokens)
-    whole = {n for n in names if not scheduler.requests[n].is_prefill_chunk}
-    ended = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=[[7] if name in whole else [] for name in names],
-    )
-    scheduler.update_from_output(step, ended)
-    tokens: int = step.total_num_scheduled_tokens
-    return tokens
-
-
-@pytest.mark.parametrize("gap", [0, 1])
-def test_a_request_with_two_images_ends(scheduler: Scheduler, gap: int) -> None:
-    request = make_request(gap)
     scheduler.add_request(request)
     while scheduler.requests:
-        tokens = take_step(scheduler)
-        assert tokens or not scheduler.requests, (
+        step = scheduler.schedule()
+        ran = create_model_runner_output([request])
+        ran.sampled_token_ids = [[] if request.is_prefill_chunk else [7]]
+        scheduler.update_from_output(step, ran)
+        assert step.total_num_scheduled_tokens or not scheduler.requests, (
             f"{request.num_computed_tokens} of {request.num_prompt_tokens} "
             "tokens of the prompt are computed, and no step goes on"
         )

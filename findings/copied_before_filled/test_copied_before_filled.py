@@ -10,38 +10,22 @@ computes, so the copy has the old content of the block. No error is raised.
 
 vLLM waits one step for states that are cached in the same step (`cached_blocks_this_step`). It does
 not wait for attention blocks, and need not if they are read in place.
-
-Run: pytest --noconftest test_copied_before_filled.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
 import pytest
 import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
 from vllm.v1.request import Request
 from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
+from findings.helpers.utils import create_request, make_kv_cache_config
+
 FAILS_WITH = "is copied before"
 
-NUM_BLOCKS = 20
-BLOCK_SIZE = 32
-HASH_SIZE = 16
-WARM = list(range(HASH_SIZE + 1))
-AGAIN = [*WARM[:HASH_SIZE], *range(900, 900 + BLOCK_SIZE)]
-LONG = list(range(2 * BLOCK_SIZE + 1))
-PARTING = [*LONG[:BLOCK_SIZE], *range(500, 500 + BLOCK_SIZE)]
+NUM_BLOCKS, BLOCK_SIZE, HASH_SIZE = 20, 32, 16
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,42 +56,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FullAttentionManager, "new_step_starts", starting)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    full = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=512,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=HASH_SIZE,
-    )
-
-
-def make_request(name: str, tokens: list[int]) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=tokens,
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(HASH_SIZE, sha256),
-    )
-
-
 def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
     """Schedule tokens up to `end`. Returns the number of hit tokens, None if the request must
     wait."""
@@ -134,31 +82,38 @@ def serve(manager: KVCacheManager, request: Request, *ends: int) -> None:
 
 def take_the_oldest_attention_block(manager: KVCacheManager) -> None:
     """Short requests at the same time, as many as needed; none of them caches anything."""
-    pool = manager.block_pool
-    held: list[Request] = []
 
     def hashed() -> int:
-        return sum(1 for block in pool.blocks if block.block_hash is not None)
+        return sum(1 for block in manager.block_pool.blocks if block.block_hash is not None)
 
-    most = hashed()
+    most, held = hashed(), []
     while hashed() == most:
         manager.new_step_starts()
-        held.append(make_request(f"short{len(held)}", [700 + len(held)]))
+        held.append(create_request(num_tokens=1, block_size=HASH_SIZE))
         compute(manager, held[-1], 1)
     for request in held:
         manager.free(request)
 
 
 def test_a_copied_block_has_been_filled() -> None:
-    manager = make_manager()
-    serve(manager, make_request("warm", WARM), HASH_SIZE, len(WARM))
-    serve(manager, make_request("again", AGAIN), BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE)
+    config = make_kv_cache_config(
+        BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align", num_blocks=NUM_BLOCKS
+    )
+    manager = KVCacheManager(
+        config, max_model_len=512, scheduler_block_size=BLOCK_SIZE, hash_block_size=HASH_SIZE
+    )
+    warm = create_request(num_tokens=17, common_prefix_len=16, block_size=HASH_SIZE)
+    serve(manager, warm, 16, 17)
+    again = create_request(num_tokens=48, common_prefix_len=16, block_size=HASH_SIZE)
+    serve(manager, again, BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE)
     take_the_oldest_attention_block(manager)
 
     manager.new_step_starts()
-    assert compute(manager, make_request("long", LONG), 2 * BLOCK_SIZE) == 0
-    source = manager.get_block_ids("long")[0][0]
-    hit = compute(manager, make_request("parting", PARTING), BLOCK_SIZE)
+    long = create_request(num_tokens=65, common_prefix_len=64, block_size=HASH_SIZE)
+    assert compute(manager, long, 2 * BLOCK_SIZE) == 0
+    source = manager.get_block_ids(long.request_id)[0][0]
+    parting = create_request(num_tokens=64, common_prefix_len=32, block_size=HASH_SIZE)
+    hit = compute(manager, parting, BLOCK_SIZE)
     copies, _ = manager.take_kv_cache_block_copies()
     if hit is None:
         return
@@ -167,10 +122,10 @@ def test_a_copied_block_has_been_filled() -> None:
     # The copies of a step are made first. Then the step computes, and `long` fills its blocks.
     kv_cache = torch.zeros(NUM_BLOCKS, BLOCK_SIZE, dtype=torch.long)
     copy_kv_cache_blocks_inplace([kv_cache], NUM_BLOCKS, copies)
-    kv_cache[source] = torch.tensor(LONG[:BLOCK_SIZE])
-    block = manager.get_block_ids("parting")[0][0]
+    kv_cache[source] = torch.tensor(long.prompt_token_ids[:BLOCK_SIZE])
+    block = manager.get_block_ids(parting.request_id)[0][0]
     held = kv_cache[block, :HASH_SIZE].tolist()
-    assert held == PARTING[:HASH_SIZE], (
+    assert held == parting.prompt_token_ids[:HASH_SIZE], (
         f"Block {source} is copied before this step fills it: the {hit} tokens that "
         f"`parting` hits are {held} in its block {block}"
     )

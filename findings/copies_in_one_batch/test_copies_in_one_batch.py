@@ -11,39 +11,23 @@ request's copy. No error is raised.
 
 Under dense retention, the Mamba state at the end of the block is cached in the same step too, and
 the second request waits for it.
-
-Run: pytest --noconftest test_copies_in_one_batch.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
 import pytest
 import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import (
-    KVCacheBlockCopy,
-    get_request_block_hasher,
-    init_none_hash,
-)
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
+from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.request import Request
 from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
+from findings.helpers.utils import create_request, make_kv_cache_config
+
 FAILS_WITH = "is filled with what block"
 
-NUM_BLOCKS = 100
-BLOCK_SIZE = 32
-HASH_SIZE = 16
-WARM = list(range(BLOCK_SIZE + HASH_SIZE + 1))
-LONG = list(range(4 * BLOCK_SIZE))
+NUM_BLOCKS, BLOCK_SIZE, HASH_SIZE = 100, 32, 16
+WARM, LONG = BLOCK_SIZE + HASH_SIZE + 1, 4 * BLOCK_SIZE  # tokens of two prompts with one prefix
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,47 +47,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KVCacheManager, "take_kv_cache_block_copies", take)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    full = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(
-            NUM_BLOCKS,
-            kv_cache_tensors=[],
-            kv_cache_groups=groups,
-            prefix_cache_retention_interval=0,
-        ),
-        max_model_len=2048,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=HASH_SIZE,
-    )
-
-
-def make_request(name: str, tokens: list[int]) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=tokens,
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(HASH_SIZE, sha256),
-    )
-
-
 def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
     """Schedule tokens up to `end`. Returns the number of hit tokens, None if it has to wait."""
     if request.num_computed_tokens:
@@ -118,20 +61,26 @@ def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:
 
 
 def test_each_request_gets_the_block_it_hit() -> None:
-    manager = make_manager()
-    warm = make_request("warm", WARM)
-    for end in (BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE, len(WARM)):  # the chunk ends of the align split
+    config = make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align")
+    config.prefix_cache_retention_interval = 0
+    manager = KVCacheManager(
+        config, max_model_len=2048, scheduler_block_size=BLOCK_SIZE, hash_block_size=HASH_SIZE
+    )
+    warm = create_request(num_tokens=WARM, common_prefix_len=WARM, block_size=HASH_SIZE)
+    for end in (BLOCK_SIZE, BLOCK_SIZE + HASH_SIZE, WARM):  # the chunk ends of the align split
         manager.new_step_starts()
         compute(manager, warm, end)
         _, retained = manager.take_kv_cache_block_copies()
         manager.block_pool.free_blocks(retained)
-    hit_block = manager.get_block_ids("warm")[0][1]
+    hit_block = manager.get_block_ids(warm.request_id)[0][1]
     manager.free(warm)
 
     manager.new_step_starts()
-    hits = {name: compute(manager, make_request(name, LONG), 2 * BLOCK_SIZE) for name in ("q", "r")}
-    assert hits["q"] == BLOCK_SIZE + HASH_SIZE
-    assert hits["r"] in (None, BLOCK_SIZE + HASH_SIZE)  # None: it waits for the next step
+    q, r = (create_request(n, LONG, LONG, block_size=HASH_SIZE) for n in (2, 3))
+    hits = {request.request_id: compute(manager, request, 2 * BLOCK_SIZE) for request in (q, r)}
+    assert hits[q.request_id] == BLOCK_SIZE + HASH_SIZE
+    # None: it waits for the next step
+    assert hits[r.request_id] in (None, BLOCK_SIZE + HASH_SIZE)
     copies, _ = manager.take_kv_cache_block_copies()
 
     kv_cache = torch.arange(NUM_BLOCKS).unsqueeze(1).repeat(1, BLOCK_SIZE).contiguous()

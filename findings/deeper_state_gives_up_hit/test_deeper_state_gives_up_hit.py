@@ -4,26 +4,15 @@ On D the end of a prompt's attention blocks is evicted, and the Mamba state afte
 The state covers more tokens than attention, so `get_computed_blocks_for_connector` uses the common
 hit of all groups, which is 0 tokens here. D loads again what its attention cache still has,
 although P sends the state in any case. The code says that this is intended; it costs a transfer.
-
-Run: pytest --noconftest test_deeper_state_gives_up_hit.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
 import pytest
-import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
 from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "are loaded again"
 
@@ -57,42 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KVCacheManager, "get_computed_blocks_for_connector", hit)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=1024,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-    )
-
-
-def make_request(name: str) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(range(NUM_LOADED + 1)),
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
-def start_load(manager: KVCacheManager, request: Request) -> Any:
+def start_load(manager: KVCacheManager, request: Request) -> int:
     """The calls of the scheduler when P offers `NUM_LOADED` tokens. Returns the number of tokens to
     load."""
     blocks, hit, _, _ = manager.get_computed_blocks_for_connector(request)
@@ -105,16 +59,19 @@ def start_load(manager: KVCacheManager, request: Request) -> Any:
         delay_cache_blocks=True,
     )
     assert allocated is not None
-    return NUM_LOADED - hit
+    return NUM_LOADED - int(hit)
 
 
 def test_only_what_attention_has_not_cached_is_loaded() -> None:
-    manager = make_manager()
-    first = make_request("r0")
+    config = make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align")
+    manager = KVCacheManager(
+        config, max_model_len=1024, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE
+    )
+    managers = manager.coordinator.single_type_managers
+    first, again = (create_request(None, NUM_LOADED + 1, NUM_LOADED + 1) for _ in range(2))
     start_load(manager, first)
     manager.cache_blocks(first, NUM_LOADED)
-    managers = manager.coordinator.single_type_managers
-    attention, state = (list(m.req_to_blocks["r0"]) for m in managers)
+    attention, state = (list(m.req_to_blocks[first.request_id]) for m in managers)
     manager.free(first)
     manager.new_step_starts()
     # In the recorded trace, requests come and go until the blocks are evicted. Here it is done by
@@ -122,12 +79,11 @@ def test_only_what_attention_has_not_cached_is_loaded() -> None:
     manager.evict_blocks({attention[-1].block_id})
     assert state[-1].block_hash is not None
 
-    loaded = start_load(manager, make_request("r1"))
-    needed = BLOCK_SIZE
+    loaded, needed = start_load(manager, again), BLOCK_SIZE
     assert loaded == needed, (
         f"{NUM_LOADED - needed} of {NUM_LOADED} tokens are in D's attention cache, yet "
         f"{loaded} are loaded again; {needed} would be enough"
     )
-    tables = [m.req_to_blocks["r1"] for m in managers]
+    tables = [m.req_to_blocks[again.request_id] for m in managers]
     assert tables[0][: NUM_BLOCKS_CACHED - 1] == attention[:-1]
     assert [b.is_null for b in tables[1]] == [True] * (NUM_BLOCKS_CACHED - 1) + [False]

@@ -3,27 +3,16 @@
 A step with drafts gives a request one state block more, and the drafts are rejected. The next step
 has no room for drafts and needs fewer blocks than the request holds, so the prediction is negative.
 The request takes no block, and if the other groups take none either, this has no effect.
-
-Run: pytest --noconftest test_fewer_than_none_predicted.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import MambaManager
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
-from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "is predicted to take"
 
@@ -42,44 +31,14 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", at_least_none)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-        num_speculative_blocks=NUM_DRAFTS,
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=1024,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-    )
-
-
-def make_request() -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id="r0",
-        prompt_token_ids=list(range(NUM_TOKENS)),
-        sampling_params=SamplingParams(max_tokens=9),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
 def test_no_less_than_none_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    manager, request = make_manager(), make_request()
+    config = make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align")
+    mamba = config.kv_cache_groups[1]
+    mamba.kv_cache_spec = replace(mamba.kv_cache_spec, num_speculative_blocks=NUM_DRAFTS)
+    manager = KVCacheManager(
+        config, max_model_len=1024, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE
+    )
+    request = create_request(num_tokens=NUM_TOKENS)
     predicted: list[int] = []
     ask = manager.coordinator.get_num_blocks_to_allocate
 

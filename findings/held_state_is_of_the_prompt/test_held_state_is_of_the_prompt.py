@@ -5,49 +5,29 @@ after the last token. The client submits the same prompt again, or the prompt wi
 new token. P counts the tokens of its prompt as loaded and uses D's state for them, which is the
 state after the answer. With the answer it is the right state, but P computes its last token again,
 to sample from it, so this token is applied to the state twice.
-
-Run: pytest --noconftest test_held_state_is_of_the_prompt.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from vllm.config import (
-    CacheConfig,
-    DeviceConfig,
-    KVTransferConfig,
-    ModelConfig,
-    SchedulerConfig,
-    VllmConfig,
-)
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
     NixlPullConnectorScheduler,
 )
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
+
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_request,
+    create_scheduler,
+    create_vllm_config,
+    make_kv_cache_config,
 )
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
-from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
 
 FAILS_WITH = "the state D holds is that of"
 
 BLOCK_SIZE = 16
-NUM_BLOCKS = 1000
-PROMPT = [1000 + i for i in range(100)]
-ANSWER = 40
+PROMPT, ANSWER = 100, 40  # tokens
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,126 +44,60 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_scheduler(folder: Path, engine_id: str) -> Scheduler:
-    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
-    model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
-    model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    (folder / "config.json").write_text(json.dumps(model))
-    vllm_config = VllmConfig(
-        model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=4096
-        ),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=4096,
-            max_model_len=4096,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            disable_hybrid_kv_cache_manager=False,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True),
-        kv_transfer_config=KVTransferConfig(
-            kv_connector="NixlConnector",
-            kv_role="kv_both",
-            engine_id=engine_id,
-            kv_load_failure_policy="recompute",
-            kv_connector_extra_config={"bidirectional_kv_xfer": True},
-        ),
-        device_config=DeviceConfig("cpu"),
+def make_scheduler() -> Scheduler:
+    config = create_vllm_config(
+        max_num_batched_tokens=4096,
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+        kv_connector_extra_config={"bidirectional_kv_xfer": True},
     )
-    vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
-    cache = vllm_config.cache_config
-    cache.mamba_cache_mode, cache.mamba_block_size = "align", BLOCK_SIZE
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return Scheduler(
-        vllm_config=vllm_config,
-        kv_cache_config=KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=False,
-    )
+    config.cache_config.mamba_cache_mode, config.cache_config.mamba_block_size = "align", BLOCK_SIZE
+    cache = make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align")
+    return create_scheduler(config, kv_cache_config=cache)
 
 
-def make_request(
-    name: str, prompt: list[int], max_tokens: int, kv_transfer_params: dict[str, Any]
-) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(prompt),
-        sampling_params=SamplingParams(
-            max_tokens=max_tokens,
-            ignore_eos=True,
-            extra_args={"kv_transfer_params": kv_transfer_params},
-        ),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
-def step(scheduler: Scheduler, **transfers: set[Any]) -> tuple[SchedulerOutput, Any]:
-    """One step: schedule, sample a token for each request with a computed prompt, update."""
+def step(scheduler: Scheduler, **reports: set[str]) -> tuple[SchedulerOutput, Any]:
+    """One step: each request with a computed prompt samples a token. Returns the transfer
+    parameters of the request that ends, too."""
     output = scheduler.schedule()
-    names = list(output.num_scheduled_tokens)
-    through = [scheduler.requests[name] for name in names]
-    sampled = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: i for i, name in enumerate(names)},
-        sampled_token_ids=[[7] if r.num_computed_tokens >= r.num_tokens else [] for r in through],
-        kv_connector_output=KVConnectorOutput(**transfers) if transfers else None,
-    )
-    return output, scheduler.update_from_output(output, sampled)
+    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
+    ran = create_model_runner_output(reqs, **reports)
+    ran.sampled_token_ids = [[1] if r.num_computed_tokens >= r.num_tokens else [] for r in reqs]
+    outputs = scheduler.update_from_output(output, ran)
+    return output, next((o.kv_transfer_params for o in outputs[0].outputs), None)
 
 
-def params_of(outputs: Any) -> Any:
-    """The transfer parameters of a finished request."""
-    return outputs[0].outputs[0].kv_transfer_params
-
-
-def first_turn(prefill: Scheduler, decode: Scheduler, prompt: list[int]) -> Any:
+def first_turn(prefill: Scheduler, decode: Scheduler) -> Any:
     """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
-    prefill.add_request(make_request("turn1", prompt, 1, {"do_remote_decode": True}))
-    outputs: Any = {}
-    while not outputs:
-        _, outputs = step(prefill)
-    decode.add_request(make_request("turn1", prompt, ANSWER, params_of(outputs)))
+    prefill.add_request(create_request(1, PROMPT, PROMPT, do_remote_decode=True))
+    request = create_request(1, PROMPT, PROMPT, max_tokens=ANSWER)
+    while not request.kv_transfer_params:
+        _, request.kv_transfer_params = step(prefill)
+    decode.add_request(request)
     step(decode)
-    step(decode, finished_recving={"turn1"})
-    step(prefill, finished_sending={"turn1"})
-    for _ in range(ANSWER):
-        _, outputs = step(decode)
-    held = params_of(outputs)
+    step(decode, finished_recving={"id-1"})
+    step(prefill, finished_sending={"id-1"})
+    held = None
+    while held is None:
+        _, held = step(decode)
     assert held["do_remote_decode"]
-    assert held["remote_num_tokens"] == len(prompt) + ANSWER - 1
+    assert held["remote_num_tokens"] == PROMPT + ANSWER - 1
     return held
 
 
 @pytest.mark.parametrize("sent_of_answer", [0, ANSWER], ids=["prompt", "prompt_and_answer"])
-def test_p_goes_on_from_the_tokens_of_the_state(tmp_path: Path, sent_of_answer: int) -> None:
-    prefill, decode = make_scheduler(tmp_path, "P"), make_scheduler(tmp_path, "D")
-    held = first_turn(prefill, decode, PROMPT)
+def test_p_goes_on_from_the_tokens_of_the_state(sent_of_answer: int) -> None:
+    prefill, decode = make_scheduler(), make_scheduler()
+    held = first_turn(prefill, decode)
     prefill.reset_prefix_cache()
-    prefill.add_request(make_request("turn2", PROMPT + [7] * sent_of_answer, 1, held))
+    tokens = PROMPT + sent_of_answer
+    turn = create_request(2, tokens, tokens, max_tokens=1)
+    turn.kv_transfer_params = held
+    prefill.add_request(turn)
     output, _ = step(prefill)
     if output.num_scheduled_tokens:
         return  # P computes the prompt
-    step(prefill, finished_recving={"turn2"})
+    step(prefill, finished_recving={"id-2"})
     output, _ = step(prefill)
     (to_run,) = output.scheduled_new_reqs
     assert to_run.num_computed_tokens == held["remote_num_tokens"], (

@@ -5,36 +5,29 @@ token arrives late and ends the answer. `_handle_stopped_request` puts the sessi
 queue, and `update_from_output` then removes all requests that ended while they were preempted from
 this queue. The session is in no queue. When its next part arrives, `_update_request_as_session`
 keeps the computed tokens; a preempted request has none, so the earlier text is lost too.
-
-Run: pytest --noconftest test_late_end_loses_session.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
+
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_request,
+    create_scheduler,
+    create_vllm_config,
+)
 
 FAILS_WITH = "are never computed"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 3  # 0 is the null block
 MAX_MODEL_LEN = 3 * BLOCK_SIZE  # the check at start requires a pool of this many tokens
-OTHER = range(2 * BLOCK_SIZE - 1)  # prompt of the other request, which needs its third block soon
-FIRST, NEXT = range(500, 508), range(600, 604)  # two parts of the session
+OTHER = 2 * BLOCK_SIZE - 1  # prompt of the other request, which needs its third block soon
+FIRST, NEXT = 8, 4  # two parts of the session
 ANSWER = 2  # tokens
 TOKEN = 7
 STEPS = 20
@@ -72,81 +65,24 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "_update_request_as_session", go_on)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Scheduler:
-    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
-    model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
-    model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    (tmp_path / "config.json").write_text(json.dumps(model))
-    vllm_config = VllmConfig(
-        model_config=ModelConfig(
-            model=str(tmp_path),
-            skip_tokenizer_init=True,
-            dtype="float32",
-            max_model_len=MAX_MODEL_LEN,
-        ),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=256,
-            max_model_len=MAX_MODEL_LEN,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True),
-        device_config=DeviceConfig("cpu"),
-    )
-    # The platform sets this; the CPU platform sets it to False.
-    vllm_config.scheduler_config.async_scheduling = True
-    vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
-    spec = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    groups = [KVCacheGroupSpec(["layer0"], spec)]
-    return AsyncScheduler(
-        vllm_config=vllm_config,
-        kv_cache_config=KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=False,
-    )
-
-
-def make_request(name: str, tokens: range, max_tokens: int, resumable: bool = False) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(tokens),
-        sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-        resumable=resumable,
-    )
-
-
 def take_output(scheduler: Scheduler, output: SchedulerOutput) -> None:
     """The output of a step arrives: one token for each request, because no prompt is split."""
-    names = list(output.num_scheduled_tokens)
-    scheduler.update_from_output(
-        output,
-        ModelRunnerOutput(
-            req_ids=names,
-            req_id_to_index={name: i for i, name in enumerate(names)},
-            sampled_token_ids=[[TOKEN] for _ in names],
-        ),
+    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
+    ran = create_model_runner_output(reqs, token_id=TOKEN)
+    scheduler.update_from_output(output, ran)
+
+
+def test_an_answer_that_ends_after_a_preemption() -> None:
+    config = create_vllm_config(max_num_batched_tokens=256, max_model_len=MAX_MODEL_LEN)
+    config.kv_transfer_config = None
+    config.scheduler_config.async_scheduling = True  # the CPU's platform sets it to False
+    scheduler = create_scheduler(config, NUM_BLOCKS)
+    session, then = (
+        create_request(1, FIRST, max_tokens=ANSWER),
+        create_request(1, NEXT, max_tokens=1),
     )
-
-
-def test_an_answer_that_ends_after_a_preemption(scheduler: Scheduler) -> None:
-    scheduler.add_request(make_request("other", OTHER, 4))
-    session = make_request("session", FIRST, ANSWER, resumable=True)
+    session.resumable = then.resumable = True
+    scheduler.add_request(create_request(2, OTHER, max_tokens=4))
     scheduler.add_request(session)
     prompts, last = scheduler.schedule(), scheduler.schedule()
     take_output(scheduler, prompts)
@@ -155,13 +91,13 @@ def test_an_answer_that_ends_after_a_preemption(scheduler: Scheduler) -> None:
     take_output(scheduler, last)
     assert list(session.output_token_ids) == [TOKEN] * ANSWER
 
-    scheduler.add_request(make_request("session", NEXT, 1, resumable=True))
-    text = [*FIRST, *[TOKEN] * (ANSWER - 1), *NEXT]
+    text = [*session.prompt_token_ids, *[TOKEN] * (ANSWER - 1), *then.prompt_token_ids]
+    scheduler.add_request(then)
     take_output(scheduler, behind)
     computed = 0
     for _ in range(STEPS):
         step = scheduler.schedule()
-        computed += step.num_scheduled_tokens.get("session", 0)
+        computed += step.num_scheduled_tokens.get("id-1", 0)
         if step.num_scheduled_tokens:
             take_output(scheduler, step)
     assert not scheduler.running

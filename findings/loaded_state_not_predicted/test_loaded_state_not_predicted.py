@@ -5,29 +5,17 @@ The state that the store loads needs one block, and the state after the chunk th
 computes needs another one. `MambaManager.get_num_blocks_to_allocate` counts one. If exactly one
 block is missing, the request is admitted, and `get_new_blocks` raises in the middle of the step:
 the engine dies.
-
-Run: pytest --noconftest test_loaded_state_not_predicted.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import MambaManager
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
-from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "raises in the middle of the step"
 
@@ -74,51 +62,21 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=MAX_MODEL_LEN,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-    )
-
-
-def make_request(name: str, num_tokens: int) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(range(num_tokens)),
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
 def blocks_taken(num_free: int | None = None) -> Any:
     """Admit a request of which the store loads all except the end, where other requests have left
     this number of blocks free. None if it is refused."""
-    manager = make_manager()
+    config = make_kv_cache_config(
+        BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align", num_blocks=NUM_BLOCKS
+    )
+    manager = KVCacheManager(
+        config, MAX_MODEL_LEN, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE
+    )
     pool = manager.block_pool
     if num_free is not None:
         pool.get_new_blocks(pool.get_num_free_blocks() - num_free)
     free = pool.get_num_free_blocks()
     allocated = manager.allocate_slots(
-        make_request("r0", NUM_LOADED + NUM_NEW),
+        create_request(num_tokens=NUM_LOADED + NUM_NEW),
         num_new_tokens=NUM_NEW,
         num_external_computed_tokens=NUM_LOADED,
     )

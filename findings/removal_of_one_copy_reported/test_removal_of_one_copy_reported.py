@@ -3,23 +3,17 @@
 Two blocks are cached under one hash: a prompt of full blocks is submitted again, and its last block
 is computed again. One of the two is evicted, and `BlockRemoved` is sent, although the other block
 still serves hits. A router that keeps a set of hashes loses the prefix (vllm#55092, open).
-
-Run: pytest --noconftest test_removal_of_one_copy_reported.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
 import pytest
-import torch
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "is cached, and the events report it as removed"
 
@@ -39,48 +33,25 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockPool, "_emit_block_removed_events", emit)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
+def serve(manager: KVCacheManager, request: Request) -> None:
+    """Compute a prompt, and free it."""
+    blocks, hit, _ = manager.get_computed_blocks(request)
+    assert manager.allocate_slots(request, request.num_tokens - hit, hit, blocks) is not None
+    manager.free(request)
 
 
-def make_manager() -> KVCacheManager:
-    full = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full)]
-    return KVCacheManager(
-        KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
+def test_what_is_cached_is_what_the_events_say() -> None:
+    manager = KVCacheManager(
+        make_kv_cache_config(BLOCK_SIZE, num_blocks=NUM_BLOCKS),
         max_model_len=MODEL_LEN,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
         enable_kv_cache_events=True,
     )
-
-
-def serve(manager: KVCacheManager, name: str, first_token: int) -> Request:
-    """Compute a prompt of two blocks, and free it."""
-    init_none_hash(sha256)
-    tokens = list(range(first_token, first_token + 2 * BLOCK_SIZE))
-    request = Request(
-        request_id=name,
-        prompt_token_ids=tokens,
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-    blocks, hit, _ = manager.get_computed_blocks(request)
-    assert manager.allocate_slots(request, len(tokens) - hit, hit, blocks) is not None
-    manager.free(request)
-    return request
-
-
-def test_what_is_cached_is_what_the_events_say() -> None:
-    manager = make_manager()
-    first = serve(manager, "r0", 0)
-    serve(manager, "r1", 0)
-    serve(manager, "r2", 1000)
+    first, again = (create_request(None, 2 * BLOCK_SIZE, 2 * BLOCK_SIZE) for _ in range(2))
+    other = create_request(num_tokens=2 * BLOCK_SIZE)
+    for request in (first, again, other):
+        serve(manager, request)
     reported: set[Any] = set()
     for event in manager.take_events():
         if isinstance(event, BlockStored):

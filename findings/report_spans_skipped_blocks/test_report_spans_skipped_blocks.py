@@ -3,29 +3,17 @@
 A chunk of three blocks leaves one Mamba state, at its end; the two blocks before it are null.
 `BlockStored` has one hash and the tokens of all three blocks. A listener that computes its own
 hashes cuts the tokens into blocks and assigns the hash to the first block (vllm#44451, open).
-
-Run: pytest --noconftest test_report_spans_skipped_blocks.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
 from vllm.distributed.kv_events import BlockStored
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
-from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "tokens are reported for"
 
@@ -55,41 +43,15 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockPool, "cache_full_blocks", cache)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(100, kv_cache_tensors=[], kv_cache_groups=groups),
+def test_an_event_carries_the_tokens_of_the_blocks_it_names() -> None:
+    manager = KVCacheManager(
+        make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align"),
         max_model_len=1024,
         scheduler_block_size=BLOCK_SIZE,
         hash_block_size=BLOCK_SIZE,
         enable_kv_cache_events=True,
     )
-
-
-def test_an_event_carries_the_tokens_of_the_blocks_it_names() -> None:
-    manager = make_manager()
-    init_none_hash(sha256)
-    request = Request(
-        request_id="r0",
-        prompt_token_ids=list(range(NUM_TOKENS + 1)),
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
+    request = create_request(num_tokens=NUM_TOKENS + 1)
     assert manager.allocate_slots(request, NUM_TOKENS) is not None
     stored = [event for event in manager.take_events() if isinstance(event, BlockStored)]
     assert {event.group_idx for event in stored} == {0, 1}

@@ -3,28 +3,17 @@
 D has cached a state at a block boundary, and P sends the state at the end of the prompt. The
 request does not need or take the cached state, but the prediction includes it. A request that fits
 exactly is refused.
-
-Run: pytest --noconftest test_superseded_state_reserved.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import MambaManager
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-)
 from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "was refused"
 
@@ -67,41 +56,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager(num_blocks: int) -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=BLOCK_SIZE, **shape)
-    mamba = MambaSpec(
-        block_size=BLOCK_SIZE,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], mamba)]
-    return KVCacheManager(
-        KVCacheConfig(num_blocks, kv_cache_tensors=[], kv_cache_groups=groups),
-        max_model_len=MODEL_LEN,
-        scheduler_block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-    )
-
-
-def make_request(name: str, num_tokens: int, first: int = 0) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(range(first, first + num_tokens)),
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-    )
-
-
 def admit(manager: KVCacheManager, request: Request, num_loaded: int) -> Any:
     """Admit a request that waits for remote KV. Returns the blocks taken, or None if it is
     refused."""
@@ -115,40 +69,38 @@ def admit(manager: KVCacheManager, request: Request, num_loaded: int) -> Any:
         num_external_computed_tokens=num_loaded - hit,
         delay_cache_blocks=True,
     )
-    if allocated is None:
-        return None
-    return free - manager.block_pool.get_num_free_blocks()
+    return None if allocated is None else free - manager.block_pool.get_num_free_blocks()
 
 
-def serve_first(manager: KVCacheManager) -> None:
-    """A request loads `NUM_CACHED` tokens, which are then cached, and ends."""
-    request = make_request("r0", NUM_CACHED + 1)
-    assert admit(manager, request, NUM_CACHED) is not None
-    manager.cache_blocks(request, NUM_CACHED)
-    manager.free(request)
+def serve_first(num_blocks: int) -> tuple[KVCacheManager, int]:
+    """A request loads `NUM_CACHED` tokens, which are then cached, and ends. Then another one runs.
+    Returns the blocks that this one takes, too."""
+    config = make_kv_cache_config(
+        BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align", num_blocks=num_blocks
+    )
+    manager = KVCacheManager(
+        config, MODEL_LEN, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE
+    )
+    first = create_request(None, NUM_CACHED + 1, NUM_CACHED + 1)
+    assert admit(manager, first, NUM_CACHED) is not None
+    manager.cache_blocks(first, NUM_CACHED)
+    manager.free(first)
     manager.new_step_starts()
-
-
-def hold(manager: KVCacheManager) -> int:
-    """Another request runs. Returns the blocks that it takes."""
     free = int(manager.block_pool.get_num_free_blocks())
-    assert manager.allocate_slots(make_request("busy", BUSY, first=1000), BUSY) is not None
-    return free - int(manager.block_pool.get_num_free_blocks())
+    assert manager.allocate_slots(create_request(num_tokens=BUSY), BUSY) is not None
+    return manager, free - int(manager.block_pool.get_num_free_blocks())
 
 
 def test_as_many_free_blocks_as_it_takes_are_enough() -> None:
-    manager = make_manager(MANY)
-    serve_first(manager)
-    held = hold(manager)
-    taken = admit(manager, make_request("r1", NUM_LOADED + 1), NUM_LOADED)
+    manager, held = serve_first(MANY)
+    request = create_request(None, NUM_LOADED + 1, NUM_LOADED + 1)
+    taken = admit(manager, request, NUM_LOADED)
     assert taken is not None
 
-    exact = make_manager(1 + held + taken)  # and the null block
-    serve_first(exact)
-    assert hold(exact) == held
+    exact, held_again = serve_first(1 + held + taken)  # and the null block
     free = exact.block_pool.get_num_free_blocks()
-    assert free == taken
-    admitted = admit(exact, make_request("r1", NUM_LOADED + 1), NUM_LOADED)
+    assert (held_again, free) == (held, taken)
+    admitted = admit(exact, request, NUM_LOADED)
     assert admitted == taken, (
         f"With {free} free blocks a request was refused that takes {taken} where there are more"
     )

@@ -4,27 +4,21 @@ A session keeps its blocks while it waits for its user. Two sessions have filled
 receives a part that needs one block more. vLLM preempts only running requests, and none runs. Every
 further step schedules nothing, although either session would fit if the other one gave up its
 blocks.
-
-Run: pytest --noconftest test_waiting_sessions_hold_on.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
-from vllm.v1.request import Request, RequestStatus
-from vllm.v1.structured_output import StructuredOutputManager
+from vllm.v1.request import RequestStatus
+
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_request,
+    create_scheduler,
+    create_vllm_config,
+)
 
 FAILS_WITH = "and no step will ever schedule anything"
 
@@ -54,85 +48,30 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "schedule", schedule)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_scheduler(folder: Path) -> Scheduler:
-    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
-    model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
-    model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    (folder / "config.json").write_text(json.dumps(model))
-    vllm_config = VllmConfig(
-        model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=MODEL_LEN
-        ),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=2 * FIRST,
-            max_model_len=MODEL_LEN,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=True),
-        device_config=DeviceConfig("cpu"),
-    )
-    vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
-    spec = FullAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-    groups = [KVCacheGroupSpec(["layer0"], spec)]
-    return Scheduler(
-        vllm_config=vllm_config,
-        kv_cache_config=KVCacheConfig(NUM_BLOCKS, kv_cache_tensors=[], kv_cache_groups=groups),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=BLOCK_SIZE,
-        log_stats=False,
-    )
-
-
-def make_part(name: str, tokens: range) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(tokens),
-        sampling_params=SamplingParams(max_tokens=1, ignore_eos=True),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(BLOCK_SIZE, sha256),
-        resumable=True,
-    )
-
-
-def step(scheduler: Scheduler) -> SchedulerOutput:
-    """One step: schedule, sample a token for each request with a computed prompt, update."""
+def step(scheduler: Scheduler) -> dict[str, int]:
+    """One step. Returns the scheduled tokens."""
     output = scheduler.schedule()
-    requests = scheduler.requests
-    names = list(output.num_scheduled_tokens)
-    through = [requests[n].num_computed_tokens >= requests[n].num_tokens for n in names]
-    sampled = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: i for i, name in enumerate(names)},
-        sampled_token_ids=[[7] if done else [] for done in through],
-    )
-    scheduler.update_from_output(output, sampled)
-    return output
+    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
+    scheduler.update_from_output(output, create_model_runner_output(reqs))
+    return dict(output.num_scheduled_tokens)
 
 
-def test_sessions_that_wait_are_served_some_time(tmp_path: Path) -> None:
-    scheduler = make_scheduler(tmp_path)
-    for name, start in (("one", 0), ("two", 1000)):
-        scheduler.add_request(make_part(name, range(start, start + FIRST)))
-    assert step(scheduler).num_scheduled_tokens == {"one": FIRST, "two": FIRST}
-    pool = scheduler.kv_cache_manager.block_pool
-    assert pool.get_num_free_blocks() == 0
+def test_sessions_that_wait_are_served_some_time() -> None:
+    config = create_vllm_config(max_num_batched_tokens=2 * FIRST, max_model_len=MODEL_LEN)
+    config.kv_transfer_config = None
+    scheduler = create_scheduler(config, NUM_BLOCKS)
 
-    for name, start in (("one", 500), ("two", 1500)):
-        scheduler.add_request(make_part(name, range(start, start + NEXT)))
-    served = {name for _ in range(STEPS) for name in step(scheduler).num_scheduled_tokens}
+    def add(tokens: int) -> None:
+        for session in (1, 2):
+            part = create_request(session, tokens, max_tokens=1)
+            part.resumable = True
+            scheduler.add_request(part)
+
+    add(FIRST)
+    assert step(scheduler) == {"id-1": FIRST, "id-2": FIRST}
+    assert scheduler.kv_cache_manager.block_pool.get_num_free_blocks() == 0
+    add(NEXT)
+    served = [scheduled for _ in range(STEPS) if (scheduled := step(scheduler))]
     assert served, (
         f"Two sessions of {FIRST // BLOCK_SIZE} blocks each wait for one block more, of "
         f"{NUM_BLOCKS - 1} in all; none runs, and no step will ever schedule anything"

@@ -4,28 +4,17 @@ narrower than those of another group.
 A hit must be a multiple of the widest block, and for EAGLE the last block of a match is dropped. If
 the match is shorter than the window, `SlidingWindowManager` aligns its length first, then drops
 the block, and aligns again: the hit is one wide block shorter than the cache allows.
-
-Run: pytest --noconftest test_window_prefix_aligned_before_drop.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
 from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    SlidingWindowSpec,
-)
-from vllm.v1.request import Request
+
+from findings.helpers.utils import create_request, make_kv_cache_config
 
 FAILS_WITH = "shorter than the window"
 
@@ -54,47 +43,25 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SlidingWindowManager, "find_longest_cache_hit", classmethod(aligned_once))
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_manager() -> KVCacheManager:
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=FULL_BLOCK_SIZE, **shape)
-    window = SlidingWindowSpec(block_size=WINDOW_BLOCK_SIZE, sliding_window=WINDOW, **shape)
-    groups = [
-        KVCacheGroupSpec(["layer0"], full),
-        KVCacheGroupSpec(["layer1"], window, is_eagle_group=True),
-    ]
-    return KVCacheManager(
-        KVCacheConfig(1000, kv_cache_tensors=[], kv_cache_groups=groups),
+def hit_when_sent_again(num_tokens: int) -> int:
+    """Return the number of tokens that the second of two requests with the same prompt hits."""
+    config = make_kv_cache_config(
+        WINDOW_BLOCK_SIZE, swa_enabled=True, sw_size=WINDOW, num_blocks=1000
+    )
+    full, window = config.kv_cache_groups
+    full.kv_cache_spec = replace(full.kv_cache_spec, block_size=FULL_BLOCK_SIZE)
+    window.is_eagle_group = True
+    manager = KVCacheManager(
+        config,
         max_model_len=4096,
         scheduler_block_size=FULL_BLOCK_SIZE,
         hash_block_size=WINDOW_BLOCK_SIZE,
         use_eagle=True,
     )
-
-
-def make_request(name: str, num_tokens: int) -> Request:
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(range(num_tokens)),
-        sampling_params=SamplingParams(max_tokens=1),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(WINDOW_BLOCK_SIZE, sha256),
-    )
-
-
-def hit_when_sent_again(num_tokens: int) -> int:
-    """Number of tokens that the second of two requests with the same prompt hits."""
-    manager = make_manager()
-    first = make_request("r0", num_tokens)
+    first, again = (create_request(None, num_tokens, num_tokens) for _ in range(2))
     assert manager.allocate_slots(first, num_tokens) is not None
     manager.free(first)
-    return int(manager.get_computed_blocks(make_request("r1", num_tokens))[1])
+    return int(manager.get_computed_blocks(again)[1])
 
 
 def test_a_prompt_shorter_than_the_window_hits_as_a_longer_one() -> None:
