@@ -85,7 +85,8 @@ def _definition(path: Path, name: str) -> str:
 
 def _first_line(node: ast.stmt) -> int:
     """Return the line of a statement, or of its first decorator."""
-    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _bound(alias: ast.alias) -> str:

@@ -71,7 +71,7 @@ def make_scheduler() -> Scheduler:
     return create_scheduler(config, kv_cache_config=cache, hash_block_size=BLOCK_SIZE)
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> SchedulerOutput:
+def step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
     """One step: sample a token for each scheduled request, and report the loads."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]

@@ -62,7 +62,7 @@ def make_scheduler(drafts: int = 0) -> Scheduler:
     return create_scheduler(config, num_blocks=1000)
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> tuple[SchedulerOutput, Any]:
+def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
     """One step: each request verifies its drafts, which are all right, and samples a token. Returns
     the transfer parameters of the request that ends, too."""
     output = scheduler.schedule()

@@ -52,7 +52,7 @@ def make_scheduler() -> Scheduler:
     return create_scheduler(config, num_blocks=1000)
 
 
-def step(scheduler: Scheduler, **reports: set[Any]) -> tuple[SchedulerOutput, Any]:
+def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
     """One step: each request with a computed prompt samples a token. Returns the transfer
     parameters of the request that ends, too."""
     output = scheduler.schedule()

@@ -56,7 +56,7 @@ def make_scheduler() -> Scheduler:
     return create_scheduler(config, kv_cache_config=cache)
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> tuple[SchedulerOutput, Any]:
+def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
     """One step: each request with a computed prompt samples a token. Returns the transfer
     parameters of the request that ends, too."""
     output = scheduler.schedule()

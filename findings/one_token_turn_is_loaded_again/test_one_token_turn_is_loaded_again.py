@@ -49,7 +49,7 @@ def make_scheduler() -> Scheduler:
     return create_scheduler(config, num_blocks=1000)
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> tuple[SchedulerOutput, Any]:
+def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
     """One step. Returns the transfer parameters of the request that ends, too."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]

@@ -54,7 +54,7 @@ def make_request(number: int, tokens: int, *, in_session: bool) -> Request:
     return request
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> SchedulerOutput:
+def step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
     """One step: sample a token for each scheduled request, and report the loads."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]

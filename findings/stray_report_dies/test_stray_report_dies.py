@@ -28,7 +28,8 @@ FAILS_WITH = "the scheduler dies at a report of the aborted request"
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
-READ, SAVED = {"finished_recving": {"id-1"}}, {"finished_sending": {"id-1"}}
+READ: dict[str, Any] = {"finished_recving": {"id-1"}}
+SAVED: dict[str, Any] = {"finished_sending": {"id-1"}}
 ORDERS = {
     "read, saved": [READ, SAVED],
     "saved, read": [SAVED, READ],
@@ -72,7 +73,8 @@ class Saves(MockKVConnector, SupportsHMA):  # type: ignore[misc]
 
 def make_scheduler() -> Scheduler:
     """D's scheduler."""
-    saves = {"kv_connector": "Saves", "kv_connector_module_path": __name__, "kv_role": "kv_both"}
+    saves: dict[str, Any] = {"kv_connector": "Saves", "kv_role": "kv_both"}
+    saves["kv_connector_module_path"] = __name__
     saves["kv_connector_extra_config"] = {"matched_tokens": 0, "is_async": False}
     nixl = {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
     config = create_vllm_config(

@@ -50,7 +50,7 @@ def make_scheduler(role: str) -> Scheduler:
     return create_scheduler(config, kv_cache_config=cache)
 
 
-def step(scheduler: Scheduler, **reports: set[str]) -> tuple[SchedulerOutput, Any]:
+def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
     """One step: sample a token for each scheduled request, and report the transfers."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
