@@ -100,7 +100,10 @@ class Loops(_OfEngines, frozen=True, tag="loops"):
 
 
 class _OfEngine(_Planned, frozen=True):
-    """One plan for the engine around a scheduler."""
+    """One plan for the engine around a scheduler. `WHAT` names the part of an engine that it is
+    for; a break of it has this in place of the name of a cluster."""
+
+    WHAT: ClassVar[str]
 
     plan: dict[str, Any]
 
@@ -109,12 +112,14 @@ class Start(_OfEngine, frozen=True, tag="start"):
     """Start one engine: its layers, and the memory of its workers."""
 
     PARTS = "layers"
+    WHAT = "start-up"
 
 
 class Loop(_OfEngine, frozen=True, tag="loop"):
     """Run the loop of one engine: the messages that come, in order."""
 
     PARTS = "actions"
+    WHAT = "loop"
 
 
 Fixed: TypeAlias = Follow | Play | Start | Loop

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from kvproof.invariants.registry import checks_of
-from kvproof.model.facts.loop import Played
-from kvproof.model.facts.startup import Startup
+from kvproof.gate.difference.workload import Loop, Start
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.reports.output.gate import (
@@ -198,9 +196,9 @@ def run_of(finding: GateFinding) -> str:
     """What the events of a finding are."""
     if finding.connector is not None:
         return f"an engine and what happens to it, with the connector {plain(finding.connector)}"
-    if finding.invariant in {check.id for check in checks_of(Startup)}:
+    if finding.cluster == Start.WHAT:
         return "the start-up of an engine: its layers, and the memory of its workers"
-    if finding.invariant in {check.id for check in checks_of(Played)}:
+    if finding.cluster == Loop.WHAT:
         return "an engine whose loop runs, and the messages that come"
     length = counted(len(finding.events), "event")
     return (

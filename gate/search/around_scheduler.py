@@ -14,7 +14,7 @@ from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
-from kvproof.invariants.check import Check, broken_by
+from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.registry import checks_of
 from kvproof.live.contract.lookup import last_line
 from kvproof.model.errors import AdapterDrift
@@ -70,11 +70,11 @@ def _looped(plan: LoopPlan) -> list[Any]:
 
 
 START = Kind(
-    *("start-up", "Start", Startup, StartupPlan, random_startup, start_lines, _started),
+    *(Start.WHAT, "Start", Startup, StartupPlan, random_startup, start_lines, _started),
     survives="start_up_survives",
 )
 LOOP = Kind(
-    *("loop", "Loop", Played, LoopPlan, random_loop, loop_lines, _looped),
+    *(Loop.WHAT, "Loop", Played, LoopPlan, random_loop, loop_lines, _looped),
     survives="loop_survives",
 )
 
@@ -106,13 +106,13 @@ def taken(kind: Kind, plan: Any) -> list[Any]:
         raise AdapterDrift(why, "") from error
 
 
-def broken(seen: Startup | Played) -> Iterator[Finding]:
+def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Finding]:
     """The findings of a start or of a loop, the gravest first: of each check the first. Of what was
     refused or has died, few checks are asked."""
     lives = seen.accepted if isinstance(seen, Startup) else not seen.died
     for check in checks_of(type(seen)):
         if lives or check.of_dead:
-            yield from islice(broken_by([check], seen), 1)
+            yield from islice(broken_by([check], seen, tally), 1)
 
 
 def driven(
