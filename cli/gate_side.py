@@ -23,17 +23,22 @@ import msgspec
 
 from kvproof.gate.difference.protocol import (
     Answer,
-    Drive,
     Driven,
+    InFork,
     Look,
+    ObserveFile,
+    OfFileDone,
     Recorded,
     RecordRun,
     Request,
+    TestFile,
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search import requests
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
+from kvproof.live.reproducer.choosing import Observed
+from kvproof.live.reproducer.running import Tested
 
 REQUEST_S = 60.0
 """The longest time that a request may take, in seconds."""
@@ -64,7 +69,7 @@ def _send(out: BinaryIO, answer: Answer) -> None:
     out.flush()
 
 
-def _in_a_fork(request: Drive | RecordRun, probes: Probes) -> Answer:
+def _in_a_fork(request: InFork, probes: Probes) -> Answer:
     """Carry a request out in a fork of this process. A fork that does not end in time, or ends
     without an answer, is a reason."""
     reads, writes = os.pipe()
@@ -91,13 +96,15 @@ def _in_a_fork(request: Drive | RecordRun, probes: Probes) -> Answer:
     return _failed(request, why)
 
 
-def _failed(request: Drive | RecordRun, why: str) -> Answer:
+def _failed(request: InFork, why: str) -> Answer:
     if isinstance(request, RecordRun):
         return Recorded(error=why)
+    if isinstance(request, ObserveFile | TestFile):
+        return OfFileDone(Observed(error=why), Tested("cannot run", why))
     return Driven(Result(request.workload.name, reason=why))
 
 
-def _child(request: Drive | RecordRun, probes: Probes, writes: int) -> None:
+def _child(request: InFork, probes: Probes, writes: int) -> None:
     code = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

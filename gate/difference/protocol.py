@@ -7,6 +7,8 @@ from msgspec import Struct
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
+from kvproof.live.reproducer.choosing import Observed
+from kvproof.live.reproducer.running import Tested
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
@@ -41,7 +43,23 @@ class RecordRun(_Message, frozen=True, tag="Record"):
     stem: str
 
 
-Request: TypeAlias = Look | Drive | RecordRun
+class ObserveFile(_Message, frozen=True):
+    """Run the statements of a generated file, and say what is seen after each."""
+
+    path: str
+
+
+class TestFile(_Message, frozen=True):
+    """Run a generated file with pytest."""
+
+    __test__ = False
+
+    path: str
+
+
+OfFile: TypeAlias = ObserveFile | TestFile
+InFork: TypeAlias = Drive | RecordRun | OfFile
+Request: TypeAlias = Look | InFork
 
 
 class MissingFeature(Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,4 +113,11 @@ class Recorded(_Message, frozen=True):
     command: tuple[str, ...] = ()
 
 
-Answer: TypeAlias = Seen | Driven | Recorded
+class OfFileDone(_Message, frozen=True):
+    """What came of a generated file."""
+
+    observed: Observed = Observed()
+    tested: Tested = Tested("cannot run")
+
+
+Answer: TypeAlias = Seen | Driven | Recorded | OfFileDone

@@ -12,6 +12,7 @@ come. There a shorter run is looked for that says something of base (`freed`).
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -48,6 +49,8 @@ from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.variants import near, of_findings
 from kvproof.gate.source.statements import Places
+from kvproof.live.reproducer.choosing import Observed
+from kvproof.live.reproducer.running import Tested
 from kvproof.model.config.features.registry import used_by
 from kvproof.reports.output.gate import Class
 
@@ -153,6 +156,14 @@ class Comparison:
         for workload, of_base, of_head in zip(workloads, base, head, strict=True):
             self.unseen_on_base.add(workload, of_base)
             self.unseen_on_head.add(workload, of_head)
+
+    def observed(self, file: Path) -> tuple[Observed, Observed]:
+        """What is seen on both after each statement of a generated file. Raises Ended."""
+        return self.at_once(lambda base: base.observed(file), lambda head: head.observed(file))
+
+    def tested(self, file: Path) -> tuple[Tested, Tested]:
+        """The outcome of a generated file on both. Raises Ended."""
+        return self.at_once(lambda base: base.tested(file), lambda head: head.tested(file))
 
     def unseen(self, functions: Iterable[str]) -> float:
         """What the next step near the change is expected to show that is new."""

@@ -90,7 +90,7 @@ def _compared(
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            found = _Judge(args, environments, comparison, changes, begin).run()
+            found = _Judge(args, comparison, changes, begin).run()
         finally:
             comparison.close()
     return found
@@ -102,13 +102,11 @@ class _Judge:
     def __init__(
         self,
         args: argparse.Namespace,
-        environments: tuple[Environment, Environment],
         comparison: Comparison,
         changes: Changes,
         begin: float,
     ) -> None:
         self.args = args
-        self.environments = environments
         self.not_written: list[str] = []
         self.reproduced = False
         self.comparison = comparison
@@ -221,13 +219,12 @@ class _Judge:
                 f"a reproducer of {shown(path)}: there is one of another finding"
             )
             return None
-        base, head = self.environments
-        made = reproducer.write(read(path), head, base, path.parent, path.stem)
+        made = reproducer.write(read(path), self.comparison, path.parent, path.stem)
         if isinstance(made, str):
             self.not_written.append(f"a reproducer of {shown(path)}: {made}")
             return None
         self.reproduced = True
-        return GateReproducer(path=str(made.path), head=made.head, base=made.base)
+        return GateReproducer(path=str(made), head="fails", base="passes")
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""

@@ -10,10 +10,14 @@ from kvproof.gate.difference.protocol import (
     Answer,
     Drive,
     Driven,
+    InFork,
     MissingFeature,
+    ObserveFile,
+    OfFileDone,
     Recorded,
     RecordRun,
     Seen,
+    TestFile,
 )
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import (
@@ -36,6 +40,7 @@ from kvproof.live.availability import importable, installed
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
+from kvproof.live.reproducer import running
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import describe, stimulus
@@ -87,10 +92,14 @@ def probes(places: Places) -> Probes:
     return made
 
 
-def answer(request: Drive | RecordRun, probes: Probes) -> Answer:
+def answer(request: InFork, probes: Probes) -> Answer:
     """Carry a request out. The probes are those that `reach` is about."""
     if isinstance(request, RecordRun):
         return _recorded(request)
+    if isinstance(request, ObserveFile):
+        return OfFileDone(observed=running.observed(Path(request.path)))
+    if isinstance(request, TestFile):
+        return OfFileDone(tested=running.tested(Path(request.path)))
     result = _with_reach(request, probes) if request.reach else _driven(request)
     if isinstance(request.workload, Plays):
         from kvproof.gate.search import connector_plans
@@ -99,7 +108,7 @@ def answer(request: Drive | RecordRun, probes: Probes) -> Answer:
     return Driven(result)
 
 
-def keep(request: Drive | RecordRun, answer: Answer) -> Answer:
+def keep(request: InFork, answer: Answer) -> Answer:
     """Know what the process has found out that gave this answer. Returns the rest of the answer."""
     if not (isinstance(answer, Driven) and isinstance(request, Drive) and answer.takes):
         return answer

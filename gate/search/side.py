@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TypeVar
 
 import msgspec
@@ -16,18 +17,23 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
+    ObserveFile,
+    OfFileDone,
     Recorded,
     RecordRun,
     Request,
     Seen,
+    TestFile,
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
 from kvproof.gate.source.statements import Places
 from kvproof.live import children
+from kvproof.live.reproducer.choosing import Observed
+from kvproof.live.reproducer.running import Tested
 from kvproof.model import interruption
 
-Kind = TypeVar("Kind", Seen, Driven, Recorded)
+Kind = TypeVar("Kind", Seen, Driven, Recorded, OfFileDone)
 
 PROGRAM = "kvproof.cli.gate_side"
 
@@ -71,6 +77,14 @@ class Side:
     def record(self, request: RecordRun) -> Recorded:
         """Write a trace. Raises Ended."""
         return self._answer(request, Recorded)
+
+    def observed(self, file: Path) -> Observed:
+        """What is seen after each statement of a generated file. Raises Ended."""
+        return self._answer(ObserveFile(str(file.resolve())), OfFileDone).observed
+
+    def tested(self, file: Path) -> Tested:
+        """The outcome of a generated file with pytest. Raises Ended."""
+        return self._answer(TestFile(str(file.resolve())), OfFileDone).tested
 
     def _answer(self, request: Request, kind: type[Kind]) -> Kind:
         interruption.check()

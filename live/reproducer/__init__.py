@@ -1,6 +1,6 @@
-"""A finding's trace as a pytest file in vLLM's own terms. This folder writes text: only the files
-in `fragments`, the parts of that text, name vLLM."""
+"""A finding's trace as a pytest file in vLLM's own terms. Only `template.py`, the text of it, names
+vLLM."""
 
-from kvproof.live.reproducer.writing import Reproducer, write
+from kvproof.live.reproducer.writing import BothTrees, write
 
-__all__ = ["Reproducer", "write"]
+__all__ = ["BothTrees", "write"]

@@ -1,80 +1,76 @@
-"""Child processes of a reproducer: its statements are observed, and it is run by pytest."""
+"""What a process that has imported a vLLM does for a reproducer: it observes the statements, and
+runs the finished file with pytest. Each is done in a fork of that process (see `cli/gate_side.py`):
+so no file waits for another import of vLLM."""
 
+import contextlib
+import importlib.util
+import io
 import json
-import re
-import subprocess
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
-from kvproof.live import children
-from kvproof.live.reproducer.choosing import Observation
+from msgspec import Struct
 
-Environment = Mapping[str, str]
-Outcome = Literal["fails", "passes", "cannot run", "not run"]
-Result = TypeVar("Result")
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.reproducer.choosing import Observed
 
-TIMEOUT_S = 300.0
-"""Seconds after which a child process is ended: vLLM is imported in 10 to 30."""
+Outcome = Literal["fails", "passes", "cannot run"]
 
-FAILED, PASSED = 1, 0
-"""The exit codes of pytest for tests that ran."""
+OPTIONS = ("--noconftest", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
 
 
-class NotObserved(Exception):
-    """The statements could not be observed. The message says why in one line."""
+class Tested(Struct, frozen=True, forbid_unknown_fields=True):
+    """The outcome of a reproducer, and the last line of what it said."""
+
+    outcome: Outcome
+    why: str = ""
 
 
-def on_each(trees: Sequence[Environment], run: Callable[[Environment], Result]) -> list[Result]:
-    """The results of one run on each tree, side by side."""
-    with ThreadPoolExecutor(max_workers=len(trees)) as pool:
-        return list(pool.map(run, trees))
-
-
-def observed(file: Path, tree: Environment) -> list[Observation]:
-    """What a file with an `observe` function sees after each statement. The last entry has the
-    exception that ended the run, if one did. Raises NotObserved."""
-    folder = file.parent
+def observed(file: Path) -> Observed:
+    """What a file with an `observe` function sees after each statement."""
+    seen: list[dict[str, Any]] = []
     try:
-        ran = children.run(
-            [sys.executable, "-P", str(file), str(folder)], env=_offline(tree), timeout_s=TIMEOUT_S
-        )
-    except subprocess.TimeoutExpired as error:
-        raise NotObserved(f"the statements ran for more than {TIMEOUT_S:g} s") from error
-    line = ran.stdout.strip().splitlines()[-1:] or [""]
-    if ran.returncode or not line[0].startswith('{"seen"'):
-        raise NotObserved(f"the statements do not run ({_last_line(ran.stderr)})")
-    found = json.loads(line[0])
-    seen = [Observation(None, facts) for facts in found["seen"]]
-    return seen + ([Observation(found["raised"], ())] if found["raised"] else [])
-
-
-def tested(file: Path, tree: Environment) -> tuple[Outcome, str]:
-    """The outcome of a test file with pytest, and the last lines of what it printed."""
-    command = [sys.executable, "-m", "pytest", "--noconftest", "-p", "no:cacheprovider", "-q"]
-    command += ["--rootdir", str(file.parent), "-c", "/dev/null", str(file)]
+        observe = _loaded(file).observe
+    except Exception as error:
+        return Observed(error=f"the statements do not run ({last_line(error)})")
+    raised = ""
     try:
-        ran = children.run(command, env=_offline(tree), timeout_s=TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        return "cannot run", f"it ran for more than {TIMEOUT_S:g} s"
-    collected = re.search(r"\d+ error", ran.stdout.strip().splitlines()[-1]) if ran.stdout else None
-    if ran.returncode == PASSED:
-        return "passes", ""
-    if ran.returncode == FAILED and not collected:
-        return "fails", ran.stdout
-    return "cannot run", _last_line(ran.stdout + ran.stderr)
+        observe(file.parent, lambda **engines: seen.append(json.loads(json.dumps(engines))))
+    except Exception as error:
+        raised = last_line(error)
+    return Observed(tuple(seen), raised)
 
 
-def _offline(tree: Environment) -> dict[str, str]:
-    return {
-        **tree,
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+def _loaded(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # vLLM imports a store by the name of its module
+    spec.loader.exec_module(module)
+    return module
 
 
-def _last_line(printed: str) -> str:
-    return (printed.strip() or "it says nothing").splitlines()[-1][:200]
+def tested(file: Path) -> Tested:
+    """Run a file with one test."""
+    import pytest
+
+    reports: list[Any] = []
+
+    class Keeps:
+        """Keeps what pytest reports."""
+
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            reports.append(report)
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        pytest.main([*OPTIONS, "--rootdir", str(file.parent), str(file)], plugins=[Keeps()])
+    of_test = [each for each in reports if each.when == "call"]
+    if of_test and all(each.passed for each in reports):
+        return Tested("passes")
+    lines = said.getvalue().strip().splitlines() or ["it says nothing"]
+    return Tested("fails" if of_test and of_test[0].failed else "cannot run", lines[-1][:200])
