@@ -31,14 +31,14 @@ from kvproof.gate.difference.protocol import (
     Recorded,
     RecordRun,
     Request,
-    TestFile,
+    RunFile,
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search import requests
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
 from kvproof.live.reproducer.choosing import Observed
-from kvproof.live.reproducer.running import Tested
+from kvproof.live.reproducer.running import RanFile
 
 REQUEST_S = 60.0
 """The longest time that a request may take, in seconds."""
@@ -99,8 +99,8 @@ def _in_a_fork(request: InFork, probes: Probes) -> Answer:
 def _failed(request: InFork, why: str) -> Answer:
     if isinstance(request, RecordRun):
         return Recorded(error=why)
-    if isinstance(request, ObserveFile | TestFile):
-        return OfFileDone(Observed(error=why), Tested("cannot run", why))
+    if isinstance(request, ObserveFile | RunFile):
+        return OfFileDone(Observed(error=why), RanFile("cannot run", why))
     return Driven(Result(request.workload.name, reason=why))
 
 

@@ -19,12 +19,8 @@ from kvproof.gate.difference.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.workload import follow
 from kvproof.invariants.every_request_can_finish import WAITS
 from kvproof.live.known.registry import KNOWN
-from kvproof.live.reproducer import choosing
-from kvproof.live.reproducer.choosing import Expectation, Observation
-from kvproof.live.reproducer.facts import Fact
-from kvproof.live.reproducer.pieces import Piece
 from kvproof.model import wording
-from kvproof.model.because import About, because, reason
+from kvproof.model.because import About, reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.faults.registry import FAULTS
@@ -34,7 +30,6 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import signature
 from kvproof.model.state import Death
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
@@ -187,31 +182,6 @@ def test_a_hang_is_recognised_by_the_status_of_what_waits() -> None:
     )
     otherwise = dataclasses.replace(found.finding, reasons=reasons)
     assert not made_by(FAULTS[HANG], signs, dataclasses.replace(found, finding=otherwise))
-
-
-@pytest.mark.parametrize("invariant", ["every_request_can_finish", "step_makes_progress"])
-def test_a_reproducer_of_a_hang_wants_whoever_waits_to_finish(
-    invariant: str, other_words: Words
-) -> None:
-    found = {
-        "every_request_can_finish": because(
-            reason(WAITS, "{request}", engine="E", request="r1"), engine="E"
-        ),
-        "step_makes_progress": because(
-            reason("could_schedule", "{requests}", requests=["r1"]), engine="E"
-        ),
-    }
-    facts = [Fact(name, Subject.PRESENT, "E", name) for name in ("r0", "r1", "r11")]
-    pieces = [Piece(0, "step()", "", "E", step=True)]
-
-    def claims() -> list[Expectation]:
-        finding = Finding(invariant, found[invariant].reasons, found[invariant].about)
-        return choosing.claims(finding, pieces, facts, [Observation(None, [True] * 3)], None)
-
-    before = claims()
-    assert [claim.fact.request for claim in before if claim.fact] == ["r1"]
-    other_words()
-    assert claims() == before
 
 
 def test_facts_are_compared_and_words_are_not() -> None:

@@ -8,7 +8,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
 from kvproof.live.reproducer.choosing import Observed
-from kvproof.live.reproducer.running import Tested
+from kvproof.live.reproducer.running import RanFile
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
@@ -49,15 +49,13 @@ class ObserveFile(_Message, frozen=True):
     path: str
 
 
-class TestFile(_Message, frozen=True):
+class RunFile(_Message, frozen=True):
     """Run a generated file with pytest."""
-
-    __test__ = False
 
     path: str
 
 
-OfFile: TypeAlias = ObserveFile | TestFile
+OfFile: TypeAlias = ObserveFile | RunFile
 InFork: TypeAlias = Drive | RecordRun | OfFile
 Request: TypeAlias = Look | InFork
 
@@ -117,7 +115,7 @@ class OfFileDone(_Message, frozen=True):
     """What came of a generated file."""
 
     observed: Observed = Observed()
-    tested: Tested = Tested("cannot run")
+    tested: RanFile = RanFile("cannot run")
 
 
 Answer: TypeAlias = Seen | Driven | Recorded | OfFileDone

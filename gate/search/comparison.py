@@ -50,7 +50,7 @@ from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.variants import near, of_findings
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
-from kvproof.live.reproducer.running import Tested
+from kvproof.live.reproducer.running import RanFile
 from kvproof.model.config.features.registry import used_by
 from kvproof.reports.output.gate import Class
 
@@ -161,7 +161,7 @@ class Comparison:
         """What is seen on both after each statement of a generated file. Raises Ended."""
         return self.at_once(lambda base: base.observed(file), lambda head: head.observed(file))
 
-    def tested(self, file: Path) -> tuple[Tested, Tested]:
+    def tested(self, file: Path) -> tuple[RanFile, RanFile]:
         """The outcome of a generated file on both. Raises Ended."""
         return self.at_once(lambda base: base.tested(file), lambda head: head.tested(file))
 

@@ -16,8 +16,8 @@ from kvproof.gate.difference.protocol import (
     OfFileDone,
     Recorded,
     RecordRun,
+    RunFile,
     Seen,
-    TestFile,
 )
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import (
@@ -98,7 +98,7 @@ def answer(request: InFork, probes: Probes) -> Answer:
         return _recorded(request)
     if isinstance(request, ObserveFile):
         return OfFileDone(observed=running.observed(Path(request.path)))
-    if isinstance(request, TestFile):
+    if isinstance(request, RunFile):
         return OfFileDone(tested=running.tested(Path(request.path)))
     result = _with_reach(request, probes) if request.reach else _driven(request)
     if isinstance(request.workload, Plays):

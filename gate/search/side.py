@@ -22,15 +22,15 @@ from kvproof.gate.difference.protocol import (
     Recorded,
     RecordRun,
     Request,
+    RunFile,
     Seen,
-    TestFile,
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
 from kvproof.gate.source.statements import Places
 from kvproof.live import children
 from kvproof.live.reproducer.choosing import Observed
-from kvproof.live.reproducer.running import Tested
+from kvproof.live.reproducer.running import RanFile
 from kvproof.model import interruption
 
 Kind = TypeVar("Kind", Seen, Driven, Recorded, OfFileDone)
@@ -82,9 +82,9 @@ class Side:
         """What is seen after each statement of a generated file. Raises Ended."""
         return self._answer(ObserveFile(str(file.resolve())), OfFileDone).observed
 
-    def tested(self, file: Path) -> Tested:
+    def tested(self, file: Path) -> RanFile:
         """The outcome of a generated file with pytest. Raises Ended."""
-        return self._answer(TestFile(str(file.resolve())), OfFileDone).tested
+        return self._answer(RunFile(str(file.resolve())), OfFileDone).tested
 
     def _answer(self, request: Request, kind: type[Kind]) -> Kind:
         interruption.check()

@@ -21,7 +21,7 @@ Outcome = Literal["fails", "passes", "cannot run"]
 OPTIONS = ("--noconftest", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
 
 
-class Tested(Struct, frozen=True, forbid_unknown_fields=True):
+class RanFile(Struct, frozen=True, forbid_unknown_fields=True):
     """The outcome of a reproducer, and the last line of what it said."""
 
     outcome: Outcome
@@ -53,7 +53,7 @@ def _loaded(file: Path) -> Any:
     return module
 
 
-def tested(file: Path) -> Tested:
+def tested(file: Path) -> RanFile:
     """Run a file with one test."""
     import pytest
 
@@ -71,6 +71,6 @@ def tested(file: Path) -> Tested:
         pytest.main([*OPTIONS, "--rootdir", str(file.parent), str(file)], plugins=[Keeps()])
     of_test = [each for each in reports if each.when == "call"]
     if of_test and all(each.passed for each in reports):
-        return Tested("passes")
+        return RanFile("passes")
     lines = said.getvalue().strip().splitlines() or ["it says nothing"]
-    return Tested("fails" if of_test and of_test[0].failed else "cannot run", lines[-1][:200])
+    return RanFile("fails" if of_test and of_test[0].failed else "cannot run", lines[-1][:200])

@@ -446,14 +446,17 @@ def shown(engine: Engine) -> dict[str, Any]:
         }
     return found | {
         "requests": sorted(engine.scheduler.requests),
-        "free and held": sorted({block for _, block in entries} & free),
+        "free and held": sorted({block for _, block in entries} & {*free}),
         "wrong references": [n for n in range(1, len(blocks)) if blocks[n].ref_cnt != held[n]],
-        "neither free nor held": sorted({*range(1, len(blocks))} - {*held} - free),
+        "neither free nor held": sorted({*range(1, len(blocks))} - {*held} - {*free}),
+        "free queue": free,
         "freed later": waiting,
         "free blocks": engine.pool.get_num_free_blocks(),
         "cached prefixes": len(engine.pool.cached_block_hash_to_block),
         "parameters": engine.params,
         "scheduled": dict(engine.output.num_scheduled_tokens) if engine.output else {},
+        "preempted": sorted(getattr(engine.output, "preempted_req_ids", None) or ()),
+        "zeroed": list(getattr(engine.output, "new_block_ids_to_zero", None) or ()),
         "copied": list(getattr(engine.output, "kv_cache_block_copies", None) or ()),
         "read": attempt(lambda: reads(engine)) if "Nixl" in engine.connector else {},
         "events": attempt(lambda: described(engine)),
@@ -470,7 +473,7 @@ def of_request(engine: Engine, name: str) -> dict[str, Any]:
             queues += sum(getattr(each, "request_id", "") == name for each in queue)
     found = {
         "queues": queues,
-        "hit": request.num_cached_tokens,
+        "hit": getattr(request, "num_cached_tokens", 0),
         "computed": request.num_computed_tokens,
         "status": request.status.name,
         "outputs": request.num_output_tokens,
@@ -495,12 +498,12 @@ def attempt(look: Callable[[], Any]) -> Any:
         return f"raises {type(error).__name__}: {error}"
 
 
-def free_blocks(engine: Engine) -> set[int]:
-    """The blocks in the free queue. A damaged queue may be a circle."""
-    free: set[int] = set()
+def free_blocks(engine: Engine) -> list[int]:
+    """The blocks in the free queue, in order. A damaged queue may be a circle."""
+    free: list[int] = []
     block = engine.pool.free_block_queue.fake_free_list_head.next_free_block
     while block and block.next_free_block and block.block_id not in free:
-        free.add(block.block_id)
+        free.append(block.block_id)
         block = block.next_free_block
     return free
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.reproducer import choosing
 from kvproof.live.reproducer.choosing import Claim, Observed
-from kvproof.live.reproducer.running import Tested
+from kvproof.live.reproducer.running import RanFile
 from kvproof.live.reproducer.statements import (
     VARIABLES,
     Writer,
@@ -49,7 +49,7 @@ class BothTrees(Protocol):
     def observed(self, file: Path) -> tuple[Observed, Observed]:
         """What both show after each statement of a file."""
 
-    def tested(self, file: Path) -> tuple[Tested, Tested]:
+    def tested(self, file: Path) -> tuple[RanFile, RanFile]:
         """The outcome of a test on both."""
 
 
@@ -77,6 +77,8 @@ def write(trace: Trace, trees: BothTrees, folder: Path, name: str) -> Path | str
         base, head = trees.observed(file)
         if why := head.error or base.error:
             return why
+        if not base.seen:
+            return f"the statements do not run on base ({base.raised})"
         if why := choosing.departs(trace.events, draft.engines, head):
             return why
         why = "no difference between head and base can be seen in vLLM's own terms"
