@@ -20,7 +20,7 @@ class Finding:
     about: About = NOTHING
 
     def of_kind(self, kind: str) -> Reasons:
-        """The reasons of this kind. Those of older traces have no kind."""
+        """The reasons of this kind."""
         return tuple(each for each in self.reasons if each.kind == kind)
 
     @property

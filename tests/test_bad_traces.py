@@ -54,6 +54,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
     ("number", "fields", "says"),
     [
         (1, {"schema": 5}, "newer than the 4"),
+        (1, {"schema": 3}, "older than the 4 this kvproof reads. Use kvproof explore"),
         (1, {"schema": 0}, "$.schema"),
         (1, {"schema": True}, "$.schema"),
         (1, {"kind": "something"}, "does not say kind"),
@@ -226,14 +227,6 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     finding = {"invariant": "pool_add_up", "reasons": [REASON, REASON]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")
-
-
-def test_a_field_under_its_old_and_its_new_name_is_refused(refused: Any, lines: list[str]) -> None:
-    header = json.loads(lines[0])
-    header["schema"] = 2
-    header["config"] = {"turns": "garbage", **header["config"]}
-    said = bad_trace(refused, "".join([json.dumps(header) + "\n", *lines[1:]]))
-    assert "is there twice, once under an older name" in said
 
 
 def test_a_report_of_an_unknown_finding_is_refused(refused: Any, lines: list[str]) -> None:

@@ -19,7 +19,6 @@ from kvproof.model.reference.apply import apply, stimuli
 from kvproof.model.reference.blocks import pool
 from kvproof.model.state import Engine, State, initial
 from kvproof.model.step import Step
-from kvproof.model.traces.renamed import pointer
 from kvproof.model.traces.state_diff import Change
 from kvproof.strategies.conformance.replay import record
 from tests.findings import MODELLED, trace_of
@@ -153,14 +152,6 @@ def test_one_module_knows_the_ghost_and_two_ask_it() -> None:
     assert users(asks) == {"model/reference/apply.py", "live/machine.py"}
 
 
-def test_pointers_of_old_traces_lead_to_the_ghost() -> None:
-    assert pointer("/engines/P/served") == "/engines/P/ghost/served"
-    assert pointer("/engines/P/mirror") == "/engines/P/ghost/mirror"
-    assert pointer("/engines/P/requests/r~10/shared") == "/engines/P/ghost/shared/r~10"
-    for same in ("/engines/P/ghost/served", "/engines/P/requests/served/hit", "/transfers/shared"):
-        assert pointer(same) == same
-
-
 def history(change: Change) -> tuple[dict[str, Any], set[str]]:
     """The part of a change that concerns the ghost."""
     changed = {p: v for p, v in change.changed.items() if "/ghost/" in p}
@@ -168,7 +159,7 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
 
 
 @pytest.mark.parametrize("name", MODELLED)
-def test_the_history_in_an_old_trace_is_the_one_computed_now(name: str) -> None:
+def test_the_history_in_a_trace_is_the_one_computed_now(name: str) -> None:
     trace = trace_of(name)
     model = ModelMachine(trace.cluster)
     again = under([fault_named(name)], record, model, trace.events)

@@ -48,7 +48,7 @@ def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
         "c", (EngineConfig("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS
     )
     found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
-    assert [sentences(each.reasons)[-1] for each in found] == ["r0 gets 6"]
+    assert [sentences(each.reasons, each.about)[-1] for each in found] == ["r0 gets 6"]
 
 
 @pytest.mark.parametrize(("whole", "admitted"), [(None, 2), (False, 2), (True, 1)])

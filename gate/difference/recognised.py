@@ -132,7 +132,7 @@ def repeats(cluster: Cluster, event: Event, finding: Finding, found: Break) -> b
     """Whether a break repeats the finding at the last event of a trace: the same check after the
     same kind of event on the same kind of cache group and, for a death, in the same function."""
     recorded = signature(cluster, event, finding)
-    if not finding.about.engine:  # older traces do not say what a finding is about
+    if not finding.about.engine:  # it does not say what it is about
         recorded = recorded._replace(feature=found.signature.feature)
     if _kind(recorded) != _kind(found.signature):
         return False

@@ -24,7 +24,6 @@ from kvproof.model.traces import trace_reader
 from kvproof.model.traces.line_reader import Format, Line, LineReader
 from kvproof.model.traces.lines import End, EndLine, FindingLine, Found
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_upgrade import with_facts
 
 SIZE_MAX_MIB = 64
 """The largest record that is read."""
@@ -32,7 +31,7 @@ SIZE_MAX_MIB = 64
 HEADER_MAX = 1_000_000
 """Bytes of the first line, at most."""
 
-FORMAT = Format("record", KIND, SCHEMA)
+FORMAT = Format("record", KIND, SCHEMA, "KVPROOF=record")
 
 
 class Happened(NamedTuple):
@@ -96,11 +95,6 @@ class _Kind(msgspec.Struct):
 
 class _Reader(LineReader):
     """The lines of a record file."""
-
-    def next(self) -> Line:
-        """The next line as plain data of the newest schema."""
-        line = super().next()
-        return with_facts(line) if self.schema == 1 else line
 
     def record(self) -> Record:
         """All of the file."""

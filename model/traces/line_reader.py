@@ -18,11 +18,13 @@ Line = dict[str, Any]
 
 
 class Format(NamedTuple):
-    """A kind of file: its name in errors, what its first line says, and its newest schema."""
+    """A kind of file: its name in errors, what its first line says, the only schema that is read,
+    and what records such a file."""
 
     what: str
     kind: str
     schema: int
+    recorded_by: str
 
     @property
     def whole(self) -> str:
@@ -31,7 +33,7 @@ class Format(NamedTuple):
 
 
 class _Start(Struct, frozen=True):
-    """What the header of every schema has: it says how the other fields are read."""
+    """What the header of every schema has."""
 
     schema: Annotated[int, Meta(ge=1)]
 
@@ -44,7 +46,6 @@ class LineReader:
         self.form = form
         self.lines = text.split("\n")
         self.number = 0
-        self.schema = form.schema
         self.ended = text.endswith("\n")
         if self.ended:
             self.lines.pop()
@@ -83,17 +84,21 @@ class LineReader:
         return record
 
     def _check_schema(self, record: Line) -> None:
-        """The first line says which schema the file has. It is read as the newest."""
-        what, kind, newest = self.form
+        """The first line says which schema the file has. One alone is read."""
+        what, kind, read, recorded_by = self.form
         if record.get("kind") != kind:
             self.fail(f"does not say kind {kind}", f"a {what} file, not another kind of file")
-        self.schema = self.typed(record, _Start).schema
-        if self.schema > newest:
+        schema = self.typed(record, _Start).schema
+        if schema > read:
             self.fail(
-                f"says schema {self.schema}, newer than the {newest} this kvproof reads",
+                f"says schema {schema}, newer than the {read} this kvproof reads",
                 f"a {what} of this release, or upgrade kvproof",
             )
-        record["schema"] = newest
+        if schema < read:
+            self.fail(
+                f"says schema {schema}, older than the {read} this kvproof reads",
+                f"{recorded_by} to record it anew",
+            )
 
     def typed(self, record: Line, kind: type[Declared]) -> Declared:
         """A line of a declared type."""

@@ -54,7 +54,7 @@ class EventLine(Line, frozen=True):
 
 class Found(Line, frozen=True):
     """A check that does not hold after the last event. What a reason `says` is for people: `kind`
-    and `facts` are compared. Older traces do not have these two, nor `about`."""
+    and `facts` are compared."""
 
     invariant: str
     reasons: Annotated[tuple[Reason, ...], Meta(min_length=1)]

@@ -16,7 +16,7 @@ Flat: TypeAlias = dict[str, Any]
 BY_NAME = ("engines", "requests", "transfers")
 BY_INDEX = ("blocks", "memory")
 OPTIONAL = ("drafts", "states")
-"""Fields that are left out where they are empty, as in older traces, which do not have them."""
+"""Fields that are left out where they are empty."""
 
 
 class Change(NamedTuple):
@@ -63,7 +63,7 @@ def nested(state: Flat) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """A value as JSON returns it: tuples become lists. A request's part of a step in flight has no
-    fields for drafts where there are none, as in older traces. The statement that killed an engine
+    fields for drafts where there are none. The statement that killed an engine
     is no part of its state: another release has it in other words."""
     if isinstance(value, Flight) and not value.ahead:
         value = value[: Flight._fields.index("ahead")]

@@ -8,27 +8,26 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Event, Schedule
 from kvproof.model.files.reading import read_text
 from kvproof.model.finding import Finding
-from kvproof.model.traces.line_reader import Format, Line, LineReader
+from kvproof.model.traces.line_reader import Format, LineReader
 from kvproof.model.traces.lines import KIND, SCHEMA, EventLine, FindingLine, Header
 from kvproof.model.traces.names import check_names
 from kvproof.model.traces.state_diff import Change
 from kvproof.model.traces.state_fields import Fields
 from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_upgrade import upgraded
 
 SIZE_MAX_MIB = 16
 EVENTS_MAX = 10_000
 """The largest trace that is read."""
 
-FORMAT = Format("trace", KIND, SCHEMA)
+FORMAT = Format("trace", KIND, SCHEMA, "kvproof explore or kvproof sample")
 
 
 def read(path: Path) -> Trace:
     """The trace in a file.
 
-    Raises UsageError where it cannot be read, is cut off or too new, where a line is not of its
-    declared type, where it names something that the cluster does not have, or where its changes
-    give no state.
+    Raises UsageError where it cannot be read, is cut off or has another schema, where a line is not
+    of its declared type, where it names something that the cluster does not have, or where its
+    changes give no state.
     """
     return trace_in(path, read_text(path, "trace file", SIZE_MAX_MIB))
 
@@ -40,12 +39,6 @@ def trace_in(path: Path, text: str) -> Trace:
 
 class _Reader(LineReader):
     """The lines of a trace file."""
-
-    def next(self) -> Line:
-        """The next line as plain data of the newest schema."""
-        record = super().next()
-        with self.located():
-            return upgraded(record, self.schema)
 
     def trace(self) -> Trace:
         """All of the file."""
