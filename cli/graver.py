@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterable
 from kvproof.cli.parser import Setup
 from kvproof.invariants.invariant import Invariant
 from kvproof.model.severity import Severity
-from kvproof.reports.output.search import OtherwiseExplored, OtherwiseSampled, Tolerated
-from kvproof.strategies.verdict import Outcome, Verdict
-
-TOLERATED = "tolerated"
-"""The key under which the coverage of the more severe result has the tolerated finding."""
-
-OTHERWISE = "otherwise"
-"""The key under which the coverage of a tolerated violation has the search for the more severe
-invariants."""
+from kvproof.strategies.verdict import OTHERWISE, TOLERATED, Outcome, Verdict
 
 
 def with_graver(
@@ -38,21 +30,20 @@ def with_graver(
         return found
     second = search(setup._replace(invariants=grave))
     if second.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN):
-        beside = Tolerated(invariant=found.finding.invariant, reasons=found.finding.sentences)
-        return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: beside})
-    kind = OtherwiseExplored if "states_distinct" in second.coverage else OtherwiseSampled
-    otherwise = kind(verdict=second.verdict.value, seconds=second.seconds, **second.coverage)
-    return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: otherwise})
+        return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: found.finding})
+    return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: second})
 
 
 def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
     """The line about a violation that does not fail the run; none if there is no such violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
-        rest = f" A search for more severe ones found none ({graver.verdict})." if graver else ""
+        rest = (
+            f" A search for more severe ones found none ({graver.verdict.value})." if graver else ""
+        )
         return [
             f"The severity of this violation is {outcome.severity.words}, which does not "
             f"fail the run (--fail-on {fail_on.option}).{rest}"
         ]
     beside = outcome.coverage.get(TOLERATED)
-    return [f"also found: {beside.invariant}, {beside.reasons[-1]}"] if beside else []
+    return [f"also found: {beside.invariant}, {beside.sentences[-1]}"] if beside else []

@@ -22,7 +22,7 @@ from kvproof.proofs.obligations import table
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
-from kvproof.reports.output.proof import Proved, ShownCounterexample, ShownObligation
+from kvproof.reports.output.proof import CounterexampleOutput, ObligationOutput, Proved
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -154,15 +154,15 @@ def covered(found: Outcome) -> str:
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 
-def _obligation(proof: Proof) -> ShownObligation:
+def _obligation(proof: Proof) -> ObligationOutput:
     against = proof.counterexample
-    return ShownObligation(
+    return ObligationOutput(
         name=proof.id,
         sentence=proof.name,
         method=proof.method,
         verdict=proof.verdict.value,
         numbers=proof.numbers,
-        counterexample=ShownCounterexample(**against._asdict()) if against else None,
+        counterexample=CounterexampleOutput(**against._asdict()) if against else None,
         cases=proof.cases,
         seconds=round(proof.seconds, 3),
         slowest_s=round(proof.slowest_s, 3),

@@ -18,8 +18,7 @@ from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.output.search import Parted as PartedOutput
-from kvproof.reports.output.search import Replayed, ShownDifference
+from kvproof.reports.output.search import Replayed
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.record_end import end_differs
@@ -174,9 +173,9 @@ def _output(args: argparse.Namespace, trace: Trace, replayed: Replay, code: int)
     parted = replayed.parted
     more: dict[str, object] = {"followed": parted.step - 1 if parted else len(trace.events)}
     if parted is not None:
-        more["parted"] = PartedOutput(**parted._asdict())
+        more["parted"] = parted
     if differs is not None:
-        more["differs"] = ShownDifference(**differs._asdict())
+        more["differs"] = differs
         if replayed.compared:
             more["verdict"] = DIFFERS
     return verdict_output(

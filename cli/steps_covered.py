@@ -21,7 +21,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.reports.output.steps_covered import AbstractStep, StepsCovered
+from kvproof.reports.output.steps_covered import StepsCovered
 from kvproof.reports.screen import say
 from kvproof.reports.tables import TextTable
 from kvproof.strategies.run import Violated
@@ -144,7 +144,7 @@ def _output(
         import_s=times.import_s,
         episodes=sum(o.coverage.get("examples", 0) for o in outcomes),
         unknown=tuple(_undriven(outcomes)),
-        steps=tuple(AbstractStep(**row._asdict()) for row in rows),
+        steps=tuple(rows),
     )
 
 

@@ -14,8 +14,8 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.ledger.of_record import of_join
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.join import Joined, JoinFinding
-from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.output.join import Joined
+from kvproof.reports.output.verdict import finding_output, verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -136,14 +136,7 @@ def _print(args: argparse.Namespace, joined: JoinResult) -> None:
 
 
 def _output(args: argparse.Namespace, joined: JoinResult, code: int) -> Joined:
-    rows = tuple(
-        JoinFinding(
-            invariant=finding.invariant,
-            severity=severity.words if (severity := severity_of(finding)) else None,
-            reasons=finding.sentences,
-        )
-        for finding in joined.findings
-    )
+    rows = tuple(map(finding_output, joined.findings))
     return verdict_output(
         Joined,
         joined.outcome,

@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,21 +26,10 @@ TYPES: dict[str, tuple[Any, ...]] = {
 """The types in each file. Where there are several, each output, or each line of a trace or of a
 record, is of one of them."""
 
-PUBLISHED = {
-    "EngineConfig": "Engine",
-    "ShownCounterexample": "Counterexample",
-    "ShownDifference": "Difference",
-    "ShownObligation": "Obligation",
-}
-"""What the schemas call a class that has another name in the code."""
-
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:
     """The JSON Schema of a value of one of these types."""
-    components = json.dumps(msgspec.json.schema_components(kinds))
-    for name, published in PUBLISHED.items():
-        components = re.sub(rf'\b{name}"', f'{published}"', components)
-    found, parts = json.loads(components)
+    found, parts = msgspec.json.schema_components(kinds)
     for part in parts.values():
         if "description" in part:
             part["description"] = " ".join(part["description"].split())

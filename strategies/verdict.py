@@ -34,6 +34,14 @@ INTERRUPTED = "interrupted"
 """The reason of an UNKNOWN verdict when the user stopped the search."""
 
 
+TOLERATED = "tolerated"
+"""The key under which the coverage of the more severe result has the tolerated finding."""
+
+OTHERWISE = "otherwise"
+"""The key under which the coverage of a tolerated violation has the outcome of the search for the
+more severe checks."""
+
+
 class Consequence(NamedTuple):
     """An invariant that breaks `events` events after a guard was not met."""
 

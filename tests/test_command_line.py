@@ -30,7 +30,7 @@ def test_an_empty_value_is_refused(argv: tuple[str, ...], refused: Any, tmp_path
 
 def test_an_unknown_option_names_the_command(refused: Any) -> None:
     assert refused("explore", "--confg", "pd").count("Use kvproof explore --help") == 1
-    assert "Use kvproof report --help" in refused("report", "a.jsonl", "b.jsonl")
+    assert "Use kvproof report --help" in refused("report", "a", "b", "c")
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,8 @@
 
 from msgspec import UNSET
 
-from kvproof.reports.output.base import Maybe, OutputPart
-from kvproof.reports.output.verdict import VerdictOutput
-
-
-class JoinFinding(OutputPart, frozen=True, kw_only=True):
-    """An invariant that does not hold of the two engines together."""
-
-    invariant: str
-    severity: str | None
-    reasons: tuple[str, ...]
+from kvproof.reports.output.base import Maybe
+from kvproof.reports.output.verdict import FindingOutput, VerdictOutput
 
 
 class Joined(VerdictOutput, frozen=True, kw_only=True, tag="report"):
@@ -22,4 +14,4 @@ class Joined(VerdictOutput, frozen=True, kw_only=True, tag="report"):
     requests: Maybe[int] = UNSET
     judged: Maybe[dict[str, int]] = UNSET
     not_judged: Maybe[dict[str, str]] = UNSET
-    findings: Maybe[tuple[JoinFinding, ...]] = UNSET
+    findings: Maybe[tuple[FindingOutput, ...]] = UNSET

@@ -6,7 +6,7 @@ from kvproof.reports.output.base import Maybe, OutputPart, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
 
 
-class ShownCounterexample(OutputPart, frozen=True, kw_only=True):
+class CounterexampleOutput(OutputPart, frozen=True, kw_only=True):
     """Sizes and counts before and after a step that breaks a claim, in words. `run` leads there
     from the start; it is empty if none was found among `looked_at` states."""
 
@@ -18,7 +18,7 @@ class ShownCounterexample(OutputPart, frozen=True, kw_only=True):
     looked_at: int
 
 
-class ShownObligation(OutputPart, frozen=True, kw_only=True):
+class ObligationOutput(OutputPart, frozen=True, kw_only=True):
     """An obligation and its verdict. If it is VIOLATED, `numbers` break it, or `counterexample` is
     the step that refutes an induction. `cases` counts the queries, and `slowest_s` is the CPU time
     of the slowest one."""
@@ -28,7 +28,7 @@ class ShownObligation(OutputPart, frozen=True, kw_only=True):
     method: str
     verdict: VerdictName
     numbers: dict[str, int]
-    counterexample: ShownCounterexample | None
+    counterexample: CounterexampleOutput | None
     cases: int
     seconds: float
     slowest_s: float
@@ -54,7 +54,7 @@ class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
     and `certificates` with --certificates: the number of files, or null if they could not be
     written."""
 
-    obligations: tuple[ShownObligation, ...]
+    obligations: tuple[ObligationOutput, ...]
     proved: int
     violated: int
     unknown: int

@@ -1,11 +1,12 @@
 """The outputs of `explore`, `sample` and `replay`."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UNSET
 
 from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
-from kvproof.reports.output.verdict import VerdictOutput
+from kvproof.reports.output.verdict import FindingOutput, VerdictOutput
+from kvproof.strategies.conformance.replay import Difference, Parting
 
 
 class Margin(OutputPart, frozen=True, kw_only=True):
@@ -16,49 +17,13 @@ class Margin(OutputPart, frozen=True, kw_only=True):
     trace: tuple[str, ...]
 
 
-class Tolerated(OutputPart, frozen=True, kw_only=True):
-    """A less severe violation that was found beside the one of this output."""
-
-    invariant: str
-    reasons: tuple[str, ...]
-
-
-class OtherwiseExplored(OutputPart, frozen=True, kw_only=True):
-    """The search for more severe violations than the tolerated one of this output."""
-
-    verdict: VerdictName
-    seconds: float
-    states_distinct: int
-    states_generated: int
-    depth: int
-    events: dict[str, int]
-    events_new: dict[str, int]
-    margins: Maybe[dict[str, Margin]] = UNSET
-    goals: Maybe[dict[str, int]] = UNSET
-    goals_not_reached: Maybe[tuple[str, ...]] = UNSET
-
-
-class OtherwiseSampled(OutputPart, frozen=True, kw_only=True):
-    """The episodes that looked for more severe violations than the tolerated one of this output."""
-
-    verdict: VerdictName
-    seconds: float
-    examples: int
-    steps: int
-    events: dict[str, int]
-    unseen_at_most: float
-    clusters: Maybe[dict[str, int]] = UNSET
-    clusters_undriven: Maybe[dict[str, str]] = UNSET
-    known: Maybe[dict[str, int]] = UNSET
-    policy: Maybe[dict[str, int]] = UNSET
-
-
 class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     """An exhaustive search. `events` counts each kind of event, and `events_new` the states that it
     was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
     events after which each coverage goal was first reached. Of real vLLM there are no margins and
     goals: `known` counts its known deviations, in each replay again, and `import_s` is the wall
-    time of its import in seconds, which `seconds` does not have."""
+    time of its import in seconds, which `seconds` does not have. `tolerated` is a less severe
+    finding beside this one; of a tolerated one, `otherwise` is the search for the graver checks."""
 
     import_s: Maybe[float] = UNSET
     known: Maybe[dict[str, int]] = UNSET
@@ -72,8 +37,8 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     goals_not_reached: Maybe[tuple[str, ...]] = UNSET
     states_per_s: Maybe[int] = UNSET
     memory_mib: Maybe[int] = UNSET
-    tolerated: Maybe[Tolerated] = UNSET
-    otherwise: Maybe[OtherwiseExplored] = UNSET
+    tolerated: Maybe[FindingOutput] = UNSET
+    otherwise: Maybe["Explored"] = UNSET
 
 
 class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
@@ -82,7 +47,7 @@ class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     episodes of each, and `clusters_undriven` says why the others were not driven. `known`
     counts the known deviations of vLLM, and `policy` the steps in which it made another permitted
     choice than the reference, by kind. `import_s` is the wall time of the import of vLLM in
-    seconds, which `seconds` does not have."""
+    seconds, which `seconds` does not have. `tolerated` and `otherwise` are as in `Explored`."""
 
     import_s: Maybe[float] = UNSET
     examples: Maybe[int] = UNSET
@@ -93,29 +58,8 @@ class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     clusters_undriven: Maybe[dict[str, str]] = UNSET
     known: Maybe[dict[str, int]] = UNSET
     policy: Maybe[dict[str, int]] = UNSET
-    tolerated: Maybe[Tolerated] = UNSET
-    otherwise: Maybe[OtherwiseSampled] = UNSET
-
-
-class ShownDifference(OutputPart, frozen=True, kw_only=True):
-    """The first difference between a replay and its trace: the step (from 1), and one field with
-    both values."""
-
-    step: int
-    event: str
-    field: str
-    recorded: Any
-    replayed: Any
-
-
-class Parted(OutputPart, frozen=True, kw_only=True):
-    """Where a machine stops following a trace: the event (from 1), `why` the machine does not take
-    it, and what it `does` instead; the field that says nothing is empty."""
-
-    step: int
-    event: str
-    why: str
-    does: str
+    tolerated: Maybe[FindingOutput] = UNSET
+    otherwise: Maybe["Sampled"] = UNSET
 
 
 class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
@@ -128,9 +72,9 @@ class Replayed(VerdictOutput, frozen=True, kw_only=True, tag="replay"):
     verdict: Literal[VerdictName, "DIFFERS"]  # type: ignore[assignment]
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
-    differs: Maybe[ShownDifference] = UNSET
+    differs: Maybe[Difference] = UNSET
     followed: Maybe[int] = UNSET
-    parted: Maybe[Parted] = UNSET
+    parted: Maybe[Parting] = UNSET
 
 
 class ReleaseAnswer(OutputPart, frozen=True, kw_only=True):

@@ -1,14 +1,7 @@
 """The output of `sample --steps-covered`."""
 
-from kvproof.reports.output.base import Output, OutputPart, VerdictName
-
-
-class AbstractStep(OutputPart, frozen=True, kw_only=True):
-    """An abstract step, and the number of times the model and the machine took it."""
-
-    step: str
-    model: int
-    machine: int
+from kvproof.reports.output.base import Output, VerdictName
+from kvproof.strategies.sampling.exercised import Exercised
 
 
 class StepsCovered(Output, frozen=True, kw_only=True, tag="sample"):
@@ -22,4 +15,4 @@ class StepsCovered(Output, frozen=True, kw_only=True, tag="sample"):
     import_s: float
     episodes: int
     unknown: tuple[str, ...]
-    steps: tuple[AbstractStep, ...]
+    steps: tuple[Exercised, ...]

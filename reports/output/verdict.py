@@ -1,6 +1,6 @@
 """What the output of every command with a verdict has, and how it is made of an outcome."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -9,10 +9,11 @@ from msgspec import UNSET
 from kvproof.invariants.registry import CHECKS, severity_of
 from kvproof.model.config import Cluster
 from kvproof.model.files.reading import shown
+from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.signature import signature
 from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
-from kvproof.strategies.verdict import Consequence, Outcome, Verdict
+from kvproof.strategies.verdict import OTHERWISE, TOLERATED, Consequence, Outcome, Verdict
 
 
 class FaultName(OutputPart, frozen=True, kw_only=True):
@@ -29,13 +30,32 @@ class SignatureObject(OutputPart, frozen=True, kw_only=True):
     feature: str
 
 
-class LeadsTo(OutputPart, frozen=True, kw_only=True):
-    """The invariant that breaks `events` events after a guard was not met."""
+class FindingOutput(OutputPart, frozen=True, kw_only=True):
+    """A check that does not hold, and the reasons. `severity` is null if it is unknown."""
 
-    events: int
     invariant: str
     severity: str | None
     reasons: tuple[str, ...]
+
+
+class LeadsTo(FindingOutput, frozen=True, kw_only=True):
+    """The invariant that breaks `events` events after a guard was not met."""
+
+    events: int
+
+
+def finding_output(finding: Finding) -> FindingOutput:
+    """A finding in sentences."""
+    return FindingOutput(**_said(finding))
+
+
+def _said(finding: Finding) -> dict[str, Any]:
+    severity = severity_of(finding)
+    return {
+        "invariant": finding.invariant,
+        "severity": severity.words if severity else None,
+        "reasons": finding.sentences,
+    }
 
 
 class VerdictOutput(Output, frozen=True, kw_only=True):
@@ -75,7 +95,7 @@ def verdict_output(
     *,
     code: int | None = None,
     cluster: Cluster | None = None,
-    faults: Iterable[str] = (),
+    faults: Sequence[str] = (),
     machine: str = "model",
     seed: int = 0,
     trace: Path | None = None,
@@ -102,7 +122,15 @@ def verdict_output(
     if outcome.verdict is Verdict.VIOLATED:
         fields |= _violation(cluster, outcome)
         fields["trace"] = None if trace is None else shown(trace)
-    return kind(**{**outcome.coverage, **fields, **(more or {})})
+    covered = dict(outcome.coverage)
+    if TOLERATED in covered:
+        covered[TOLERATED] = finding_output(covered[TOLERATED])
+    if OTHERWISE in covered:
+        graver = covered[OTHERWISE]
+        covered[OTHERWISE] = verdict_output(
+            kind, graver, cluster=cluster, faults=faults, machine=machine, seed=seed
+        )
+    return kind(**{**covered, **fields, **(more or {})})
 
 
 def _violation(cluster: Cluster | None, outcome: Outcome) -> dict[str, Any]:
@@ -129,12 +157,4 @@ def _signature(cluster: Cluster | None, outcome: Outcome) -> SignatureObject | N
 
 
 def _leads_to(later: Consequence | None) -> LeadsTo | None:
-    if later is None:
-        return None
-    severity = severity_of(later.finding)
-    return LeadsTo(
-        events=later.events,
-        invariant=later.finding.invariant,
-        severity=severity.words if severity else None,
-        reasons=later.finding.sentences,
-    )
+    return None if later is None else LeadsTo(events=later.events, **_said(later.finding))

@@ -5,7 +5,9 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from kvproof.invariants.invariant import Invariant, broken
 from kvproof.invariants.registry import CHECKS, check_named
@@ -37,7 +39,7 @@ ABSENT = "(absent)"
 """The value shown in a difference for a field that does not exist."""
 
 
-class Difference(NamedTuple):
+class Difference(Struct, frozen=True):
     """The first difference between a replay and its trace: the step (from 1), and one field with
     both values."""
 
@@ -56,7 +58,7 @@ class Difference(NamedTuple):
         )
 
 
-class Parting(NamedTuple):
+class Parting(Struct, frozen=True):
     """Where a machine stops following a trace: the event (its number from 1), and why the machine
     does not take it, or what it does instead because it chooses by itself (`does`)."""
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
@@ -85,7 +87,7 @@ def directed_steps(
     return seen
 
 
-class Exercised(NamedTuple):
+class Exercised(Struct, frozen=True):
     """One abstract step, and the number of times the model and the machine took it."""
 
     step: str

@@ -31,7 +31,7 @@ def cluster() -> str:
     described = schema(TYPES["trace.json"])["$defs"]["Cluster"]
     about = f"{_description(defs['ClusterFile'])} {_description(described)}"
     defs["ClusterFile"] = {**defs["ClusterFile"], "description": about}
-    return _sections(defs, ["ClusterFile", "Engine", "Group", "Job"])
+    return _sections(defs, ["ClusterFile", "EngineConfig", "Group", "Job"])
 
 
 def trace() -> str:
