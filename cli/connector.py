@@ -28,7 +28,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.reading import shown as shown_path
-from kvproof.model.files.writing import replace
+from kvproof.model.files.writing import write_fresh
 from kvproof.reports import live_line
 from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_name(args.name, SHIPPED)
     live_line.show("importing vLLM ...")
+    from kvproof.connectors.alone import confirm
     from kvproof.connectors.judging import CONTRACT
     from kvproof.connectors.ours import is_ours
     from kvproof.connectors.search import PlanSearch, search
@@ -104,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
                 search(
                     subject, args.examples, args.seed, found=found, progress=note, known=known_to
                 )
+                confirm(subject, found)
         except Exception as error:
             tried = args.replay is not None or error in found.unmade.values()
             if not tried or is_ours(error):
@@ -132,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
                 ),
                 "plan": msgspec.to_builtins(found.plan),
                 "at": found.result.at,
+                "needs_earlier_episodes": found.needs_earlier,
                 "plan_file": str(files[0].path) if files and files[0].path else None,
             }
         return ConnectorJudged(
@@ -205,12 +208,12 @@ def _known(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, str]:
 
 
 def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
-    path: Path = args.traces / f"connector-{found.rule}-{args.seed}.json"
+    stem = f"connector-{found.rule}-{args.seed}"
+    text = msgspec.json.format(msgspec.json.encode(found.plan), indent=2).decode() + "\n"
 
     def write() -> Path:
         made_folder(args.traces)
-        replace(path, msgspec.json.format(msgspec.json.encode(found.plan), indent=2) + b"\n")
-        return path
+        return write_fresh(args.traces, stem, ".json", text)
 
     return File(
         write,

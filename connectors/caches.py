@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from kvproof.connectors.allocated import allocated, attends, of_layer, slots
-from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.numbers import NUMBERS
 from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
 NO_NUMBER = float("nan")
@@ -86,12 +86,11 @@ class Caches:
         self,
         kv_cache_config: Any,
         layout: Any,
-        numbers: Numbers,
         shards: Shards = ALONE,
         kernel_blocks: int = 1,
         made: dict[str, Any] | None = None,
     ) -> None:
-        self.numbers, self.rank = numbers, shards.rank
+        self.rank = shards.rank
         self.parts: dict[str, tuple[str, ...]] = {}
         self.named: dict[str, Any] = made or allocated(kv_cache_config, layout, kernel_blocks)
         self.memory: dict[int, SharedBytes] = {}
@@ -112,7 +111,7 @@ class Caches:
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
         """Fill a slot with the numbers of a prefix, one for each part of the layer."""
         for own, values in self._split(layer.name, layer.now[layer.place(block, offset)]):
-            values.fill_(float(self.numbers.of(own, prefix)))
+            values.fill_(float(NUMBERS.of(own, prefix)))
 
     def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
         """The addresses of the first and after the last byte of a block, or of its keys, where
@@ -140,7 +139,7 @@ class Caches:
         [own] = self.parts[layer.name]
         parts, slots = zip(*(layer.place(*place) for place in places), strict=True)
         held = layer.now[list(parts), list(slots)].flatten(1)
-        expected = torch.tensor([self.numbers.of(own, prefix) for prefix in prefixes])
+        expected = torch.tensor([NUMBERS.of(own, prefix) for prefix in prefixes])
         wrong: list[int] = (held != expected.unsqueeze(1)).any(dim=1).nonzero().flatten().tolist()
         return wrong
 
@@ -166,9 +165,9 @@ class Caches:
         flat = values.flatten()
         whole = bool((flat == flat[0]).all())
         number = float(flat[0]) if whole else NO_NUMBER
-        found = self.numbers.prefix(own, number)
+        found = NUMBERS.prefix(own, number)
         if found is None and own != layer:
-            of_layer, prefix = self.numbers.home(number)
+            of_layer, prefix = NUMBERS.home(number)
             if of_layer.startswith(f"{layer}, "):
                 return ANOTHER_RANK + prefix
         return found

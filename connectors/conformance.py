@@ -35,6 +35,7 @@ class ConnectorConformance:
         """Random episodes keep every check of the contract."""
         if find_spec("vllm") is None:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
+        from kvproof.connectors.alone import confirm
         from kvproof.connectors.search import search
         from kvproof.connectors.shown import shown
         from kvproof.connectors.subject import TestedConnector
@@ -43,6 +44,7 @@ class ConnectorConformance:
         name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"
         subject = TestedConnector(name, self.extra, self.keeps_prompts, self.forgets)
         found = search(subject, self.examples, self.seed, overlaps=self.async_scheduling)
+        confirm(subject, found)
         text = "\n" + "\n".join(shown(subject, found))
         assert found.result is None, text
         assert not found.nothing_judged, text

@@ -14,7 +14,6 @@ from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.left_open import Opened
 from kvproof.connectors.named import NamedPrefixes
-from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.ours import is_ours
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
@@ -74,7 +73,8 @@ DRAIN_STEPS_MAX = 1_000
 
 class DrivenEngine:
     """One engine. `facts` are what happened since they were last taken. It serves `another` model
-    than those of the plan, or with another type of values."""
+    than those of the plan, or with another type of values. One of several (`paired`) goes round
+    while it keeps blocks for another."""
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class DrivenEngine:
         connector: Mapping[str, Any],
         clock: Clock,
         keeps_prompts: bool = False,
-        numbers: Numbers | None = None,
+        paired: bool = False,
         replica: int | None = None,
         another: Another = "",
     ) -> None:
-        self.paired = numbers is not None
+        self.paired = paired
         self.cfg = plan.engine
         # Some connectors store nothing for an engine without a prefix cache, and say so in its log.
         self.keeps_prompts = keeps_prompts and plan.engine.prefix_caching
         self.clock, self.plan, self.connector = clock, plan, connector
-        self.numbers, self.replica = numbers or Numbers(), replica
+        self.replica = replica
         self.facts: list[Fact] = []
         self.dead = False
         self.arrived = self.steps = self.failed_loads = 0
@@ -149,7 +149,7 @@ class DrivenEngine:
         connector = self.scheduler.connector
         self._listen(connector)
         self.tiers = listen(connector, self.facts, self.owners.judged)
-        parts = self.plan, self.scheduler, self.numbers, self.owners, self.facts, self.clock
+        parts = self.plan, self.scheduler, self.owners, self.facts, self.clock
         self.workers = [ConnectorWorker(*parts, rank) for rank in range(self.plan.ranks)]
         self.worker = self.workers[0]
         self.reports = self._aggregator() if self.plan.ranks > 1 else None

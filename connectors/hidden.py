@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.connectors.caches import Caches
+from kvproof.connectors.numbers import NUMBERS
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt
 from kvproof.model.errors import AdapterDrift
@@ -63,5 +64,5 @@ def saved(
                 continue
             held = states[token]
             whole = bool((held == held[0]).all())
-            found = caches.numbers.prefix(layer, float(held[0])) if whole else None
+            found = NUMBERS.prefix(layer, float(held[0])) if whole else None
             yield StateSaved(name, token, expected, found, there=True)

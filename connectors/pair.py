@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.several import SeveralEngines
 from kvproof.live.observer.kept import entries
@@ -39,13 +38,12 @@ def one_of_two(
     plan: ConnectorPlan,
     connector: Mapping[str, Any],
     clock: Clock,
-    numbers: Numbers,
     another: Another = "",
 ) -> DrivenEngine:
     """An engine of this name, with a port of its own."""
     settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
     with patch.dict(os.environ, {**SEED, **dict.fromkeys(PORTS, str(port))}):
-        return DrivenEngine(plan, settings, clock, numbers=numbers, another=another)
+        return DrivenEngine(plan, settings, clock, paired=True, another=another)
 
 
 OTHER_WAY = {"NixlConnector": "NixlPushConnector", "NixlPushConnector": "NixlConnector"}
@@ -99,7 +97,7 @@ class EnginePair(SeveralEngines):
         keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
     ) -> None:
         computes, plan = of_prefill(plan), in_its_blocks(plan, "D")
-        self.parts = connector, clock, Numbers()
+        self.parts = connector, clock
         self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
         self.prefill = self._made(0, computes)
         self.decode = self._made(1, plan)
@@ -118,14 +116,14 @@ class EnginePair(SeveralEngines):
         clock = self.parts[1]
         others = clock.threads
         name = f"{'PD'[place]}{number or ''}"
-        connector, _, numbers = self.parts
+        connector, _ = self.parts
         another: Another = ""
         unlike = "" if place else plan.unlike
         if unlike == "transfer":
             connector = {**connector, "kv_connector": OTHER_WAY[connector["kv_connector"]]}
         else:
             another = unlike
-        made = one_of_two(name, place + 1, plan, connector, clock, numbers, another)
+        made = one_of_two(name, place + 1, plan, connector, clock, another)
         self.threads[place] = frozenset(clock.threads).difference(others)
         return made
 

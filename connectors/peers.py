@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.pair import OF_P, one_of_two
 from kvproof.connectors.plan import (
     DECODER,
@@ -41,7 +40,7 @@ class EnginePeers(SeveralEngines):
         clock: Clock,
         keeps_prompts: bool = False,  # noqa: ARG002 (what one has stored, the other is offered)
     ) -> None:
-        self.parts = plan, connector, clock, Numbers()
+        self.parts = plan, connector, clock
         self.places = {number: self._made(number) for number in range(2)}
         super().__init__(plan, clock, tuple(self.places.values()))
         self.later: dict[str, Waiting] = {}

@@ -55,7 +55,9 @@ class PlanSearch:
     counts findings that are less severe than a leak, `known` those that a known finding explains,
     by its name. `unmade` are the cache groups with which the connector could not be made, and what
     it raised; `lacking` are those that this vLLM cannot have, and why. `unplayed`
-    counts the plans whose options are refused, by the reason."""
+    counts the plans whose options are refused, by the reason. `first` is the plan that was found
+    first and its result, before it was made smaller. `needs_earlier`: the plan breaks its rule only
+    after earlier episodes."""
 
     episodes: int = 0
     steps: int = 0
@@ -63,6 +65,8 @@ class PlanSearch:
     times_judged: Counter[str] = field(default_factory=Counter)
     plan: ConnectorPlan | None = None
     result: EpisodeResult | None = None
+    first: tuple[ConnectorPlan, EpisodeResult] | None = None
+    needs_earlier: bool = False
     tolerated: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
     unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
@@ -103,6 +107,7 @@ class PlanSearch:
             self.known.update({names[each.invariant] for each in grave})
             return False
         self.plan, self.result = plan, result
+        self.first = self.first or (plan, result)
         return True
 
 
@@ -186,7 +191,9 @@ def search(
     found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)
     began: list[float] = []
-    broken: dict[ConnectorPlan, EpisodeResult] = {}
+    played: dict[ConnectorPlan, EpisodeResult | None] = {}
+    """What each plan came to that was played: the result if it breaks a rule. Hypothesis takes some
+    of them again, and a connector may have kept what another episode stored."""
 
     @seed(start)
     @settings(
@@ -201,11 +208,14 @@ def search(
     )
     @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
-        if began and time.monotonic() - began[0] > SHRINK_S:
-            if plan in broken:
-                found.plan, found.result = plan, broken[plan]
+        if plan in played:
+            if (known_result := played[plan]) is not None:
+                found.plan, found.result = plan, known_result
                 raise RuleBroken
             return
+        if began and time.monotonic() - began[0] > SHRINK_S:
+            return
+        played[plan] = None
         try:
             result = play(subject, plan)
         except RefusedOptions as error:
@@ -215,7 +225,7 @@ def search(
         if progress is not None:
             progress(found.episodes, found.steps)
         if breaks:
-            broken[plan] = result
+            played[plan] = result
             began.append(time.monotonic())
             raise RuleBroken
 

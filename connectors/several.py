@@ -6,7 +6,6 @@ from typing import Any
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine, drained
-from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.model.facts.connectors import Fact
 
@@ -125,10 +124,10 @@ class EngineReplicas(SeveralEngines):
         clock: Clock,
         keeps_prompts: bool = False,  # noqa: ARG002 (what one has stored, another may be offered)
     ) -> None:
-        numbers, name = Numbers(), connector["engine_id"]
+        name = connector["engine_id"]
         engines = [
             DrivenEngine(
-                plan, {**connector, "engine_id": f"{name}_dp{n}"}, clock, numbers=numbers, replica=n
+                plan, {**connector, "engine_id": f"{name}_dp{n}"}, clock, paired=True, replica=n
             )
             for n in range(REPLICAS)
         ]

@@ -16,6 +16,9 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     """The lines: the verdict, the reasons, what was done, what was judged."""
     if searched.plan is not None and searched.result is not None:
         yield from of_violation(searched.plan, searched.result)
+        if searched.needs_earlier:
+            yield "Alone, in a fresh process, this plan breaks no such rule: it needs what earlier"
+            yield "episodes left behind. Use the same seed and examples to see it again."
     elif searched.nothing_judged:
         yield f"UNKNOWN: {subject.name} promised no load in {_episodes(searched.episodes)}."
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."

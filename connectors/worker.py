@@ -16,7 +16,6 @@ from kvproof.connectors.caches import Caches, LayerCache, Shards
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.first_runner import FirstRunner
-from kvproof.connectors.numbers import Numbers
 from kvproof.connectors.owners import Owners, read_from
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.live import adapt, build, step_output
@@ -56,7 +55,6 @@ class ConnectorWorker:
         self,
         plan: ConnectorPlan,
         scheduler: Any,
-        numbers: Numbers,
         owners: Owners,
         facts: list[Fact],
         clock: Clock,
@@ -103,7 +101,7 @@ class ConnectorWorker:
             if first is not None and not plan.latent:
                 across = first.across_layers(kv_cache_config, kernel)
             made = None if across is None else across.named
-            self.caches = Caches(kv_cache_config, order, numbers, shards, kernel, made)
+            self.caches = Caches(kv_cache_config, order, shards, kernel, made)
             self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
             for name, cache in self.caches.named.items():
                 context[name].kv_cache = cache

@@ -87,12 +87,16 @@ def _is_mapped(address: int, size: int) -> bool:
 
 
 def watched(name: str) -> Callable[[Clock], Any]:
-    """A function of torch that allocates memory, which is noted."""
+    """A function of torch that allocates memory, which is noted. New memory holds nothing: what was
+    there before, perhaps the KV of an earlier episode, would make a copy look right that is not
+    made."""
     original = getattr(torch, name)
 
     def made(clock: Clock) -> Any:
         def allocate(*given: Any, **named: Any) -> torch.Tensor:
             tensor: torch.Tensor = original(*given, **named)
+            if name == "empty":
+                tensor.zero_()
             AllocatedBytes.of(clock).note(tensor)
             return tensor
 

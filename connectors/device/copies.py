@@ -15,7 +15,7 @@ _EMPTY_LIKE = torch.empty_like
 def empty_like(like: torch.Tensor, *, pin_memory: bool = False, **more: Any) -> torch.Tensor:
     """Memory of the host (`torch.empty_like`): without a device none is pinned."""
     del pin_memory
-    return _EMPTY_LIKE(like, **more)
+    return _EMPTY_LIKE(like, **more).zero_()
 
 
 def _reads(by: str, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:

@@ -22,7 +22,8 @@ class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
     episodes whose gravest finding is less severe than a leak, and `known` those that show a known
     finding of vLLM, by its name. `plan` is the smallest episode known
     that breaks a rule, `at` the number of the action that breaks it, and `plan_file` the file that
-    has the plan; they are there if the verdict is VIOLATED."""
+    has the plan; they are there if the verdict is VIOLATED. `needs_earlier_episodes` says whether
+    the plan breaks its rule only after what earlier episodes left in the process."""
 
     verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN"]
     connector: str
@@ -35,4 +36,5 @@ class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
     findings: Maybe[tuple[BrokenRule, ...]] = UNSET
     plan: Maybe[dict[str, Any]] = UNSET
     at: Maybe[int] = UNSET
+    needs_earlier_episodes: Maybe[bool] = UNSET
     plan_file: Maybe[str | None] = UNSET

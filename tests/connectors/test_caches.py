@@ -1,5 +1,7 @@
 """What a slot of the kit's memory is."""
 
+from itertools import accumulate
+
 import pytest
 
 pytest.importorskip("vllm")
@@ -9,7 +11,7 @@ import torch
 from kvproof.connectors import caches as caches_of_kit
 from kvproof.connectors.allocated import slots
 from kvproof.connectors.caches import Caches, LayerCache, Shards
-from kvproof.connectors.numbers import Numbers
+from kvproof.connectors.numbers import NUMBERS_MAX, Numbers
 from kvproof.live import build
 from kvproof.model.config import EngineConfig, Group
 
@@ -38,9 +40,7 @@ def test_each_head_of_a_slot_has_its_own_number(monkeypatch: pytest.MonkeyPatch)
     memory = torch.zeros(3, 2, 4, 4)
     monkeypatch.setattr(caches_of_kit, "allocated", lambda *_: {"layers.0.attn": memory})
     cfg = EngineConfig("E", (Group("full", 4),), num_blocks=3)
-    caches = Caches(
-        build.kv_cache_config(cfg, of_rank=build.OfRank(2)), None, Numbers(), Shards(0, 1, 2)
-    )
+    caches = Caches(build.kv_cache_config(cfg, of_rank=build.OfRank(2)), None, Shards(0, 1, 2))
     layer = caches.layers[0]
     caches.write(layer, 1, 2, "abc")
     assert caches.found(layer, 1, 2) == "abc"
@@ -59,3 +59,23 @@ def test_a_block_may_be_several_blocks_of_a_kernel(block: int, offset: int) -> N
     assert memory[layer.whole(block)].flatten(0, 1)[offset].all()
     assert memory.count_nonzero() == 4
     assert layer.slot(*layer.place(block, offset)) == (block, offset)
+
+
+def test_a_prefix_has_the_same_number_in_every_process() -> None:
+    """A store that outlives its engine still has the KV of its tokens."""
+    one, other = Numbers(), Numbers()
+    prefixes = [*accumulate("abcdefgh")]
+    pairs = [(f"layers.{layer}.attn", prefix) for layer in range(2) for prefix in prefixes]
+    first = [one.of(*pair) for pair in pairs]
+    assert [other.of(*pair) for pair in reversed(pairs)] == first[::-1]
+    assert len({*first}) == len(pairs)
+    assert [one.home(float(number)) for number in first] == pairs
+    assert one.prefix("layers.1.attn", first[0]) is None
+
+
+def test_two_prefixes_never_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.connectors.numbers.crc32", lambda _: NUMBERS_MAX - 2)
+    numbers = Numbers()
+    assert [numbers.of("layer", prefix) for prefix in "abc"] == [NUMBERS_MAX - 1, 1, 2]
+    assert [numbers.prefix("layer", number) for number in (1.0, 2.0)] == ["b", "c"]
+    assert [numbers.prefix("layer", number) for number in (3.0, 0.5)] == [None, None]

@@ -1,0 +1,62 @@
+"""An episode in a process of its own, in which no earlier episode has left anything.
+
+A connector may keep what it stores in a module, as a server does that outlives its engines. A plan
+then breaks a rule because of what earlier plans have stored, and breaks nothing when a user plays
+it again.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.search import PlanSearch
+from kvproof.connectors.subject import TestedConnector
+from kvproof.live import children
+
+ASKED, ANSWER = "plan.json", "broken.json"
+
+Asked = tuple[TestedConnector, ConnectorPlan]
+
+
+def broken_alone(subject: TestedConnector, plan: ConnectorPlan) -> tuple[str, ...] | None:
+    """The ids of the rules that a plan breaks alone. None where its process gave no answer."""
+    with tempfile.TemporaryDirectory(prefix="kvproof-alone-") as folder:
+        Path(folder, ASKED).write_bytes(msgspec.json.encode((subject, plan)))
+        path = os.pathsep.join(filter(None, sys.path))
+        command = [sys.executable, "-m", __name__, folder]
+        children.run(command, env={**os.environ, "PYTHONPATH": path})
+        try:
+            return msgspec.json.decode(Path(folder, ANSWER).read_bytes(), type=tuple[str, ...])
+        except OSError:
+            return None
+
+
+def confirm(subject: TestedConnector, found: PlanSearch) -> None:
+    """Play the plan that was found alone. Where it breaks its rule only after earlier episodes, the
+    plan that was found first, before it was made shorter, takes its place if it needs none of them.
+    Else `found.needs_earlier` says so."""
+    if found.plan is None or found.rule in (broken_alone(subject, found.plan) or ()):
+        return
+    first = found.first
+    if first is not None and found.rule in (broken_alone(subject, first[0]) or ()):
+        found.plan, found.result = first
+        return
+    found.needs_earlier = True
+
+
+def main(folder: Path) -> None:
+    """Play the plan of a folder, and write there which rules it breaks."""
+    from kvproof.connectors.episode import play
+
+    children.end_with_parent()
+    asked = msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
+    broken = tuple(each.invariant for each in play(*asked).findings)
+    (folder / ANSWER).write_bytes(msgspec.json.encode(broken))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
