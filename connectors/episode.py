@@ -34,6 +34,7 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.several import EngineReplicas, SeveralEngines
+from kvproof.connectors.shipped import require_replaced
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
 from kvproof.live.contract.features import KIT
@@ -82,6 +83,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
     RefusedOptions if an engine with the options of the plan is refused, and one without them is
     not, and AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
+    require_replaced(subject)
     past, tally = Past(), Tally()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder), plan.options)

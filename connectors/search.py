@@ -192,8 +192,20 @@ def search(
     kinds = accepted(subject, found)
     began: list[float] = []
     played: dict[ConnectorPlan, EpisodeResult | None] = {}
-    """What each plan came to that was played: the result if it breaks a rule. Hypothesis takes some
-    of them again, and a connector may have kept what another episode stored."""
+    """What each plan has come to. Hypothesis takes some of them again, and a connector that kept
+    what another episode stored might come to something else then."""
+
+    def broken(plan: ConnectorPlan) -> EpisodeResult | None:
+        """The result of an episode that breaks a rule in a new way."""
+        try:
+            result = play(subject, plan)
+        except RefusedOptions as error:
+            found.unplayed[error.why] += 1
+            return None
+        breaks = found.take(plan, result, known)
+        if progress is not None:
+            progress(found.episodes, found.steps)
+        return result if breaks else None
 
     @seed(start)
     @settings(
@@ -208,24 +220,12 @@ def search(
     )
     @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
-        if plan in played:
-            if (known_result := played[plan]) is not None:
-                found.plan, found.result = plan, known_result
-                raise RuleBroken
-            return
-        if began and time.monotonic() - began[0] > SHRINK_S:
-            return
-        played[plan] = None
-        try:
-            result = play(subject, plan)
-        except RefusedOptions as error:
-            found.unplayed[error.why] += 1
-            return
-        breaks = found.take(plan, result, known)
-        if progress is not None:
-            progress(found.episodes, found.steps)
-        if breaks:
-            played[plan] = result
+        if plan not in played:
+            if began and time.monotonic() - began[0] > SHRINK_S:
+                return
+            played[plan] = broken(plan)
+        if (result := played[plan]) is not None:
+            found.plan, found.result = plan, result
             began.append(time.monotonic())
             raise RuleBroken
 

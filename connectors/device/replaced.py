@@ -54,7 +54,8 @@ keeps blocks for D, in seconds."""
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    A name that a vLLM does not have is left alone: `other` releases have it."""
+    A vLLM may lack a name that only `other` releases have. Any other one that is gone from its
+    module is drift: vLLM does elsewhere what was replaced there."""
 
     place: str
     by: Callable[[Clock], Any]
@@ -287,7 +288,7 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{PEERS}.data.nixl:ThreadPoolExecutor", _always(AtOnce), AT_ONCE, other=True),
     Replacement(f"{PEERS}.manager:_UnboundStoreBatch", _dated, SECONDS),
     *(
-        Replacement(f"{PEERS}.{module}:time", PeerTime, SECONDS)
+        Replacement(f"{PEERS}.{module}:time", PeerTime, SECONDS, other=module == "session.session")
         for module in ("manager", "session.client", "session.server", "session.session")
     ),
     *(
@@ -368,6 +369,15 @@ def found(place: str) -> tuple[Any, str] | None:
     except (ImportError, AttributeError):
         return None
     return (owner, name) if hasattr(owner, name) else None
+
+
+def gone() -> Iterator[Replacement]:
+    """The names that this vLLM has no longer, although it has their modules."""
+    for each in REPLACED:
+        if not each.other and found(each.place) is None:
+            with contextlib.suppress(ImportError):
+                importlib.import_module(each.place.partition(":")[0])
+                yield each
 
 
 @contextlib.contextmanager

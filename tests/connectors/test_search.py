@@ -61,7 +61,7 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
     assert len(found.plan.actions) == 7
     assert found.known["a_finding"] > 0
     found = search.search(BENCH, 100, 0, known=lambda _: {RULE: "a_finding"})
-    assert found.episodes == 100
+    assert 50 < found.episodes <= 100  # no plan is played twice
     assert found.result is None
     assert "Known: in " in "\n".join(shown(BENCH, found))
 

@@ -28,10 +28,11 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.search import PlanSearch, accepted
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.connectors.shipped import SHIPPED, require_replaced
 from kvproof.live.adapt import keeps_every_state
 from kvproof.live.build import spec_of
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import AdapterDrift
 
 pytestmark = pytest.mark.live
 
@@ -217,3 +218,23 @@ def test_a_step_that_overlaps_goes_on_after_the_drafts_that_were_accepted(accept
     result = play(SHIPPED["images"].subject, ConnectorPlan(engine, actions, accepted=accepted))
     assert result.findings == ()
     assert result.judged["reads"] > 100
+
+
+@pytest.mark.parametrize(
+    ("place", "drift", "fine"),
+    [
+        ("vllm.v1.kv_offload.tiering.p2p.manager:time", "offloading-peers", "offloading-files"),
+        ("vllm.v1.simple_kv_offload.copy_backend:queue", "multi-simple-mooncake", "mooncake-store"),
+        ("torch.cuda:Stream", "example", ""),
+    ],
+)
+def test_a_replaced_name_that_is_gone_is_drift(
+    place: str, drift: str, fine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only for connectors whose code has it: others are driven."""
+    module, _, name = place.partition(":")
+    monkeypatch.delattr(f"{module}.{name}")
+    with pytest.raises(AdapterDrift, match=f"has no {place}"):
+        require_replaced(SHIPPED[drift].subject)
+    if fine:
+        require_replaced(SHIPPED[fine].subject)
