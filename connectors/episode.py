@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvproof.connectors.at_once import PairAtOnce
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device
+from kvproof.connectors.drift import require_replaced
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.judging import CONTRACT, broken, times_judged
 from kvproof.connectors.memory import Memory
@@ -34,7 +35,6 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.several import EngineReplicas, SeveralEngines
-from kvproof.connectors.shipped import require_replaced
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
 from kvproof.live.contract.features import KIT

@@ -15,6 +15,7 @@ from kvproof.connectors import drawn
 from kvproof.connectors.caches import Shards
 from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD, LayerGroups
+from kvproof.connectors.drift import require_replaced
 from kvproof.connectors.episode import play
 from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.mixed_up import mixed_up
@@ -28,7 +29,7 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.search import PlanSearch, accepted
-from kvproof.connectors.shipped import SHIPPED, require_replaced
+from kvproof.connectors.shipped import SHIPPED
 from kvproof.live.adapt import keeps_every_state
 from kvproof.live.build import spec_of
 from kvproof.model.config import EngineConfig, Group
