@@ -97,15 +97,13 @@ def test_a_path_is_shown_as_printable_text() -> None:
     assert len(reading.shown("x" * 10_000)) < 400
 
 
-@pytest.fixture(params=["nameless", "renamed", "without links"])
+@pytest.fixture(params=["with links", "without links"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The three ways in which a file gets its name, as the file system can."""
+    """The two ways in which a file gets its name, as the file system can."""
 
     def cannot(*_: object, **__: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    if request.param != "nameless":
-        monkeypatch.setattr(writing, "_make_nameless", cannot)
     if request.param == "without links":
         monkeypatch.setattr(os, "link", cannot)
     return str(request.param)

@@ -289,7 +289,7 @@ def test_a_file_that_is_lost_takes_nothing_from_the_verdict(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvproof.model.files.writing._make", full)
+    monkeypatch.setattr("kvproof.model.files.writing._whole", full)
     code, out, err = run(*SAME, "--junit", "j.xml")
     assert (code, out.split(":")[0]) == (2, "The KV-cache accounting is unchanged")
     assert two_sentences(err), err

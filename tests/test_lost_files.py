@@ -28,7 +28,7 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    return lambda: monkeypatch.setattr(writing, "_make", full)
+    return lambda: monkeypatch.setattr(writing, "_whole", full)
 
 
 VIOLATED = [

@@ -104,7 +104,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch, _cache: Path) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kvproof.model.files.writing._make", full)
+    monkeypatch.setattr("kvproof.model.files.writing._whole", full)
 
 
 @pytest.mark.parametrize("trouble", [no_home, no_folder, full_disk])

@@ -1,7 +1,8 @@
 """Writes files that appear whole under their final name, or not at all.
 
-A file gets its name after its content is on the disk. Until then it has no name, or a name in the
-same folder that nobody has. So a process that is killed leaves no part of a file.
+A file gets its name after its content is on the disk. Until then it has a name in the same folder
+that nobody has, which ends with `.part`. So a process that is killed leaves no part of a file under
+its final name.
 """
 
 import errno
@@ -13,7 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
@@ -68,14 +68,8 @@ def replace(path: Path, *data: bytes) -> None:
     """Write a file, and replace an earlier version of it. Raises UsageError where it cannot be
     written; then the earlier version stays."""
     final = Path(os.path.realpath(path))  # a link to a file stays
-    part = unused(final.parent)
-    with errors(path):
-        try:
-            _make(part, data)
-            os.replace(part, final)
-        finally:
-            with suppress(OSError):
-                os.unlink(part)
+    with errors(path), _whole(final.parent, data) as part:
+        os.replace(part, final)
 
 
 def keep(path: Path, data: bytes) -> int:
@@ -128,29 +122,7 @@ def unused(folder: Path) -> Path:
 
 def _make(path: Path, data: tuple[bytes, ...]) -> None:
     """Make a new file. Raises FileExistsError where it exists, OSError where it cannot be made."""
-    try:
-        _make_nameless(path, data)
-    except FileExistsError:
-        raise
-    except (OSError, AttributeError):  # not Linux, or a file system that cannot do this
-        _make_renamed(path, data)
-
-
-def _make_nameless(path: Path, data: tuple[bytes, ...]) -> None:
-    """Make a file that has no name before it is whole, so that a killed process leaves nothing."""
-    flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
-    with open(os.open(path.parent, flags, 0o666), "wb") as file:
-        _fill(file, data)
-        # With a descriptor of a folder, Python follows the link in /proc; here it is not used.
-        here = file.fileno()
-        os.link(f"/proc/self/fd/{here}", path, src_dir_fd=here, follow_symlinks=True)
-
-
-def _make_renamed(path: Path, data: tuple[bytes, ...]) -> None:
-    part = unused(path.parent)
-    try:
-        with open(part, "xb") as file:
-            _fill(file, data)
+    with _whole(path.parent, data) as part:
         try:
             os.link(part, path)  # unlike a rename, this never replaces a file
         except FileExistsError:
@@ -158,14 +130,20 @@ def _make_renamed(path: Path, data: tuple[bytes, ...]) -> None:
         except OSError:  # a file system without hard links
             open(path, "xb").close()
             os.replace(part, path)
+
+
+@contextmanager
+def _whole(folder: Path, data: tuple[bytes, ...]) -> Iterator[Path]:
+    """A file with this content, on the disk, under a name that nobody has. It is removed if it
+    still has that name at the end."""
+    part = unused(folder)
+    try:
+        with open(part, "xb") as file:
+            for each in data:
+                file.write(each)
+            file.flush()
+            os.fsync(file.fileno())
+        yield part
     finally:
         with suppress(OSError):
-            os.unlink(part)
-
-
-def _fill(file: BinaryIO, data: tuple[bytes, ...]) -> None:
-    """Write the content of a file to the disk."""
-    for part in data:
-        file.write(part)
-    file.flush()
-    os.fsync(file.fileno())
+            part.unlink()
