@@ -16,7 +16,7 @@ from kvproof.strategies.verdict import Verdict
 HEAD = """# What is proved, for all sizes
 
 `kvproof prove --table FILE` writes this file; times are CPU times of one run. For each claim, Z3
-searches for numbers that break it and finds none. Every claim is also evaluated on plain ints.
+searches for numbers that break it and finds none. Claims are also evaluated on plain ints.
 Each step of the explorer and of a sampled run of the model is projected to counts, and must be a
 transition of these systems; tests ask the same of steps of live vLLM. Which steps are not projected
 is said [below](#which-steps-are-compared-with-what-is-proved).

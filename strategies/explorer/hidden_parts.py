@@ -42,7 +42,7 @@ class HiddenPart:
     __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __index__ = __int__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __str__ = __repr__ = __format__ = _refuse
     # `isinstance` asks for it where the type alone does not give the answer.
-    __class__ = property(_raise_unseen)  # type: ignore[assignment]
+    __class__ = property(_raise_unseen)
 
 
 class HiddenEngine(HiddenPart):
