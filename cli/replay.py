@@ -10,9 +10,10 @@ from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, running, undriven
 from kvproof.model import interruption
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
+from kvproof.model.files.reading import shown
 from kvproof.model.machine import Machine
 from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
@@ -64,6 +65,8 @@ def run(args: argparse.Namespace) -> int:
         args.machine = "model"
     faults = [fault_named(name) for name in trace.faults]
     args.machine = args.machine or trace.machine
+    if args.machine == "live" and args.vllm is None and trace.tree:
+        args.vllm = _tree(args.trace, trace)
     borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replay(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable(), planted(*faults):
@@ -82,6 +85,17 @@ def run(args: argparse.Namespace) -> int:
         lambda code: _output(args, trace, replayed, code),
         lambda: _print(args, trace, replayed),
     )
+
+
+def _tree(path: Path, trace: Trace) -> str:
+    """The folder of the vLLM that a trace was recorded with, as a gate does of head. Raises
+    UsageError where it is gone: the installed vLLM would say nothing of it."""
+    if not (Path(trace.tree) / "vllm").is_dir():
+        raise UsageError(
+            f"{shown(path)} is of the vLLM in {shown(trace.tree)}, which is not there any more. "
+            "Use --vllm with a vLLM to replay it on."
+        )
+    return trace.tree
 
 
 def _of_record(machine: Machine, replayed: Replay, record: Record) -> Replay:

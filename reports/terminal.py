@@ -240,7 +240,8 @@ def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
 
 def replay_line(trace: Trace, path: Path) -> str:
     """The line with the command that replays a trace from its file."""
-    return f"Replay it: kvproof replay {shell_word(path)} --machine {trace.machine}"
+    tree = f" --vllm {shell_word(Path(trace.tree))}" if trace.tree else ""
+    return f"Replay it: kvproof replay {shell_word(path)} --machine {trace.machine}{tree}"
 
 
 def shell_word(path: Path) -> str:

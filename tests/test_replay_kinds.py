@@ -1,7 +1,9 @@
 """Whatever kind of finding a trace has, it replays on both machines, with what it was found with
 and without."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,3 +99,18 @@ def test_a_step_that_the_proofs_do_not_know(
         assert replays(path) == (1, 1)
     relation._reaches.cache_clear()
     assert replays(path) == (0, 0)
+
+
+def test_a_trace_of_another_vllm_is_replayed_on_that_one(
+    run: Any, refused: Any, tmp_path: Path
+) -> None:
+    """As a gate writes it of head: the installed vLLM would answer for another tree."""
+    finding = FINDINGS / "superseded_state_reserved" / "trace.jsonl"
+    trace = replace(read(finding), tree=str(tmp_path / "head"))
+    write(tmp_path / "of_head.jsonl", trace)
+    command = f"--machine live --vllm {tmp_path / 'head'}"
+    assert command in run("report", "of_head.jsonl")[1]
+    said = refused("replay", "of_head.jsonl")
+    assert f"is of the vLLM in {tmp_path / 'head'}, which is not there any more. Use --vllm" in said
+    (tmp_path / "head" / "vllm").mkdir(parents=True)  # a folder in which no vLLM is
+    assert str(tmp_path / "head") in refused("replay", "of_head.jsonl")

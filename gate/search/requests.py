@@ -36,7 +36,7 @@ from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
 from kvproof.invariants.invariant import broken
 from kvproof.invariants.registry import CHECKS, check_named
-from kvproof.live.availability import importable, installed
+from kvproof.live.availability import importable, installed, place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
@@ -196,12 +196,18 @@ def _recorded(request: RecordRun) -> Recorded:
         finding=shown,
         machine="live",
         vllm=installed(),
+        tree=_tree(),
     )
     try:
         path = write_in(Path(request.folder), request.stem, trace)
     except UsageError as error:
         return Recorded(error=str(error))
     return Recorded(str(path), tuple(map(describe, trace.events)))
+
+
+def _tree() -> str:
+    """The folder of the vLLM of this process; empty where it is the installed one."""
+    return "" if importable() == place() else str(place().parent)
 
 
 def _planned(plan: Play, request: RecordRun) -> Recorded:

@@ -23,10 +23,12 @@ class Line(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Versions(Line, frozen=True):
-    """The releases that a trace was recorded with. `vllm` is null for the model."""
+    """The releases that a trace was recorded with. `vllm` is null for the model. `tree` is the
+    folder of the vLLM where it is not the installed one, as `--vllm` takes it."""
 
     kvproof: str
     vllm: str | None = None
+    tree: str | UnsetType = UNSET
 
 
 class Header(Line, frozen=True):

@@ -12,7 +12,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import UNSET, to_builtins
 from msgspec.structs import replace
 
 import kvproof
@@ -41,8 +41,9 @@ from kvproof.model.traces.state_diff import Change, Flat, flat, patched
 class Trace:
     """A run that can be replayed. `changes` has one entry per event, or is None.
 
-    `vllm` is the release of vLLM that a live trace was recorded with. The state before the first
-    event is the initial state of the cluster.
+    `vllm` is the release of vLLM that a live trace was recorded with, and `tree` its folder where
+    it is not the installed one. The state before the first event is the initial state of the
+    cluster.
     """
 
     cluster: Cluster
@@ -54,6 +55,7 @@ class Trace:
     seed: int = 0
     vllm: str | None = None
     kvproof: str = kvproof.__version__
+    tree: str = ""
 
     def states(self) -> Iterator[Flat]:
         """The state before the first event and after each event, one after the other. Nothing where
@@ -94,7 +96,7 @@ def _lines(trace: Trace) -> Iterator[AnyLine]:
         config=trace.cluster,
         faults=trace.faults,
         machine=trace.machine,  # type: ignore[arg-type]
-        versions=Versions(trace.kvproof, trace.vllm),
+        versions=Versions(trace.kvproof, trace.vllm, trace.tree or UNSET),
         seed=trace.seed,
     )
     changes: Iterable[Change | None] = trace.changes or repeat(None, len(trace.events))

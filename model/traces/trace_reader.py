@@ -74,6 +74,7 @@ class _Reader(LineReader):
             machine=header.machine,
             seed=header.seed,
             vllm=header.versions.vllm,
+            tree=header.versions.tree or "",
             kvproof=header.versions.kvproof,
         )
 
