@@ -91,8 +91,7 @@ def printed(command: str, folder: Path, source: Path, path: Path) -> str:
         ["bash", "-c", command],
         cwd=folder,
         env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=False,
     )
