@@ -79,8 +79,8 @@ def programs(folder: Path) -> Path:
 
 
 def printed(command: str, folder: Path, source: Path, path: Path) -> str:
-    """What a command line prints in a folder, with the package of this source folder: its answer, or
-    its error where it has none. On a slow machine progress is on standard error."""
+    """What a command line prints in a folder, with the package of this source folder: its answer,
+    or its error where it has none. On a slow machine progress is on standard error."""
     inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
     environment = {
         **inherited,
