@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.machine import LiveMachine
@@ -46,7 +46,7 @@ def watched(cluster: Cluster) -> Machine:
     return Watched(LiveMachine(cluster), KNOWN.values(), Counter(), Counter())
 
 
-def episode(machine: Machine, invariants: Iterable[Invariant], seed: int) -> int:
+def episode(machine: Machine, invariants: Iterable[Check], seed: int) -> int:
     """Drive a machine with seeded choices. Returns the steps taken."""
     draw = random.Random(seed)
     run = Watching(machine, invariants)
@@ -63,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     every = tuple(CHECKS.values())
     cluster = CLUSTERS[args.config]
-    loops: dict[str, tuple[Callable[[Cluster], Machine], tuple[Invariant, ...]]] = {
+    loops: dict[str, tuple[Callable[[Cluster], Machine], tuple[Check, ...]]] = {
         "vLLM, no checks": (LiveMachine, ()),
         "vLLM, guards and invariants": (LiveMachine, every),
         "vLLM, watched, guards and invariants": (watched, every),

@@ -19,10 +19,10 @@ BAD_USAGE, DEFECT = 2, 3
 ROOT = f"{Path(__file__).parents[1]}{os.sep}"
 """Where the code of kvproof is."""
 
-AUTHORS = ("invariants/", "model/faults/", "model/spec/")
+AUTHORS = ("invariants/", "model/faults/")
 """Where authors write checks and faults."""
 
-MACHINERY = ("check", "fault", "invariant", "registry")
+MACHINERY = ("check", "fault", "registry")
 """The modules there that are no author's."""
 
 

@@ -143,9 +143,9 @@ def _check(name: str) -> Explanation:
         kind="a guard of the spec, which every step must keep" if guard else "an invariant",
         name=name,
         sentence=f"It must be true that {one.name}.",
-        severity=one.severity.words if one.severity else "",
+        severity=one.severity.words,
         origin=one.origin,
-        scenario=_scenario("model.spec" if guard else "invariants", name),
+        scenario=_paragraphs(one.story),
         where=f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}",
         faults=tuple(faults),
         findings=tuple(findings),
@@ -282,8 +282,8 @@ def _conformance(name: str) -> Explanation:
     return Explanation(
         kind="what connects the model to the proofs",
         name=name,
-        sentence="A step of the model, projected to counts, is a transition of a system whose "
-        "claims are proved for all sizes (reports/obligations.md says which are not projected).",
+        sentence="Every step of the model, projected to counts, is a transition of a system whose "
+        "claims are proved for all sizes.",
         where="asked by kvproof explore of each step of the model",
         see=("kvproof explore",),
     )

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from kvproof.cli.parser import Setup
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model.severity import Severity
 from kvproof.strategies.verdict import OTHERWISE, TOLERATED, Outcome, Verdict
 
@@ -15,7 +15,7 @@ def with_graver(
     setup: Setup,
     fail_on: Severity,
     search: Callable[[Setup], Outcome],
-    checks: Iterable[Invariant],
+    checks: Iterable[Check],
 ) -> Outcome:
     """The outcome of a search, or of the search for the more severe invariants.
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import check_named
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError, unknown
@@ -28,7 +28,7 @@ class Setup(NamedTuple):
 
     cluster: Cluster
     faults: tuple[Fault, ...]
-    invariants: list[Invariant] | None
+    invariants: list[Check] | None
     wide: bool = False
 
     @property

@@ -159,6 +159,26 @@ def broken_by(
         yield from findings(check, check.asking(**known)(thing), tally)
 
 
+class Asked:
+    """Checks that a search asks very often of one type of things, on one cluster."""
+
+    def __init__(self, checks: Iterable[Check], kind: type, cluster: Cluster) -> None:
+        asked = (check for check in checks if kind in check.judged)
+        self._asked = [(check, check.asking(cluster=cluster)) for check in asked]
+
+    def violated(self, thing: Any) -> bool:
+        """Whether a check does not hold."""
+        for check, ask in self._asked:
+            try:
+                for judged in ask(thing):
+                    if judged.reasons and not judged.excuses:
+                        return True
+            except Exception as error:
+                error.add_note(f"in the check {check.id}")
+                raise
+        return False
+
+
 FOUND: dict[str, Check] = {}
 """Each check that was imported, by id."""
 

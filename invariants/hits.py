@@ -1,4 +1,6 @@
-"""What a prefix hit must find in the cache, derived from what each kind of layer reads.
+"""What must be true of prefix hits: what a hit must find in the cache, how long it must be, and
+what a computed prompt must leave there for later hits. All of it is derived from what each kind of
+layer reads.
 
 A request that hits some tokens computes the next token. Everything that the layers of a group read
 for it must be cached (`arithmetic.first_token_read`). The layers of a drafter are different: what
@@ -9,9 +11,16 @@ must match too.
 
 from collections.abc import Iterator
 
-from kvproof.invariants.arithmetic import blocks_begun, first_token_read
-from kvproof.model.config import EngineConfig, Group
-from kvproof.model.state import Key
+from kvproof.invariants.arithmetic import blocks_begun, first_token_read, in_common
+from kvproof.invariants.check import check
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.needs import Need
+from kvproof.model.phases import Phase
+from kvproof.model.severity import Severity
+from kvproof.model.state import SENDING, Engine, Key
+from kvproof.model.step import Admission, Step
+from kvproof.model.subjects import Subject
 
 
 def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
@@ -109,3 +118,273 @@ def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
         copied = 1 if hit % size else 0
         held += sum(1 for _ in positions(engine, group, hit)) + copied + more
     return held < engine.num_blocks
+
+
+@check(
+    "every group has the blocks that a prefix hit needs, or the connector loads the missing ones",
+    origin="vllm#46453",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="deepest_group_wins",
+    needs=(Need.LOOKUPS,),
+    subjects=(Subject.HIT, Subject.COMPUTED, Subject.TABLE),
+)
+def hit_holds_in_every_group(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """vllm#44243 took the longest hit of any group as the hit of the request. A Mamba state had
+    survived behind attention blocks that were evicted, and vLLM treated these attention tokens as
+    computed (vllm#46453). The request then attended to blocks with other content."""
+    for admission in step.effects.admissions:
+        engine = cluster.engine(admission.engine)
+        keys = {key for key, blocks in admission.cached if blocks}
+        tokens = admission.tokens + admission.dropped
+        lacking = [
+            (index, prefix)
+            for index, prefix in missing(engine, keys, tokens, admission.hit)
+            if not admission.external or engine.groups[index].kind == "full"
+        ]
+        if admission.hit and not lacking:
+            yield holds()
+        for index, prefix in lacking:
+            yield because(
+                reason("hits", "{request} hits {hit} tokens on {engine}", hit=admission.hit),
+                reason(
+                    "has_no_block",
+                    "group {group} has no cached block for prefix {missing:quoted}",
+                    missing=prefix,
+                ),
+                engine=admission.engine,
+                request=admission.request,
+                group=index,
+            )
+
+
+def longest_cached(cluster: Cluster, admission: Admission) -> int:
+    """The longest hit that every group can serve, found by trying all lengths. A hit that ends
+    inside a block needs a copy of that block, so an engine of this size must have room for the
+    copy; and a block that ends with the last token can serve it only under a shorter key, although
+    P knows the token that it dropped."""
+    cfg = cluster.engine(admission.engine)
+    tokens = admission.tokens + ("" if cfg.partial_block_hits else admission.dropped)
+    keys = {key for key, blocks in admission.cached if blocks}
+    for hit in range(len(admission.tokens) - 1, 0, -1):
+        if not may_end_at(cfg, hit, admission.external > 0) or any(missing(cfg, keys, tokens, hit)):
+            continue
+        if not cfg.partial_block_hits or has_room(cfg, hit, len(tokens)):
+            return hit
+    return 0
+
+
+@check(
+    "a prefix hit is the longest hit that every group can serve",
+    origin="vllm#51771",
+    severity=Severity.LOST_PERFORMANCE,
+    killed_by="hit_collapses_with_three_groups",
+    needs=(Need.LOOKUPS,),
+    subjects=(Subject.HIT, Subject.COMPUTED),
+)
+def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """With three or more groups, one group answered 0 once, and the search for a common hit ended
+    at 0 tokens (vllm#51771). All answers stay correct; only the hit rate falls."""
+    for admission in step.effects.admissions:
+        if not cluster.engine(admission.engine).prefix_caching:
+            continue
+        best = longest_cached(cluster, admission)
+        if admission.hit >= best > 0:
+            yield holds()
+        elif admission.hit < best:
+            yield because(
+                reason(
+                    "groups_have",
+                    "all groups of {engine} have {best} tokens of {request} cached",
+                    best=best,
+                ),
+                reason("hits", "the request hits {hit} tokens", hit=admission.hit),
+                engine=admission.engine,
+                request=admission.request,
+            )
+
+
+def _owed_tokens(cluster: Cluster, step: Step, admission: Admission) -> int:
+    """Tokens that this admission must find in the local cache."""
+    cfg = cluster.engine(admission.engine)
+    known = len(admission.tokens)
+    loads = admission.external > 0
+    limit = longest(cfg, known, known, loads)
+    everywhere = all(g.kind == "full" for g in cfg.groups)
+    if cluster.sessions and cfg.retention is not None and not everywhere:
+        return 0  # a session caches only the states at which its first part alone would resume
+    if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
+        return 0  # P has not computed the earlier turn that it loaded
+    if cfg.store and cfg.partial_block_hits:
+        return 0  # a prompt that the store loaded left no state at its end in the cache
+    if cfg.role == "decode" and not everywhere:
+        transfer = step.before.transfer(admission.request)
+        if cfg.store:
+            return 0  # a hit in all groups at once: a store does not bring what some of them lack
+        if transfer is None or transfer.phase != Phase.OFFERED:
+            return 0  # D computed no states of the loaded tokens, and has only the end of a window
+        if any(g.kind == "window" for g in cfg.groups) or not loads:
+            return 0
+        everywhere = True  # P sends the state, after at least one token of D's cache
+        limit = min(limit, longest(cfg, transfer.tokens, known, loads))
+    best = 0
+    for served in admission.served:
+        common = in_common(served.prompt, admission.tokens)
+        if everywhere:
+            kept = min(longest(cfg, known, common, loads), limit)
+        elif common == len(served.prompt):
+            kept = longest(cfg, common, common, loads)
+        else:
+            kept = served.shared if common >= served.shared + alike_after_hit(cfg) else 0
+        if cluster.sessions and cfg.partial_block_hits and cfg.aligned_group and not everywhere:
+            # Inside a block it caches only the state at which its first part alone would resume.
+            kept -= kept % cfg.aligned_group.block_size
+        roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)
+        best = max(best, kept if kept <= limit and roomy else 0)
+    return best
+
+
+@check(
+    "a repeated prompt hits as many tokens as its groups can serve",
+    origin="vllm#43587",
+    severity=Severity.LOST_PERFORMANCE,
+    killed_by="state_only_at_last_boundary",
+    needs=(Need.SERVED, Need.WINDOWS_KEPT),
+    subjects=(Subject.HIT, Subject.COMPUTED),
+)
+def repeated_prompt_hits(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """vLLM cached the Mamba state of a shared prefix only where the last chunk of the first prompt
+    ended. Prompts that differ before that token hit 0 tokens, however often the prefix came
+    (vllm#43587, vllm#45238).
+
+    A repeated prompt must hit all its full blocks except the block of the last token. A prompt that
+    differs from an earlier prompt cannot hit a Mamba state that no request cached. The second such
+    prompt shows the shared prefix boundary, and from the third prompt on the shared prefix must be
+    hit (vllm#37898). Eviction ends this duty.
+    """
+    for admission in step.effects.admissions:
+        if not cluster.engine(admission.engine).prefix_caching:
+            continue
+        before = {key for key, _ in step.before.engine(admission.engine).cached}
+        if before - {key for key, _ in admission.cached}:
+            continue  # evicted earlier in this step: no hit is required
+        due = _owed_tokens(cluster, step, admission)
+        if admission.hit >= due > 0:
+            yield holds()
+        elif admission.hit < due:
+            yield because(
+                reason(
+                    "must_hit",
+                    "{served} prompts were served on {engine} and nothing was "
+                    "evicted, so {request} must hit {due} tokens",
+                    served=len(admission.served),
+                    due=due,
+                ),
+                reason("hits", "it hits {hit} tokens", hit=admission.hit),
+                engine=admission.engine,
+                request=admission.request,
+            )
+
+
+def _owed_keys(cfg: EngineConfig, prompt: str) -> Iterator[Key]:
+    """The keys that a hit in this prompt may need: of each whole block of the prompt, in each group
+    with full attention."""
+    ahead = cfg.hash_lookahead_tokens
+    top = len(prompt) - alike_after_hit(cfg, ended=True)
+    hit = next((hit for hit in range(top, 0, -1) if may_end_at(cfg, hit)), 0)
+    for index, group in enumerate(cfg.groups):
+        if group.kind != "full":
+            continue
+        for position in positions(cfg, group, hit):
+            end = (position + 1) * group.block_size + ahead
+            if end <= len(prompt):
+                yield index, prompt[:end]
+
+
+def _goes_on(engine: Engine, prompt: str) -> bool:
+    """Whether a request with this prompt has not ended."""
+    return any(r.status != SENDING and r.tokens.startswith(prompt) for r in engine.requests)
+
+
+@check(
+    "full attention has cached each block of a computed prompt that a hit may need",
+    origin="vllm#52419",
+    severity=Severity.LOST_PERFORMANCE,
+    killed_by="blocks_after_the_boundary_not_cached",
+    needs=(Need.SERVED,),
+    subjects=(Subject.HIT, Subject.COMPUTED),
+)
+def computed_prompt_is_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A block is registered in the cache only up to the last boundary that all groups share,
+    although hits may end between two such boundaries (vllm#52419). Whoever shares the prompt
+    computes the rest again; all answers stay correct.
+
+    What a later hit takes in a full-attention group must be cached when the request that computed
+    the prompt has ended: while it goes on, it may cache its blocks a step later. States and windows
+    are cached at some boundaries only, and say nothing here.
+    """
+    for before, after in step.touched:
+        cfg = cluster.engine(after.name)
+        if after.ghost.served == before.ghost.served or not cfg.prefix_caching:
+            continue
+        keys = {key for key, blocks in after.cached if blocks}
+        for served in sorted({*after.ghost.served} - {*before.ghost.served}):
+            if _goes_on(after, served.prompt):
+                continue
+            for index, prefix in _owed_keys(cfg, served.prompt):
+                if (index, prefix) in keys:
+                    yield holds()
+                else:
+                    yield because(
+                        reason(
+                            "prompt_computed",
+                            "{engine} has computed a prompt of {tokens} tokens",
+                            tokens=len(served.prompt),
+                        ),
+                        reason(
+                            "block_not_cached",
+                            "group {group} has not cached its block that ends with token {end}",
+                            end=len(prefix),
+                        ),
+                        engine=after.name,
+                        group=index,
+                    )
+                    break
+
+
+@check(
+    "a prefix is cached only at a length at which a hit can end",
+    origin="kvproof, vLLM 0.32.0",
+    severity=Severity.BOOKKEEPING,
+    killed_by="end_of_prompt_cached_in_wider_block",
+    needs=(Need.CONTENTS,),
+    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
+)
+def cached_key_can_be_hit(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
+    """Two groups have different block sizes. At the end of a prompt, vLLM caches the last prefix
+    that fits the smaller block size in the wider block too (see vllm#49125). No lookup in the group
+    with the wider blocks can end inside a block, so this cache entry is never hit. It still
+    occupies the hash map, and the KV events report it to routers as cached.
+
+    The length of every cached prefix is a multiple of the group's block size, or of the hash unit
+    if hits may end inside a block.
+    """
+    cfg, right = cluster.engine(engine.name), 0
+    for index, prefix in (key for key, _ in engine.cached):
+        size = cfg.hash_unit if cfg.partial_block_hits else cfg.groups[index].block_size
+        if (len(prefix) - cfg.hash_lookahead_tokens) % size == 0:
+            right += 1
+        else:
+            yield because(
+                reason(
+                    "is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"
+                ),
+                reason(
+                    "no_hit_ends_there",
+                    "a hit in blocks of {size} tokens cannot end there",
+                    size=size,
+                ),
+                engine=engine.name,
+                group=index,
+                prefix=prefix,
+            )
+    yield holds(right)

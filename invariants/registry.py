@@ -1,64 +1,53 @@
 """All checks. A new one is a function of a module in this folder (see `check`), and a new module is
-found by itself.
-
-The invariants of the model that are not yet such functions are a file with an `INVARIANT` each.
-"""
+found by itself."""
 
 from collections.abc import Collection, Iterable, Mapping
 
 import kvproof.invariants as room
-from kvproof.invariants.check import FOUND, Check
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import FOUND, Check, Ending
 from kvproof.invariants.of_bytes import SEVERITIES
-from kvproof.model.discovery import declared
+from kvproof.model.discovery import modules
 from kvproof.model.errors import unknown
 from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
 from kvproof.model.severity import FAIL_ON, Severity
-from kvproof.model.spec.registry import GUARDS
+from kvproof.model.state import Engine, State
+from kvproof.model.step import Step
 
-
-def _rank(each: Invariant) -> tuple[int, str]:
-    return each.severity or len(Severity) + 1, each.id
-
-
-INVARIANTS: dict[str, Invariant] = {
-    each.id: each for each in sorted(declared(room, "INVARIANT"), key=_rank)
-}
-"""The invariants by id: the gravest first, and those alike in the order of the alphabet."""
-
-
-CHECKS: dict[str, Invariant] = INVARIANTS | {
-    guard.id: Invariant(
-        id=guard.id,
-        name=guard.name,
-        origin=f"the spec, {guard.part}",
-        severity=guard.severity,
-        check=guard.check,
-        killed_by="",
-        kind="guard",
-        needs=guard.needs,
-        subjects=guard.subjects,
-    )
-    for guard in GUARDS.values()
-}
-"""All checks of a step: the invariants, and the guards of the spec (see `model.spec`)."""
+tuple(modules(room))  # each module declares its checks when it is imported
 
 
 def checks_of(*kinds: type) -> tuple[Check, ...]:
     """The checks that judge one of these types, the gravest first."""
     found = (each for each in FOUND.values() if not set(kinds).isdisjoint(each.judged))
-    return tuple(sorted(found, key=lambda each: (each.severity or len(Severity) + 1, each.id)))
+    return tuple(sorted(found, key=lambda each: (each.severity, each.id)))
 
 
-def check_named(name: str) -> Invariant:
+_OF_RUNS = checks_of(Engine, State, Step, Ending)
+
+INVARIANTS: dict[str, Check] = {each.id: each for each in _OF_RUNS if not each.part}
+"""What must be true of each engine, state, step and end of a run, by id: the gravest first, and
+those alike in the order of the alphabet."""
+
+GUARDS: dict[str, Check] = {
+    each.id: each for each in sorted(_OF_RUNS, key=lambda each: each.id) if each.part
+}
+"""The guards by id. A guard judges one step: the state before, the event with its choices, and the
+state after. It makes no choice itself. It permits every alternative that vLLM may choose: which
+free block is taken, which request is preempted, how long a chunk is, when a block is cached."""
+
+CHECKS: dict[str, Check] = INVARIANTS | GUARDS
+"""All checks of a run: the invariants, and then the guards."""
+
+
+def check_named(name: str) -> Check:
     """The invariant or guard of this id. Raises UsageError with the nearest id."""
     if name not in CHECKS:
         raise unknown("invariant", name, CHECKS)
     return CHECKS[name]
 
 
-def lacking(check: Invariant, *views: Collection[Need]) -> str:
+def lacking(check: Check, *views: Collection[Need]) -> str:
     """What a check needs and no view shows, in words. Empty if one view shows all that it needs."""
     if any(set(view).issuperset(check.needs) for view in views):
         return ""
@@ -67,7 +56,7 @@ def lacking(check: Invariant, *views: Collection[Need]) -> str:
     return words if nowhere else f"{words} at once"
 
 
-def why_hidden(check: Invariant, hidden: Mapping[Need, str]) -> str:
+def why_hidden(check: Check, hidden: Mapping[Need, str]) -> str:
     """Why a check is not asked where some facts are hidden, each for a reason. Empty if it is."""
     return next((hidden[need] for need in check.needs if need in hidden), "")
 

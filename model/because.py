@@ -4,6 +4,7 @@ what excuses them.
 Facts are data. They are compared and stored; `wording` makes the sentences of them, for people.
 """
 
+import functools
 from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeAlias, Union
@@ -97,12 +98,6 @@ class Judged(NamedTuple):
         return bool(self.reasons) and not self.excuses
 
 
-Because = Judged
-"""The name of `Judged` in checks that are not yet decorated functions."""
-
-_ONCE = Judged(())
-
-
 def as_data(given: Any) -> Any:
     """A value as plain data, which does not change and can be stored."""
     if given is None or isinstance(given, Reason) or type(given) in (str, int):
@@ -121,9 +116,11 @@ def reason(kind: str, says: str, /, **facts: Any) -> Reason:
     return Reason(kind, says, {name: as_data(each) for name, each in facts.items()})
 
 
+@functools.lru_cache(maxsize=1024)
 def holds(times: int = 1) -> Judged:
-    """The check holds for this number of things. For none, there was nothing to judge."""
-    return _ONCE if times == 1 else Judged((), times=times)
+    """The check holds for this number of things. For none, there was nothing to judge. The answers
+    are made once: a search asks for very many."""
+    return Judged((), times=times)
 
 
 def because(*reasons: Reason, excuses: Iterable[Excuse] = (), **about: object) -> Judged:

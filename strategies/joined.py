@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.invariants.registry import CHECKS, why_hidden
 from kvproof.model.because import About, reason

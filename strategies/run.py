@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
@@ -46,7 +46,7 @@ class Run:
     """A machine being driven. `steps` are the steps taken so far. Each step
     of the reference must also be a transition of the systems that are proved."""
 
-    def __init__(self, machine: Machine, invariants: Iterable[Invariant]) -> None:
+    def __init__(self, machine: Machine, invariants: Iterable[Check]) -> None:
         self.machine = machine
         self.invariants = tuple(invariants)
         self.conformance = conformance_checks() if isinstance(machine, ModelMachine) else ()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.invariants.every_request_can_finish import WAITS
+from kvproof.invariants.engines import WAITS
 from kvproof.invariants.parties import giver, taker
 from kvproof.model import planting, termination
 from kvproof.model.because import About, Reason, Reasons, reason

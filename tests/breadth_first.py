@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
@@ -43,7 +43,7 @@ class Reached:
 
 def search(
     cluster: Cluster,
-    invariants: Sequence[Invariant] = (),
+    invariants: Sequence[Check] = (),
     states_max: int = 20_000,
     *,
     on_step: Callable[[Step], None] = lambda _: None,

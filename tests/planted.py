@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypeVar
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model import planting
-from kvproof.model.because import Because
+from kvproof.model.because import Judged
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.step import Step
@@ -32,22 +32,22 @@ def under(mistakes: Mistakes, function: Callable[P, R], *given: P.args, **named:
         return function(*given, **named)
 
 
-def asked_under(mistakes: Mistakes, checks: Iterable[Invariant]) -> list[Invariant]:
+def asked_under(mistakes: Mistakes, checks: Iterable[Check]) -> list[Check]:
     """These checks, each asked while the model has these mistakes. They are asked of a step
     together, because to replace functions takes longer than to ask."""
     every = tuple(checks)
     asked: Step | None = None
-    answers: list[list[Because]] = []
+    answers: list[list[Judged]] = []
 
-    def asking(place: int, each: Invariant) -> Invariant:
-        def check(cluster: Cluster, step: Step) -> list[Because]:
+    def asking(place: int, each: Check) -> Check:
+        def answers_of(step: Step, cluster: Cluster) -> list[Judged]:
             nonlocal asked, answers
             if step is not asked:
                 with mistaken(mistakes):
-                    answers = [list(one.check(cluster, step)) for one in every]
+                    answers = [list(one.of_step(cluster, step)) for one in every]
                 asked = step
             return answers[place]
 
-        return dataclasses.replace(each, check=check)
+        return dataclasses.replace(each, function=answers_of)
 
     return [asking(place, each) for place, each in enumerate(every)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model.config import Cluster
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.breadth_first import search
@@ -11,7 +11,7 @@ ALIKE = ("states", "parents", "depths", "edges", "self_loops", "finding", "event
 
 
 def packed_differs(
-    cluster: Cluster, invariants: Sequence[Invariant], *, states_max: int = 20_000
+    cluster: Cluster, invariants: Sequence[Check], *, states_max: int = 20_000
 ) -> str | None:
     """The first difference between the packed search of a scope and the plain search; None if all
     states, edges and findings are equal. For scopes that the plain search can finish."""

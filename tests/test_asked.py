@@ -1,12 +1,12 @@
 """Every check is asked on every machine that shows what it needs."""
 
+from dataclasses import replace
+
 import pytest
 
 from kvproof.gate.difference import judged
-from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking, why_hidden
 from kvproof.model.needs import Need
-from kvproof.model.severity import Severity
 from kvproof.strategies.joined import CHECKED, JOIN_CHECKS, NECESSARY
 from kvproof.watch.shown import JUDGED, NOT_JUDGED, Views
 from tests.reference.asked import NO_CLAIM, claims_about, rows
@@ -37,40 +37,37 @@ def test_a_check_that_is_not_asked_says_what_it_lacks() -> None:
 
 
 def test_every_fact_is_needed_and_every_view_is_asked() -> None:
-    assert {need for check in CHECKS.values() for need in check.needs} == {*Need} - {Need.STATE}
+    assert {need for each in CHECKS.values() for need in each.needs} == {*Need} - {Need.STATE}
     for view in Views:
         assert view.value.checks, view
-        named = {need for check in view.value.checks for need in check.needs}
+        named = {need for each in view.value.checks for need in each.needs}
         assert view.value.shows == named, view
 
 
-def test_a_check_that_does_not_say_what_it_needs_is_asked_of_whole_states_alone() -> None:
-    new = Invariant("new", "a name", "here", Severity.LEAK, lambda *_: (), "")
+def test_a_check_of_whole_states_is_asked_by_no_watcher() -> None:
+    new = replace(CHECKS["pool_adds_up"], needs=(Need.STATE,))
     shown = [view.value.shows for view in Views]
     assert lacking(new, *shown) == Need.STATE.value
     assert not lacking(new, frozenset(Need))
 
 
 def test_facts_of_two_views_are_not_one_view() -> None:
-    new = Invariant(
-        *("new", "a name", "here", Severity.LEAK, lambda *_: (), ""),
-        needs=(Need.QUEUES, Need.BATCH),
-    )
+    new = replace(CHECKS["pool_adds_up"], needs=(Need.QUEUES, Need.BATCH))
     assert lacking(new, {Need.QUEUES}, {Need.BATCH}).endswith(" at once")
     assert not lacking(new, {Need.QUEUES, Need.BATCH})
     assert lacking(new, {Need.QUEUES}) == Need.BATCH.value
 
 
 def test_what_an_engine_hides_is_the_reason() -> None:
-    check = CHECKS["references_are_exact"]
+    exact = CHECKS["references_are_exact"]
     assert (
-        why_hidden(check, {Need.REFERENCES: "a connector holds some"}) == "a connector holds some"
+        why_hidden(exact, {Need.REFERENCES: "a connector holds some"}) == "a connector holds some"
     )
-    assert why_hidden(check, {Need.TABLES: "nobody knows them"}) == ""
+    assert why_hidden(exact, {Need.TABLES: "nobody knows them"}) == ""
 
 
 def test_two_records_are_asked_what_both_show() -> None:
-    assert {check.id for check in CHECKED} == BY_BOTH
+    assert {each.id for each in CHECKED} == BY_BOTH
     assert set(NECESSARY) <= BY_BOTH <= set(JOIN_CHECKS)
 
 

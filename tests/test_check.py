@@ -11,6 +11,7 @@ from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Schedule
+from kvproof.model.needs import Need
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, State
@@ -95,6 +96,15 @@ def test_a_step_is_asked_by_what_is_judged() -> None:
     findings = list(broken(CLUSTERS["full"], step, [of_engines, of_states, of_steps]))
     assert seen == [("P", "full"), state, step]
     assert [finding.invariant for finding in findings] == ["of_steps"]
+
+
+def test_a_check_that_does_not_say_what_it_needs_looks_at_the_whole_state() -> None:
+    @check("a", severity=Severity.LEAK)
+    def pool_is_free(engine: Engine) -> Iterator[Judged]:
+        yield holds(len(engine.free))
+
+    assert pool_is_free.needs == (Need.STATE,)
+    assert declared().needs == ()
 
 
 def test_two_checks_of_one_name_are_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
@@ -57,7 +58,7 @@ def test_the_first_invariant_that_breaks_is_told(late: tuple[Cluster, Mistakes, 
 def _broken(machine: ModelMachine, event: Event) -> list[str]:
     step = machine.take(event)
     always = (i for i in INVARIANTS.values() if i.kind == "always")
-    return [i.id for i in always if list(i.check(machine.cluster, step))]
+    return [found.invariant for found in broken(machine.cluster, step, always)]
 
 
 def test_it_is_not_driven_on_for_ever(

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from kvproof.invariants.check import broken
 from kvproof.model import config, planting
 from kvproof.model.counting_abstraction import (
     project_pool,
@@ -25,7 +26,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import NULL
-from kvproof.model.wording import sentences
 from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
@@ -86,7 +86,7 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
     monkeypatch.setattr(
         project_pool,
         "pool_counts",
-        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached)),
+        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0),
     )
     assert_red("full", "the pool of E")
 
@@ -119,14 +119,13 @@ def test_a_step_nobody_takes_is_outside() -> None:
     machine = ModelMachine(cluster)
     machine.take(machine.stimuli()[0])
     step = machine.take(Schedule("E"))
-    assert not [found for check in conformance_checks() for found in check.check(cluster, step)]
+    assert not list(broken(cluster, step, conformance_checks()))
     chose = step.event.chose or ()
     fewer = tuple(replace(c, tokens=1) if isinstance(c, Compute) else c for c in chose)
     wrong = step._replace(event=Schedule("E", fewer))
-    [found] = [found for check in conformance_checks() for found in check.check(cluster, wrong)]
-    words = sentences(found.reasons, found.about)
-    assert "compute(tokens 1)" in words[2]
-    assert "which the proofs do not allow" in words[3]
+    [found] = broken(cluster, wrong, conformance_checks())
+    assert "compute(tokens 1)" in found.sentences[2]
+    assert "which the proofs do not allow" in found.sentences[3]
 
 
 @pytest.mark.exhaustive

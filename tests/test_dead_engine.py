@@ -1,6 +1,6 @@
 """An engine that died stopped inside a step: its death is reported, and not its half-made step."""
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Schedule

@@ -6,7 +6,7 @@ from itertools import pairwise
 import networkx as nx
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
 from kvproof.model.events import Event, Schedule, stimulus

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.no_token_of_a_failed_load import INVARIANT as NO_TOKEN
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import (
@@ -24,7 +25,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID
-from kvproof.model.wording import sentences
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.planted import under
@@ -107,9 +107,8 @@ def test_a_token_of_the_failed_step_is_seen() -> None:
     machine = loading("recompute")
     before = machine.state
     wrong = machine.take(Complete("E"))._replace(before=before, event=FAILED)
-    assert [sentences(*found)[1] for found in NO_TOKEN.check(machine.cluster, wrong)] == [
-        "it has one token more"
-    ]
+    found = broken(machine.cluster, wrong, [no_token_of_a_failed_load])
+    assert [each.sentences[1] for each in found] == ["it has one token more"]
 
 
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
@@ -117,8 +116,9 @@ def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
     machine = loading(policy)
     step = machine.take(FAILED)
     other = {"fail": "recompute", "recompute": "fail"}[policy]
-    [found] = NO_TOKEN.check(replace(machine.cluster, load_failure=other), step)
-    assert sentences(*found)[1] == (
+    cluster = replace(machine.cluster, load_failure=other)
+    [found] = broken(cluster, step, [no_token_of_a_failed_load])
+    assert found.sentences[1] == (
         "the request has ended" if policy == "fail" else "the request goes on"
     )
 

@@ -4,7 +4,7 @@ and the shortest trace is as long as the fault says."""
 
 import pytest
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.faults.registry import FAULTS, fault_named
@@ -27,7 +27,7 @@ def test_a_fault_breaks_what_it_is_said_to_break_in_each_of_its_presets(fault: s
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
-def test_every_invariant_is_killed_by_a_fault_that_there_is(invariant: Invariant) -> None:
+def test_every_invariant_is_killed_by_a_fault_that_there_is(invariant: Check) -> None:
     assert fault_named(invariant.killed_by).cluster in CLUSTERS
 
 

@@ -5,9 +5,12 @@ from collections import Counter
 
 import pytest
 
-from kvproof.invariants.placeholders_are_samples_in_flight import INVARIANT as PLACEHOLDERS
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
-from kvproof.invariants.settled_frees import INVARIANT as SETTLED
+from kvproof.invariants.steps_in_flight import (
+    placeholders_are_samples_in_flight,
+    settled_frees,
+)
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import (
     Complete,
@@ -87,9 +90,9 @@ def test_a_reset_of_running_requests_with_a_step_in_flight(name: str) -> None:
     assert [f.fate for step in node.engine.steps for f in step] == [VOID]
     assert bool(node.engine.cached) is cluster.prefill.connected
     assert bool(node.engine.deferred) is cluster.prefill.connected
-    for judge in (PLACEHOLDERS, SETTLED):
-        step = Step(machine.state, event, Effects(), State((node.engine,)))
-        assert not list(judge.check(cluster, step))
+    step = Step(machine.state, event, Effects(), State((node.engine,)))
+    checks = (placeholders_are_samples_in_flight, settled_frees)
+    assert not list(broken(cluster, step, checks))
 
 
 def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> None:

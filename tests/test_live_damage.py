@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import endless
 from kvproof.live.blame import place

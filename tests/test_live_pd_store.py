@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import GUARDS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.cluster import Direction
 from kvproof.model.events import (
@@ -19,7 +21,6 @@ from kvproof.model.events import (
     TransferDone,
     TransferFail,
 )
-from kvproof.model.spec import load_is_offered
 from kvproof.model.state import LOADING, RUNNING
 from kvproof.model.step import Step
 
@@ -116,6 +117,8 @@ def test_what_neither_the_store_nor_the_other_engine_has_is_not_loaded() -> None
     with driven(made) as machine:
         taken(machine, *first(), Submit("P", "r1"))
         step = taken(machine, Schedule("P"))
-    assert [*load_is_offered.check(made, step)] == []
+    guard = [GUARDS["load_is_offered"]]
+    assert not [*broken(made, step, guard)]
     without = step.before.engine("P")._replace(stored=("ab",))
-    assert [*load_is_offered.check(made, step._replace(before=step.before.with_engine(without)))]
+    wrong = step._replace(before=step.before.with_engine(without))
+    assert [*broken(made, wrong, guard)]

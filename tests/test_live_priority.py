@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Admit, Schedule, Submit

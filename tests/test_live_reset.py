@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.events import Complete, Event, ResetPrefixCache, ResetRunning, Schedule, Submit
 from kvproof.model.presets import CLUSTERS

@@ -5,16 +5,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants import drafter_holds_its_key
+from kvproof.invariants.check import findings
 from kvproof.invariants.hits import longest, missing
+from kvproof.invariants.memory import drafter_holds_its_key
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Event, Schedule, Submit
+from kvproof.model.finding import Finding
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.memory import width
 from kvproof.model.presets.random_clusters import random_cluster
-from kvproof.model.state import Content
+from kvproof.model.state import Content, Engine
 from kvproof.model.step import Step
 
 EAGLE = Group("full", 2, eagle=True)
@@ -78,23 +80,26 @@ def test_what_the_invariants_expect_of_a_hit(known: int, alike: int, hit: int) -
     assert longest(HASHING, known, alike) == hit
 
 
+def told(engine: Engine) -> list[Finding]:
+    """What a drafter does not hold on an engine."""
+    ask = drafter_holds_its_key.asking(cluster=Cluster("c", (HASHING,)))
+    return list(findings(drafter_holds_its_key, ask(engine)))
+
+
 def test_a_drafter_holds_what_it_computed_with_the_next_token() -> None:
     assert [width(HASHING, g) for g in (EAGLE, Group("full", 2), Group("mamba", 2))] == [3, 2, 1]
     *_, step = served(Job("r0", "abcd", 1))
     after = step.after.engine("E")
     (block,) = after.blocks_for((0, "abcd."))
     assert after.memory[block] == Content(0, ("abc", "abcd", "abcd."))
-    assert list(drafter_holds_its_key.check(Cluster("c", (HASHING,)), after)) == []
+    assert not told(after)
 
 
 def test_another_next_token_is_told() -> None:
     *_, step = served(Job("r0", "abcd", 1))
     after = step.after.engine("E")
     memory = tuple(m and m._replace(slots=(*m.slots[:2], m.slots[1] + "x")) for m in after.memory)
-    found = list(
-        drafter_holds_its_key.check(Cluster("c", (HASHING,)), after._replace(memory=memory))
-    )
-    assert [reason.about.prefix for reason in found] == ["abc", "abcd."]
+    assert [found.about.prefix for found in told(after._replace(memory=memory))] == ["abc", "abcd."]
 
 
 def test_events_tell_the_token_after_each_block() -> None:

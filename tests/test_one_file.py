@@ -24,7 +24,7 @@ PRESET = "full-beside-window-of-five"
 FILES = {
     f"invariants/{INVARIANT}.py",
     f"model/faults/{FAULT}.py",
-    f"model/spec/{GUARD}.py",
+    f"invariants/{GUARD}.py",
     "live/known/my_findings.py",
     f"model/presets/clusters/{PRESET}.json",
 }

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
@@ -10,7 +11,6 @@ from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from kvproof.model.wording import sentences
 from tests.planted import under
 
 FULL = (Group("full", 2),)
@@ -47,8 +47,8 @@ def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
     cluster = Cluster(
         "c", (EngineConfig("E", FULL, 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS
     )
-    found = [*CHECKS["step_keeps_its_limits"].check(cluster, step)]
-    assert [sentences(each.reasons, each.about)[-1] for each in found] == ["r0 gets 6"]
+    found = broken(cluster, step, [CHECKS["step_keeps_its_limits"]])
+    assert [each.sentences[-1] for each in found] == ["r0 gets 6"]
 
 
 @pytest.mark.parametrize(("whole", "admitted"), [(None, 2), (False, 2), (True, 1)])

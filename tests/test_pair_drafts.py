@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError

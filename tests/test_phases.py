@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import GUARDS
 from kvproof.model import phases
 from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Abort, Complete, LeaseExpire, Schedule, Submit, TransferDone
-from kvproof.model.finding import Finding
 from kvproof.model.phases import NUMBERS, TRANSITIONS, Phase, Way, allowed, before, leading_to
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
-from kvproof.model.spec import transfer_follows_the_table as guard
 from kvproof.model.state import Transfer, initial
 
 Taken = tuple[Way, Phase, type, Phase]
@@ -109,8 +109,8 @@ def test_d_ends_what_p_has_not_finished_and_says_nothing() -> None:
     first = (Submit("D", "r0"), Schedule("D"), TransferDone("r0"), Schedule("D"), Complete("D"))
     second = (Submit("P", "r1"), Submit("D", "r1"), Schedule("D"), Complete("D"))
     *steps, last = [machine.take(event) for event in (*prefill, *first, *second)]
-    assert not any(list(guard.check(cluster, step)) for step in steps)
-    [found] = guard.check(cluster, last)
-    finding = Finding(guard.GUARD.id, found.reasons, found.about)
+    guard = [GUARDS["transfer_follows_the_table"]]
+    assert not any(list(broken(cluster, step, guard)) for step in steps)
+    [finding] = broken(cluster, last, guard)
     assert unneeded_prefill_is_not_reported.explains(cluster, last, finding)
     machine.close()

@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from kvproof.invariants.guards_of_requests import _keeps
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.config.features.registry import refuse_unmodelled
@@ -11,7 +12,6 @@ from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, 
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.spec.output_is_what_was_sampled import _keeps
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.planted import mistaken, under

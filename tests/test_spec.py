@@ -3,10 +3,9 @@ are made by hand, from steps of the reference. That no guard is idle is asked in
 
 import pytest
 
-from kvproof.invariants.invariant import broken
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import CHECKS, GUARDS
 from kvproof.model.events import Abort, bare
-from kvproof.model.spec.registry import GUARDS
 from kvproof.model.state import MISQUEUED
 from tests.made_steps import (
     EXAMPLES,

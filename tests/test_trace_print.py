@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.releases.stories import STORIES
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.recognised import recognised

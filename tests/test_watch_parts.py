@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding

@@ -17,7 +17,7 @@ from kvproof.gate.difference.compare import Results, only_on
 from kvproof.gate.difference.judged import Break, Judgement, followed
 from kvproof.gate.difference.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.workload import follow
-from kvproof.invariants.every_request_can_finish import WAITS
+from kvproof.invariants.engines import WAITS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import wording
 from kvproof.model.because import About, reason

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import why_hidden
 from kvproof.live.death import death_of
 from kvproof.live.observer.hooks import MISTAKES
@@ -20,7 +20,7 @@ from kvproof.watch.parts.part import Part
 from kvproof.watch.parts.registry import PARTS
 from kvproof.watch.shown import View, Views
 
-Parts = dict[Part, list[Invariant]]
+Parts = dict[Part, list[Check]]
 
 
 class Violation(Exception):
@@ -65,7 +65,7 @@ class Judge:
             parts[part] = list(self._shown(part.view, part.hidden()))
         return {part: checks for part, checks in parts.items() if checks}
 
-    def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Invariant]:
+    def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Check]:
         """The checks that a view of this engine is asked."""
         for check in view.checks:
             if why := why_hidden(check, hidden):
@@ -84,14 +84,14 @@ class Judge:
                 names = ", ".join(each.id for each in parts.pop(part))
                 self.mistake(error, f"it judges {names} no more")
 
-    def _ask(self, part: Part, checks: list[Invariant], seen: Noted) -> None:
+    def _ask(self, part: Part, checks: list[Check], seen: Noted) -> None:
         for step, times in part.questions():
             for finding in self._findings(step, seen, checks, times):
                 part.found(finding)
                 self.report(finding, seen.history)
 
     def _findings(
-        self, step: Step, seen: Noted, checks: Iterable[Invariant], times: int = 1
+        self, step: Step, seen: Noted, checks: Iterable[Check], times: int = 1
     ) -> Iterator[Finding]:
         for check in checks:
             self.times_judged[check.id] += times

@@ -4,7 +4,7 @@ has. A view is asked each check that needs only these facts."""
 from enum import Enum
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS, lacking
 from kvproof.model.needs import Need
 
@@ -16,7 +16,7 @@ class View(NamedTuple):
     shows: frozenset[Need]
 
     @property
-    def checks(self) -> tuple[Invariant, ...]:
+    def checks(self) -> tuple[Check, ...]:
         """The checks that this view is asked."""
         return tuple(each for each in CHECKS.values() if self.shows.issuperset(each.needs))
 

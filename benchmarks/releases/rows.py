@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.releases.causes import Record, causes, of_invariant, without_cause
 from benchmarks.releases.stories import STORIES
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.verdict import Verdict
@@ -122,7 +122,7 @@ def _worst(cells: Iterable[HeatCell]) -> HeatCell:
     return min(cells, key=lambda cell: order.index(cell.verdict))
 
 
-def _invariant(release: SurveyedRelease, invariant: Invariant) -> HeatCell:
+def _invariant(release: SurveyedRelease, invariant: Check) -> HeatCell:
     found = of_invariant(release.records, invariant.id)
     if found:
         first = found[0]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
 from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
 from kvproof.model.config import Cluster
@@ -251,7 +251,7 @@ def _death(step: Step, finding: Finding) -> Death | None:
 
 
 @contextmanager
-def _running(machine: JudgedMachine, invariants: Iterable[Invariant]) -> Iterator[Run]:
+def _running(machine: JudgedMachine, invariants: Iterable[Check]) -> Iterator[Run]:
     try:
         yield Run(machine, invariants)
     finally:
@@ -262,7 +262,7 @@ def followed(
     cluster: Cluster,
     make_machine: MakeMachine,
     events: Iterable[Event],
-    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
+    invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
     place: int | None = None,
     note: Note | None = None,
@@ -295,7 +295,7 @@ def sampled(
     seed: int,
     episodes: int,
     steps: int,
-    invariants: Iterable[Invariant] = tuple(CHECKS.values()),
+    invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
     note: Note | None = None,
 ) -> Judgement:

@@ -8,8 +8,7 @@ same kind of cache group and the same engine.
 from collections.abc import Iterable, Sequence
 
 from kvproof.gate.difference.judged import Break, Judgement, Key, followed
-from kvproof.invariants.engine_survives import DIED
-from kvproof.invariants.every_request_can_finish import WAITS
+from kvproof.invariants.engines import DIED, WAITS
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import Reason, Value
 from kvproof.model.config import Cluster

@@ -34,7 +34,7 @@ from kvproof.gate.search import around_scheduler
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
-from kvproof.invariants.invariant import broken
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed, place
 from kvproof.live.contract.features import CORE, FEATURES

@@ -2,8 +2,7 @@
 
 from math import ceil
 
-from kvproof.invariants.hit_is_the_longest import longest
-from kvproof.invariants.hits import may_end_at, missing
+from kvproof.invariants.hits import longest_cached, may_end_at, missing
 from kvproof.live.known.facts import admission, after, covered, offer, on_decode, on_prefill, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
@@ -138,7 +137,7 @@ def window_prefix_aligned_before_drop(cluster: Cluster, step: Step, about: About
     cfg, admitted = cluster.engine(about.engine), admission(step, about)
     if admitted is None:
         return False
-    best = longest(cluster, admitted)
+    best = longest_cached(cluster, admitted)
     return admitted.hit < best and any(
         best // g.block_size < ceil((g.window - 1) / g.block_size)
         for g in cfg.groups

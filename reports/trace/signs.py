@@ -4,9 +4,10 @@ known deviation does not end a run."""
 
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import EachEngine, EachState
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS, severity_of
 from kvproof.model.finding import Finding
+from kvproof.model.state import Engine, State
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
@@ -25,13 +26,12 @@ def first_sign(trace: Trace) -> Sign | None:
     if trace.finding is None or (severity := severity_of(trace.finding)) is None:
         return None
     grave = [i for i in INVARIANTS.values() if i.severity is not None and i.severity <= severity]
-    checks = [i for i in grave if isinstance(i.check, EachState | EachEngine)]
+    checks = [each for each in grave if Engine in each.judged or State in each.judged]
     before = None
     for number, (flat, event) in enumerate(zip(trace.states(), trace.events, strict=False)):
         after = restored(flat)
         step = Step(before or after, event, Effects(), after)
-        for invariant in checks if number else ():
-            for judged in invariant.check(trace.cluster, step):
-                return Sign(number, Finding(invariant.id, judged.reasons, judged.about))
+        for finding in broken(trace.cluster, step, checks if number else ()):
+            return Sign(number, finding)
         before = after
     return None

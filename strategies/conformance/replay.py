@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from kvproof.invariants.invariant import Invariant, broken
+from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.model.because import About
 from kvproof.model.errors import NotAllowed, UsageError
@@ -295,7 +295,7 @@ def _state_differs(at: tuple[int, str], expected: Flat, found: Flat) -> Differen
     return None
 
 
-def _checks(name: str) -> tuple[Invariant, ...]:
+def _checks(name: str) -> tuple[Check, ...]:
     return conformance_checks() if name == CONFORMANCE else (check_named(name),)
 
 

@@ -5,7 +5,7 @@ listeners to KV events are assumed to know what is cached. So the consequences o
 are reported once, and they hide no later finding.
 """
 
-from kvproof.invariants.cached_block_holds_its_key import promised
+from kvproof.invariants.memory import promised
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.state import NULL, Engine, State

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model.config import Cluster
 from kvproof.model.machine import Machine
 from kvproof.model.state import State
@@ -54,7 +54,7 @@ class ReplaySearch:
         self,
         cluster: Cluster,
         make: MakeMachine,
-        invariants: Sequence[Invariant],
+        invariants: Sequence[Check],
     ) -> None:
         self.cluster, self.make, self.invariants = cluster, make, tuple(invariants)
         self.eventually = next((i.id for i in invariants if i.kind == "eventually"), None)
@@ -180,7 +180,7 @@ def digest(state: State) -> bytes:
 def explore_by_replay(
     cluster: Cluster,
     make: MakeMachine,
-    invariants: Sequence[Invariant],
+    invariants: Sequence[Check],
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,
 ) -> Outcome:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from kvproof.invariants.check import Check
 from kvproof.invariants.goals.registry import goals_of
-from kvproof.invariants.invariant import Invariant
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
@@ -27,7 +27,7 @@ from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 def explore(
     cluster: Cluster,
-    invariants: Sequence[Invariant] | None = None,
+    invariants: Sequence[Check] | None = None,
     states_max: int = Limits().states,
     progress: Progress | None = None,
     *,
@@ -40,7 +40,7 @@ def explore(
 
 def explored(
     cluster: Cluster,
-    invariants: Sequence[Invariant] | None = None,
+    invariants: Sequence[Check] | None = None,
     limits: Limits = Limits(),  # noqa: B008
     progress: Progress | None = None,
 ) -> tuple[Outcome, SearchGraph]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model import termination
 from kvproof.model.because import Reason, reason
 from kvproof.model.config import Cluster
@@ -176,7 +176,7 @@ def lasso(cluster: Cluster, reached: SearchGraph) -> Lasso | None:
 
 
 def no_progress(
-    cluster: Cluster, reached: SearchGraph, invariants: Iterable[Invariant]
+    cluster: Cluster, reached: SearchGraph, invariants: Iterable[Check]
 ) -> tuple[Finding, Lasso] | None:
     """The finding of the `eventually` invariant on a graph, if this invariant is among
     `invariants`."""

@@ -1,17 +1,16 @@
 """Steps computed once for all states that are equal in what the step looks at.
 
 Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. A step
-is computed with a placeholder for each other part, and cached by the parts that it looked at. A
-placeholder raises an exception when it is accessed, and then the step is computed again with this
-part. The same applies to the checks of a step. `hidden_parts` says which questions do not count as
-an access; that nobody asks them is the assumption of this cache.
+is computed with a placeholder for each other part, and cached by the parts that it looked at. This
+is sound without an assumption: a placeholder raises an exception when it is accessed, and then the
+step is computed again with this part. The same applies to the checks of a step.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kvproof.invariants.check import Asked, Check
 from kvproof.invariants.goals.registry import OpenGoals
-from kvproof.invariants.invariant import Invariant, broken
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Event,
@@ -25,7 +24,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden_parts import Unseen, guarded, hidden_parts
+from kvproof.strategies.explorer.hidden_parts import Unseen, hidden_parts
 
 KEPT_MAX = 200_000
 """The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is
@@ -61,20 +60,20 @@ class Branch:
 
 
 class LocalSteps:
-    """Takes steps from numbered states. `of_step` are the invariants that every step is checked
-    against, and `goals` are the coverage goals that are not yet reached. `kept` is the number of
-    cached steps."""
+    """Takes steps from numbered states. Of `checks`, those of a step are asked of each step, and
+    `goals` are the coverage goals that are not yet reached. `kept` is the number of cached
+    steps."""
 
     def __init__(
-        self, cluster: Cluster, of_step: Sequence[Invariant], collapse: Collapse, goals: OpenGoals
+        self, cluster: Cluster, checks: Sequence[Check], collapse: Collapse, goals: OpenGoals
     ) -> None:
-        self.cluster, self.of_step = cluster, of_step
+        self.cluster, self.of_step = cluster, Asked(checks, Step, cluster)
         self.collapse = collapse
         self.goals = goals
         self.kept = 0
         self._known: dict[Event, Branch] = {}
         self._hidden = hidden_parts(collapse)
-        self._all_hidden = guarded(collapse.join(self._hidden))
+        self._all_hidden = collapse.join(self._hidden)
 
     def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
@@ -120,7 +119,7 @@ class LocalSteps:
         shown = self.collapse.split(state)
         for place in places:
             shown[place] = self.collapse.components[parts[place]]
-        return guarded(self.collapse.join(shown))
+        return self.collapse.join(shown)
 
     def _taken(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Step:
         """The step, with a placeholder for all that it does not look at. Raises Unseen if it looks
@@ -138,13 +137,12 @@ class LocalSteps:
     ) -> tuple[LocalStep, list[int]]:
         """The step with the results of its checks, and the further parts that these look at."""
         after = self.collapse.split(step.after)
-        step = step._replace(after=guarded(step.after))
         numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
         changes = tuple((place, number) for place, number in numbers if number != parts[place])
         more: list[int] = []
         while True:
             try:
-                breaks = next(broken(self.cluster, step, self.of_step), None) is not None
+                breaks = self.of_step.violated(step)
                 goals = tuple(self.goals.met(step))
                 return LocalStep(bare(step.event), changes, breaks, goals), more
             except Unseen as unseen:

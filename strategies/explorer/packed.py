@@ -10,13 +10,13 @@ plus the distinct parts.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from kvproof.invariants.check import Asked, Check, broken
 from kvproof.invariants.goals.registry import OpenGoals
-from kvproof.invariants.invariant import EachEngine, EachState, Invariant, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
-from kvproof.model.state import State
+from kvproof.model.state import Engine, State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalStep, LocalSteps
 from kvproof.strategies.explorer.search_graph import SearchGraph
@@ -25,21 +25,20 @@ from kvproof.strategies.explorer.search_graph import SearchGraph
 class PackedJudge:
     """Checks each invariant once for each engine or state that it is about."""
 
-    def __init__(self, cluster: Cluster, invariants: Iterable[Invariant]) -> None:
-        self.cluster = cluster
-        checks = [i.check for i in invariants]
-        self.of_engine = [c.of for c in checks if isinstance(c, EachEngine)]
-        self.of_state = [c.judge for c in checks if isinstance(c, EachState)]
+    def __init__(self, cluster: Cluster, invariants: Iterable[Check]) -> None:
+        checks = tuple(invariants)
+        self.of_engine = Asked(checks, Engine, cluster)
+        self.of_state = Asked(checks, State, cluster)
         self.sound: set[int] = set()
 
     def breaks(self, parts: Parts, state: State) -> bool:
         """Whether an engine or the state breaks an invariant."""
         for number, engine in zip(parts, state.engines, strict=False):
             if number not in self.sound:
-                if any(True for judge in self.of_engine for _ in judge(self.cluster, engine)):
+                if not engine.dead and self.of_engine.violated(engine):
                     return True
                 self.sound.add(number)
-        return any(True for judge in self.of_state for _ in judge(self.cluster, state))
+        return self.of_state.violated(state)
 
 
 class StepFrom(NamedTuple):
@@ -55,12 +54,11 @@ class StepFrom(NamedTuple):
 class PackedSearch:
     """A search that can be stopped between two states."""
 
-    def __init__(self, cluster: Cluster, invariants: Sequence[Invariant]) -> None:
+    def __init__(self, cluster: Cluster, invariants: Sequence[Check]) -> None:
         self.cluster, self.invariants = cluster, tuple(invariants)
         self.reached = SearchGraph(cluster)
-        of_step = [i for i in invariants if not isinstance(i.check, EachEngine | EachState)]
         goals = OpenGoals(cluster, self.reached.goals)
-        self.steps = LocalSteps(cluster, of_step, self.reached.collapse, goals)
+        self.steps = LocalSteps(cluster, invariants, self.reached.collapse, goals)
         self.judge = PackedJudge(cluster, invariants)
         self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
         self.measured: set[int] = set()

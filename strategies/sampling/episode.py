@@ -8,7 +8,7 @@ from sys import exception
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import termination
 from kvproof.model.config import Cluster
@@ -65,7 +65,7 @@ class Target:
 
     cluster: Cluster
     make_machine: MakeMachine
-    invariants: tuple[Invariant, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
+    invariants: tuple[Check, ...] = field(default_factory=lambda: tuple(CHECKS.values()))
     use_jobs: bool = False
     ended: Callable[[Run], None] = lambda _run: None
     failed: Callable[[Violated], None] = lambda _violated: None

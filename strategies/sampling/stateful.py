@@ -12,7 +12,7 @@ import hypothesis
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
@@ -78,7 +78,7 @@ def unseen_at_most(examples: int) -> float:
 def check_machine(
     cluster: Cluster,
     make_machine: MakeMachine,
-    invariants: Iterable[Invariant] | None = None,
+    invariants: Iterable[Check] | None = None,
     examples: int | None = None,
     shrink: bool = True,
 ) -> None:
@@ -106,7 +106,7 @@ def _check(name: str, value: int) -> None:
 def sample(
     cluster: Cluster,
     make_machine: MakeMachine,
-    invariants: Iterable[Invariant] | None = None,
+    invariants: Iterable[Check] | None = None,
     seed: int = 0,
     examples: int = 200,
     steps: int = 40,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import combinations, count, cycle, islice
 from random import Random
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled, used_by
 from kvproof.model.errors import AdapterDrift
@@ -88,7 +88,7 @@ def _pairs(features: Iterable[str]) -> Iterator[tuple[str, str]]:
 def sample_many(
     clusters: Iterable[Cluster],
     make_machine: MakeMachine,
-    invariants: Iterable[Invariant] | None = None,
+    invariants: Iterable[Check] | None = None,
     seed: int = 0,
     examples: int = 1_000,
     steps: int = 40,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kvproof.invariants.invariant import Invariant
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS, lacking
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.needs import Need
@@ -52,11 +52,11 @@ def rows() -> Iterator[Row]:
         )
 
 
-def _shown(check: Invariant, *views: frozenset[Need]) -> str:
+def _shown(check: Check, *views: frozenset[Need]) -> str:
     return "not shown" if lacking(check, *views) else "asked"
 
 
-def _proved(check: Invariant) -> str:
+def _proved(check: Check) -> str:
     claims = claims_about(check.id)
     more = len(claims) - PROVED_SHOWN
     named = ", ".join(f"`{each}`" for each in claims[:PROVED_SHOWN])

@@ -1,11 +1,9 @@
 """The invariants and the guards: what each says, and the scenario that it is there for."""
 
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import groupby
 
-from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.spec.registry import GUARDS
+from kvproof.invariants.registry import GUARDS, INVARIANTS
 from tests.reference.markdown import paragraphs
 
 
@@ -21,7 +19,7 @@ def _invariants() -> Iterator[str]:
         for each in group:
             yield f"### `{each.id}`"
             yield f"It must be true that {each.name}."
-            yield _scenario("invariants", each.id)
+            yield paragraphs(each.story)
             when = "" if each.kind == "always" else " Asked of whole runs and graphs of states."
             yield f"Origin: {each.origin}. Broken by the fault `{each.killed_by}`.{when}"
 
@@ -30,11 +28,7 @@ def guards() -> str:
     """All guards by name."""
     return "\n\n".join(
         f"### `{guard.id}`\n\nIt must be true that {guard.name}.\n\n"
-        f"{_scenario('model.spec', guard.id)}\n\n"
+        f"{paragraphs(guard.story)}\n\n"
         f"Part of vLLM: {guard.part}. Severity: {guard.severity.words}."
         for guard in GUARDS.values()
     )
-
-
-def _scenario(room: str, name: str) -> str:
-    return paragraphs(import_module(f"kvproof.{room}.{name}").__doc__ or "")

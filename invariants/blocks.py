@@ -1,0 +1,513 @@
+"""What must be true of the blocks of an engine: reference counts, the free queue, the keys in the
+hash map."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from kvproof.invariants.arithmetic import first_token_read
+from kvproof.invariants.check import check
+from kvproof.invariants.parties import giver, logical, taker
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
+from kvproof.model.needs import Need
+from kvproof.model.numbered import numbered
+from kvproof.model.severity import Severity
+from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine, Transfer
+from kvproof.model.step import Read, Step
+from kvproof.model.subjects import Subject
+
+
+@check(
+    "the reference count of a block equals the number of table entries that name it",
+    origin="vllm#44409",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="untouched_hits",
+    needs=(Need.BLOCKS, Need.REFERENCES),
+    subjects=(Subject.MISCOUNTED, Subject.REFERENCES),
+)
+def references_are_exact(engine: Engine) -> Iterator[Judged]:
+    """vLLM allocated blocks for one group before it added references to the cached blocks of
+    another group. The allocation took some of these cached blocks (vllm#44409). Two requests then
+    held the same block with a reference count of one.
+
+    The reference count of a block is the number of entries that name it, in block tables and in
+    lists of blocks that are freed when a step ends.
+    """
+    entries = Counter(b for r in engine.requests for t in r.tables for b in t)
+    entries.update(b for _, blocks in engine.deferred for b in blocks)
+    right = 0
+    for index, block in numbered(engine.blocks):
+        if index == NULL:
+            continue
+        if block.refs == entries[index]:
+            right += 1
+        else:
+            yield because(
+                reason(
+                    "entries_name_it",
+                    "block {block} of {engine} stands in {entries} table entries",
+                    entries=entries[index],
+                ),
+                reason(
+                    "reference_count", "its reference count is {references}", references=block.refs
+                ),
+                engine=engine.name,
+                block=index,
+            )
+    yield holds(right)
+
+
+@check(
+    "no block is both in the free queue and in a block table",
+    origin="vllm#33775",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="untouched_hits",
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.FREE_AND_HELD, Subject.HOLDERS, Subject.IS_FREE),
+)
+def no_block_free_and_held(engine: Engine) -> Iterator[Judged]:
+    """If a block is in the free queue and in a block table, another request can take it while its
+    first owner still reads it (vllm#33775). The first owner then reads the other request's KV."""
+    free = set(engine.free)
+    for request in engine.requests:
+        for group, table in enumerate(request.tables):
+            both = free.intersection(table)
+            yield holds(len(table) - len(both))
+            for block in both:
+                yield because(
+                    reason(
+                        "holds_block", "{request} holds block {block} of {engine} in group {group}"
+                    ),
+                    reason("is_free", "block {block} is in the free queue"),
+                    engine=engine.name,
+                    request=request.id,
+                    group=group,
+                    block=block,
+                )
+
+
+@check(
+    "the hash map maps a key to a block exactly if the block has this key",
+    origin="vllm#49125",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="evicted_key_stays",
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
+)
+def hash_map_is_sound(engine: Engine) -> Iterator[Judged]:
+    """The hash map leads from a key to the blocks that hold its prefix. If a block is evicted and
+    reused while its entry stays in the map (vllm#49125), a lookup of the old key returns the new
+    content of the block.
+
+    The null block has a check of its own.
+    """
+    mapped = {(key, b) for key, blocks in engine.cached for b in blocks if b != NULL}
+    carried = {(key, i) for i, b in numbered(engine.blocks) if i != NULL for key in b.keys}
+    yield holds(len(mapped & carried))
+    for key, block in sorted(mapped - carried):
+        yield because(
+            reason(
+                "is_mapped",
+                "the hash map of {engine} maps prefix {prefix:quoted} of group "
+                "{group} to block {block}",
+            ),
+            reason(
+                "has_keys",
+                "block {block} has the keys {keys:or none}",
+                keys=engine.blocks[block].keys,
+            ),
+            engine=engine.name,
+            group=key[0],
+            block=block,
+            prefix=key[1],
+        )
+    for key, block in sorted(carried - mapped):
+        yield because(
+            reason(
+                "has_key",
+                "block {block} of {engine} has the key of prefix {prefix:quoted} of group {group}",
+            ),
+            reason("is_not_mapped", "the hash map has no such entry"),
+            engine=engine.name,
+            group=key[0],
+            block=block,
+            prefix=key[1],
+        )
+
+
+def _tokens_behind_null_blocks(cluster: Cluster, engine: Engine) -> int | None:
+    """Smallest number of tokens between the last leading null entry of a block table and the first
+    token that the next step reads."""
+    found = []
+    for request in engine.requests:
+        if request.status not in (WAITING, RUNNING, PREEMPTED):
+            continue
+        groups = cluster.engine(engine.name).groups
+        for group, table in zip(groups, request.tables, strict=False):
+            null = next((i for i, block in enumerate(table) if block != NULL), len(table))
+            if null:
+                needed = first_token_read(group, request.computed)
+                found.append(needed - null * group.block_size)
+    return min(found, default=None)
+
+
+def _null_in_pool(engine: Engine) -> Iterator[Judged]:
+    """The null block is under no key of the hash map, and not in the free queue."""
+    right = 0
+    for key, blocks in engine.cached:
+        if NULL not in blocks:
+            right += 1
+        else:
+            yield because(
+                reason(
+                    "is_cached", "prefix {prefix:quoted} of group {group} is cached on {engine}"
+                ),
+                reason("is_null", "its block is the null block, which holds no tokens"),
+                engine=engine.name,
+                group=key[0],
+                prefix=key[1],
+            )
+    if NULL in engine.free:
+        yield because(
+            reason("never_allocated", "the null block of {engine} can never be allocated"),
+            reason("is_free", "it is in the free queue"),
+            engine=engine.name,
+        )
+    yield holds(right)
+
+
+def _null_in_pairs(cluster: Cluster, transfer: Transfer) -> Iterator[Judged]:
+    """The null block of no engine is in a pair of a transfer."""
+    parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
+    for group, (local, remote) in enumerate(transfer.pairs):
+        sides = zip(parties, (local, remote), strict=True)
+        null = [p.engine.name for p, ids in sides if NULL in logical(p.engine, group, ids)]
+        if not null:
+            yield holds(len(local))
+            continue
+        sink, source = (party.engine.name for party in parties)
+        yield because(
+            reason(
+                "transfers_blocks",
+                "blocks {local} of {engine} are filled from blocks {remote} of {source} "
+                "for {request} in group {group}",
+                local=local,
+                remote=remote,
+                source=source,
+            ),
+            reason(
+                "one_is_null",
+                "block 0 of {engines:all} is the null block, which holds no tokens",
+                engines=null,
+            ),
+            engine=sink,
+            request=transfer.request,
+            group=group,
+        )
+
+
+def _null_is_read(reads: Iterable[Read]) -> Iterator[Judged]:
+    """No request reads the null block."""
+    right = 0
+    for read in reads:
+        if read.block != NULL:
+            right += 1
+        else:
+            yield because(
+                reason(
+                    "reads_prefix",
+                    "{request} reads prefix {expected:quoted} in group {group}",
+                    expected=read.expected,
+                ),
+                reason("table_has_null", "its block table on {engine} has the null block there"),
+                engine=read.engine,
+                request=read.request,
+                group=read.group,
+            )
+    yield holds(right)
+
+
+@check(
+    "the null block is never cached, free, transferred or read",
+    origin="vllm#42547",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="null_blocks_registered",
+    needs=(Need.NULL_BLOCK,),
+    subjects=(Subject.REAL_BLOCKS, Subject.BLOCKS),
+    margin=_tokens_behind_null_blocks,
+)
+def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """The null block is a placeholder in block tables and holds no tokens. vllm#42547 registered it
+    under the hashes of loaded tokens, so that prefix lookups would succeed. Requests that hit these
+    hashes then read the null block as if it held their prefix."""
+    for _, engine in step.touched:
+        yield from _null_in_pool(engine)
+    for name in step.changed_transfers:
+        transfer = step.after.transfer(name)
+        if transfer is not None:
+            yield from _null_in_pairs(cluster, transfer)
+    yield from _null_is_read(step.effects.reads)
+
+
+def _free_blocks(_cluster: Cluster, engine: Engine) -> int:
+    """Number of free blocks."""
+    return len(engine.free)
+
+
+@check(
+    "free, referenced and null blocks are all blocks, and the free queue has each free block once",
+    origin="vllm#42571",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="double_free",
+    needs=(Need.BLOCKS,),
+    subjects=(Subject.LOST, Subject.FREE),
+    margin=_free_blocks,
+)
+def pool_adds_up(engine: Engine) -> Iterator[Judged]:
+    """A block is freed twice, and the free queue has it twice or its reference count is negative
+    (vllm#42571). The pool then allocates one block to two requests. The engine fails much later, in
+    `get_new_blocks`, far from the code with the mistake."""
+    unreferenced = {i for i, b in numbered(engine.blocks) if b.refs == 0 and i != NULL}
+    negative = [i for i, b in numbered(engine.blocks) if b.refs < 0 and i != NULL]
+    if negative:
+        yield because(
+            reason(
+                "count_is_not_negative",
+                "the reference count of block {block} of {engine} is at least 0",
+            ),
+            reason(
+                "has_count",
+                "it is {references}: the block was freed more often than taken",
+                references=engine.blocks[negative[0]].refs,
+            ),
+            engine=engine.name,
+            block=negative[0],
+        )
+    elif len(engine.free) != len(unreferenced) or set(engine.free) != unreferenced:
+        yield because(
+            reason("free_queue", "the free queue of {engine} is {free}", free=engine.free),
+            reason(
+                "unreferenced",
+                "the blocks without references are {unreferenced}",
+                unreferenced=sorted(unreferenced),
+            ),
+            engine=engine.name,
+        )
+    else:
+        yield holds(len(engine.blocks) - 1)
+
+
+@check(
+    "after all requests end, every block except the null block is free again",
+    origin="vllm#46283",
+    severity=Severity.LEAK,
+    killed_by="aborted_load_never_frees",
+    needs=(Need.FREE_WHEN_IDLE,),
+    subjects=(Subject.LOST, Subject.FREE),
+)
+def all_blocks_return(engine: Engine) -> Iterator[Judged]:
+    """D loads blocks from P, and the user aborts the request during the load. The engine keeps the
+    blocks until the load completes. When the completion arrived late, the engine never freed them
+    (vllm#32255, review; vllm#46283). Each such abort makes the pool smaller, until no request can
+    be admitted."""
+    if engine.requests or engine.steps:
+        return
+    if len(engine.free) == len(engine.blocks) - 1:
+        yield holds()
+    else:
+        yield because(
+            reason("no_request_left", "{engine} has no request left"),
+            reason(
+                "free_blocks",
+                "{free} of its {pool} blocks are free",
+                free=len(engine.free),
+                pool=len(engine.blocks) - 1,
+            ),
+            engine=engine.name,
+        )
+
+
+def _taken_by(step: Step, engine: str) -> set[int]:
+    """The blocks of an engine that this step took from the free queue. One of them that is free
+    again was freed in this step too."""
+    event = step.event
+    chosen = (event.chose or ()) if isinstance(event, Schedule) and event.engine == engine else ()
+    lists = (blocks for choice in chosen for blocks in getattr(choice, "taken", ()))
+    return {block for blocks in lists for block in blocks}
+
+
+@check(
+    "a block that is freed and that no hit can use is taken before blocks free for longer",
+    origin="BlockPool.free_blocks; vllm#51482",
+    severity=Severity.LOST_PERFORMANCE,
+    killed_by="uncached_blocks_go_last",
+    needs=(Need.REUSE_ORDER,),
+    subjects=(Subject.FREE,),
+)
+def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
+    """A block that no hit can use is taken again before the blocks that have been free for longer:
+    its memory is still in the caches of the device. This is so where prefix caching is off, and for
+    blocks without a key. It was lost when cached blocks got an order of their own, and mended
+    (vllm#51482).
+
+    The free queue is the order in which blocks are taken. A reset takes the keys of blocks that
+    were freed as cached ones; it is not judged.
+    """
+    if isinstance(step.event, ResetPrefixCache | ResetRunning):
+        return
+    for before, after in step.touched:
+        was_free, older = set(before.free) - _taken_by(step, after.name), 0
+        for block in after.free:
+            if block in was_free:
+                older += 1
+            elif not older:
+                yield holds()
+            elif not after.blocks[block].keys:
+                yield because(
+                    reason("freed", "block {block} of {engine} is freed now, and is not cached"),
+                    reason("behind", "{blocks} blocks free for longer go first", blocks=older),
+                    engine=after.name,
+                    block=block,
+                )
+                break
+
+
+def _taken_early(before: Engine, after: Engine) -> Iterator[Judged]:
+    """A cached block is taken, although one that nobody can hit is free all the time. It stands
+    behind the other: one before it was taken too, and is free again where its tokens left a window
+    within the step."""
+    held = {b for request in after.requests for table in request.tables for b in table}
+    for place, block in enumerate(before.free):
+        keys = before.blocks[block].keys
+        if not keys or block not in held or after.blocks[block].keys:
+            continue
+        left = [
+            b
+            for b in before.free[place + 1 :]
+            if b in after.free and not before.blocks[b].keys and not after.blocks[b].keys
+        ]
+        if not left:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "evicts",
+                    "block {block} of {engine} was cached under {tokens} tokens, and is taken for "
+                    "other tokens",
+                    tokens=max(len(key[1]) for key in keys),
+                ),
+                reason("free", "{blocks} free blocks are not cached", blocks=len(left)),
+                engine=before.name,
+                block=block,
+            )
+
+
+def _hits(step: Step) -> set[int]:
+    """The blocks that were hit or copied, or that a copy fills, in a step: these are free for less
+    long than before, also where they have the same key again."""
+    choices = step.event.chose or () if isinstance(step.event, Schedule) else ()
+    admitted = (choice for choice in choices if isinstance(choice, Admit))
+    hit = {block for choice in admitted for blocks in choice.hit for block in blocks}
+    return hit | {block for copy in step.effects.copies for block in (copy.source, copy.target)}
+
+
+def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Judged]:
+    """A cached block that is freed now will be taken before one that was free before, and was not
+    `hit` meanwhile."""
+    was_free = set(before.free)
+    kept = {b for b in was_free - hit if before.blocks[b].keys == after.blocks[b].keys}
+    older = [b for b in after.free if b in kept and after.blocks[b].keys]
+    if not older:
+        return
+    last = after.free.index(older[-1])
+    for place, block in enumerate(after.free):
+        if block in was_free or not after.blocks[block].keys:
+            continue
+        if place > last:
+            yield holds()
+        else:
+            yield because(
+                reason("freed", "block {block} of {engine} is cached, and is freed now"),
+                reason(
+                    "before",
+                    "it will be taken before block {other}, which is cached and was free before",
+                    other=older[-1],
+                ),
+                engine=after.name,
+                block=block,
+            )
+
+
+def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iterator[Judged]:
+    """Of two blocks of a prefix that are freed now, the earlier one is taken first."""
+    if cfg.partial_block_hits:
+        return
+    was_free = set(before.free)
+    full = {index for index, group in enumerate(cfg.groups) if group.kind == "full"}
+    freed = [
+        (block, key)
+        for block in after.free
+        if block not in was_free
+        for key in after.blocks[block].keys
+        if key[0] in full
+    ]
+    for place, (block, key) in enumerate(freed):
+        if (len(key[1]) - cfg.hash_lookahead_tokens) % cfg.groups[key[0]].block_size:
+            continue
+        useless = [
+            other
+            for other, longer in freed[place + 1 :]
+            if longer[0] == key[0]
+            and longer[1].startswith(key[1])
+            and longer != key
+            and after.blocks_for(key) == (block,)
+            and other != block
+        ]
+        if not useless:
+            yield holds()
+        for other in useless:
+            yield because(
+                reason(
+                    "first",
+                    "block {block} of {engine} has the first {tokens} tokens of a prefix, and "
+                    "will be taken first",
+                    tokens=len(key[1]),
+                ),
+                reason(
+                    "useless",
+                    "block {other} was freed with it, and cannot be hit without it",
+                    other=other,
+                ),
+                engine=after.name,
+                block=block,
+            )
+
+
+@check(
+    "free blocks that can still be hit are taken last, the least recently used first",
+    origin="BlockPool.free_blocks; vllm#42656",
+    severity=Severity.LOST_PERFORMANCE,
+    killed_by="uncached_blocks_go_last",
+    needs=(Need.REUSE_ORDER,),
+    subjects=(Subject.FREE,),
+)
+def unneeded_blocks_are_reused_first(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A free block that is cached can still be hit. So a step takes the free blocks that no hit can
+    use before those, and of those the ones first that were freed first. Of the blocks that one
+    event frees, a later block of a prefix goes first: without an earlier one it cannot be hit. Else
+    every answer is right, and prefixes are computed again (vllm#42656).
+
+    The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
+    from outside: such a block may lose its key in the middle of the queue. The order in one event
+    is that of full attention, since a window needs no earlier blocks, and of engines whose hits end
+    at the end of a block: else the end of a prompt may be in two blocks, and one of them is enough.
+    An earlier block is one that its prefix fills.
+    """
+    if cluster.evictions:
+        return
+    for before, after in step.touched:
+        if cluster.engine(after.name).prefix_caching:
+            yield from _taken_early(before, after)
+            yield from _queued_early(before, after, _hits(step))
+            yield from _prefix_goes_first(cluster.engine(after.name), before, after)

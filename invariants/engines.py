@@ -1,0 +1,173 @@
+"""What must be true of the life of an engine: it survives, its requests end, and it keeps nothing
+that is over."""
+
+from collections.abc import Iterator
+
+from kvproof.invariants.check import Ending, check
+from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.needs import Need
+from kvproof.model.severity import Severity
+from kvproof.model.state import Death
+from kvproof.model.step import Step
+from kvproof.model.subjects import Subject
+
+DIED = "died"
+"""The kind of reason that says how an engine died."""
+
+
+def died(dead: Death) -> Reason:
+    """How the engine died."""
+    sentence = "{engine} died: {exception} in {function}" if dead.exception else "{engine} died"
+    return reason(
+        DIED,
+        f"{sentence}: {{message}}" if dead.message else sentence,
+        exception=dead.exception,
+        function=dead.function,
+        message=dead.message,
+    )
+
+
+@check(
+    "an engine survives every event",
+    origin="vllm#42554",
+    severity=Severity.CRASH,
+    killed_by="align_split_refuses_external",
+    needs=(Need.DEATHS,),
+    subjects=(Subject.RAISES,),
+)
+def engine_survives(step: Step) -> Iterator[Judged]:
+    """The align split of a Mamba engine asserted that a request has no external tokens. The first
+    load from P broke the assertion (vllm#42554). A failed assertion in the scheduler ends the whole
+    engine and every request on it."""
+    for _, engine in step.touched:
+        if engine.dead is None:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "must_survive",
+                    "{event} is an event that every engine must survive",
+                    event=type(step.event).__name__,
+                ),
+                died(engine.dead),
+                engine=engine.name,
+            )
+
+
+WAITS = "waits"
+"""The kind of reason that says what a request lacks (see `strategies.waits`)."""
+
+
+@check(
+    "every submitted request can still finish",
+    origin="vllm#42554",
+    severity=Severity.HANG,
+    killed_by="align_split_during_load",
+    needs=(Need.FUTURE,),
+    subjects=(Subject.PRESENT, Subject.STATUS),
+)
+def every_request_can_finish(ending: Ending) -> Iterator[Judged]:
+    """The align split cut a load from P to 0 tokens. The request stayed at the head of the waiting
+    queue for ever, without an error (vllm#42554).
+
+    This is a property of runs, not of single steps. The explorer asks whether a state is reachable
+    from which the end of all requests is not reachable. A sampled run is continued to its end.
+    """
+    yield Judged(ending.why, ending.about) if ending.why else holds()
+
+
+@check(
+    "a reset empties the cache, or it is refused and changes nothing",
+    origin="vllm#57727",
+    severity=Severity.WRONG_TOKENS,
+    killed_by="reset_under_load",
+    needs=(Need.RESETS,),
+)
+def reset_is_whole(step: Step) -> Iterator[Judged]:
+    """A user changes the weights of a model and resets the prefix cache. An entry that stays in the
+    cache holds KV of the old weights (compare vllm#57727). Later prompts hit it, and nothing
+    reports the mistake.
+
+    A reset that preempts the running requests is never refused, and no request keeps tokens that
+    were computed before it.
+    """
+    event = step.event
+    if not isinstance(event, ResetPrefixCache | ResetRunning):
+        return
+    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    if isinstance(event, ResetPrefixCache) and not step.effects.resets and after == before:
+        yield holds()
+        return
+    if not after.cached:
+        yield holds()
+    else:
+        yield because(
+            reason("was_reset", "the cache of {engine} was reset"),
+            reason(
+                "keeps_entries",
+                "the cache still has {entries} of {before} entries",
+                entries=len(after.cached),
+                before=len(before.cached),
+            ),
+            engine=event.engine,
+        )
+    for request in after.requests:
+        if not request.computed:
+            yield holds()
+        else:
+            yield because(
+                reason("was_reset", "the cache of {engine} was reset"),
+                reason(
+                    "keeps_tokens",
+                    "{request} keeps {computed} tokens that were computed before",
+                    computed=request.computed,
+                ),
+                engine=event.engine,
+                request=request.id,
+            )
+
+
+@check(
+    "an engine without requests keeps no notes about them that grow",
+    origin="vllm#44490",
+    severity=Severity.LEAK,
+    killed_by="blocks_wait_for_one_more_step",
+    needs=(Need.KEPT_WHEN_IDLE,),
+)
+def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:
+    """The scheduler noted the ids of new blocks in a list, for a worker that erases them. Most
+    models have no such worker, nobody took the list, and it grew with each block until the memory
+    of the host was full (vllm#44490). A note by request id that stays after the end of its request
+    does the same.
+
+    Live vLLM is asked for every container of the scheduler. What stays once may be known for ever,
+    such as the address of another engine; what grows from one idle time to the next is kept for
+    nobody. In the state itself, blocks that wait for the end of steps in flight are such a note.
+    """
+    for kept in step.effects.kept:
+        yield because(
+            reason(
+                "keeps_entries",
+                "{where} of {engine} has {items} entries from before {engine} was idle",
+                where=kept.where,
+                items=kept.items,
+            ),
+            reason("had_fewer", "it had fewer at the idle time before, and no step takes them"),
+            engine=kept.engine,
+        )
+    for _, engine in step.touched:
+        if engine.dead or engine.requests or engine.step or engine.steps:
+            continue
+        if not engine.deferred:
+            yield holds()
+        for _, blocks in engine.deferred:
+            yield because(
+                reason("is_idle", "{engine} has no requests and no steps in flight"),
+                reason(
+                    "blocks_wait",
+                    "blocks {blocks} wait for the end of a step",
+                    blocks=sorted(blocks),
+                ),
+                engine=engine.name,
+            )
