@@ -282,8 +282,8 @@ def _conformance(name: str) -> Explanation:
     return Explanation(
         kind="what connects the model to the proofs",
         name=name,
-        sentence="Every step of the model, projected to counts, is a transition of a system whose "
-        "claims are proved for all sizes.",
+        sentence="A step of the model, projected to counts, is a transition of a system whose "
+        "claims are proved for all sizes (reports/obligations.md says which are not projected).",
         where="asked by kvproof explore of each step of the model",
         see=("kvproof explore",),
     )

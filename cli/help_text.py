@@ -17,8 +17,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("budget", "units", "workers", "ray"),
     ),
     "files": (
-        *("traces", "trace", "resume", "graph", "junit", "table", "certificates"),
-        *("replay", "witness", "cache", "sarif", "summary", "html", "out", "given"),
+        *("traces", "trace", "resume", "graph", "junit", "table"),
+        *("replay", "cache", "sarif", "summary", "html", "out", "given"),
     ),
     "output": (
         "help",
@@ -64,7 +64,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "prove": (
         "kvproof prove --obligation trim_equal_counts",
-        "kvproof prove --fault front_trim --witness",
+        "kvproof prove --fault front_trim",
     ),
     "replay": (
         "kvproof replay kvproof-traces/pool_adds_up.jsonl",

@@ -9,7 +9,6 @@ from kvproof.model.files.reading import shown
 
 OUTPUTS = (
     *("traces", "graph", "junit", "sarif", "summary", "table"),
-    "certificates",
     "out",
 )
 """The options that name a file or a folder to be written."""

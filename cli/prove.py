@@ -5,11 +5,7 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from msgspec import UNSET
-
-from kvproof.cli import certificates, witness
 from kvproof.cli import parser as options
-from kvproof.cli.certificates import Certificates
 from kvproof.cli.finish import finish, fixed
 from kvproof.cli.progress import progress
 from kvproof.model import interruption
@@ -50,8 +46,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write a table of the proofs to a new Markdown file",
     )
-    certificates.add_options(parser)
-    witness.add_options(parser)
 
 
 def seconds(text: str) -> float:
@@ -75,16 +69,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    witness.prepare(args)
-    certificates.prepare(args)
     found, proofs = proved(args.obligation or None, args.timeout_s)
-    runs = witness.run(args, proofs)
-    files, written = [attempt.file for attempt in runs if attempt.file], None
+    files = []
     if args.table is not None:
         files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
-    if args.certificates is not None:
-        written = Certificates(args.certificates, args.obligation or None)
-        files.append(written)
 
     def output(code: int) -> Proved:
         return verdict_output(
@@ -94,18 +82,12 @@ def _run(args: argparse.Namespace) -> int:
             faults=args.fault,
             machine="none",
             seed=args.seed,
-            more={
-                "obligations": tuple(map(_obligation, proofs)),
-                "witnesses": witness.outputs(runs) if args.witness else UNSET,
-                "certificates": written.count if written else UNSET,
-            },
+            more={"obligations": tuple(map(_obligation, proofs))},
         )
 
     def text() -> None:
         for proof in proofs:
             say(line(proof), hang=9)
-        for more in witness.lines(runs):
-            say(more)
         why = f": {INTERRUPTED}" if found.reason == INTERRUPTED else ""
         if why and (missing := len(args.obligation or everything()) - len(proofs)):
             say(f"not run: {missing} obligations")

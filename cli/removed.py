@@ -48,6 +48,15 @@ OPTIONS: Mapping[tuple[str, str], Removed] = {
         "is gone: a search of a preset takes seconds on the model and minutes on real vLLM",
         "kvproof explore without it, or kvproof campaign for a search that goes on another day",
     ),
+    ("prove", "--witness"): Removed(
+        "is gone: the explorer finds a run of each fault by itself", "kvproof explore --fault NAME"
+    ),
+    ("prove", "--traces"): Removed(
+        "is gone with --witness: a proof has no trace", "kvproof explore --fault NAME --traces DIR"
+    ),
+    ("prove", "--certificates"): Removed(
+        "is gone: nobody asked another solver", "kvproof prove --table FILE for what is proved"
+    ),
     ("explore", "--resume"): Removed(
         "is gone, because no search is kept in a file any more",
         "kvproof explore without it, or kvproof campaign --resume",

@@ -3,15 +3,13 @@
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
 
 from kvproof.model.counting_abstraction.registry import systems
-from kvproof.proofs.cti import counterexample, run_to, walked_into
+from kvproof.proofs.cti import counterexample, run_to
 from kvproof.proofs.induction import Claimed, steps
 from kvproof.proofs.inductive import ClaimResult, settle
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.solve import TIMEOUT_S
-from kvproof.proofs.walks import broken_claims
 from kvproof.strategies.verdict import Verdict
 
 
@@ -27,13 +25,11 @@ def prove_system(
     claims about it are assumed.
 
     A claim that is not proved is no longer assumed, and the other claims are tried again, until the
-    remaining claims prove each other (Houdini). PROVED holds for all sizes, and the claim was also
-    evaluated on random walks. VIOLATED has a step that breaks the claim on plain ints too;
-    `counterexample` says whether the step is reachable. A claim that fails only because another
-    claim is not assumed, and that no run breaks, is UNKNOWN. Results are cached; `mistakes` is
-    what is planted in the system.
+    remaining claims prove each other (Houdini). PROVED holds for all sizes. VIOLATED has a step
+    that breaks the claim on plain ints too; `counterexample` says whether the step is reachable. A
+    claim that fails only because another claim is not assumed, and that no run breaks, is UNKNOWN.
+    Results are cached; `mistakes` is what is planted in the system.
     """
-    walked = broken_claims(name)
     proofs: dict[str, Proof] = {}
     without: frozenset[str] = frozenset()
     left = list(claims)
@@ -46,7 +42,7 @@ def prove_system(
             break
         without |= {c.claim for c in fallen}
         left = [c for c in left if c not in fallen]
-    return tuple(_beside(proofs[c.claim], c, walked.get(c.claim)) for c in claims)
+    return tuple(proofs[c.claim] for c in claims)
 
 
 def _round(
@@ -79,18 +75,6 @@ def _among(
     return dataclasses.replace(
         proof, verdict=Verdict.UNKNOWN, reason=reason, numbers={}, counterexample=None
     )
-
-
-def _beside(proof: Proof, claimed: Claimed, walked: tuple[Any, Any] | None) -> Proof:
-    """A proof together with a walk that breaks the claim, if there is one. Then the claim is false;
-    if Z3 proves it, kvproof has a bug."""
-    if walked is None or proof.verdict is Verdict.VIOLATED:
-        return proof
-    if proof.verdict is Verdict.PROVED:
-        reason = f"Z3 proves it, but a walk breaks it: {walked}"
-        return dataclasses.replace(proof, verdict=Verdict.UNKNOWN, reason=reason)
-    cti = walked_into(systems()[claimed.system], claimed.claim, *walked)
-    return dataclasses.replace(proof, verdict=Verdict.VIOLATED, reason="", counterexample=cti)
 
 
 def _induction(claimed: Claimed, settled: Sequence[ClaimResult], without: frozenset[str]) -> Proof:

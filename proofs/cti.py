@@ -145,11 +145,3 @@ def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
     if not run:
         return None
     return Counterexample(shown(sizes), "the start", "some steps", "it is broken", run, looked_at)
-
-
-def walked_into(system: System, claim: str, sizes: Any, state: Any) -> Counterexample:
-    """The counts on a walk that break a claim, in words. The claim is false, although each step
-    preserves it if the other claims hold."""
-    run, looked_at = _run(system, claim, sizes, max(state))
-    run = run or ("a random walk leads there",)
-    return Counterexample(shown(sizes), "the start", "some steps", shown(state), run, looked_at)

@@ -1,10 +1,13 @@
 """The table of all obligations, as Markdown: the claim, its verdict, the ranges of its numbers, and
 the fault that refutes it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from kvproof.model.config import Cluster
+from kvproof.model.counting_abstraction import project_table, relation
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.presets import CLUSTERS
 from kvproof.proofs.induction import claimed
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.registry import OBLIGATIONS
@@ -13,9 +16,10 @@ from kvproof.strategies.verdict import Verdict
 HEAD = """# What is proved, for all sizes
 
 `kvproof prove --table FILE` writes this file; times are CPU times of one run. For each claim, Z3
-searches for numbers that break it and finds none. Every claim is also evaluated on plain ints.
-Every step of the explorer, of a sampled run or of live vLLM is projected to counts and must be a
-transition of these systems.
+searches for numbers that break it and finds none. Claims are also evaluated on plain ints.
+Each step of the explorer and of a sampled run of the model is projected to counts, and must be a
+transition of these systems; tests ask the same of steps of live vLLM. Which steps are not projected
+is said [below](#which-steps-are-compared-with-what-is-proved).
 """
 
 ARITHMETIC = """## Arithmetic
@@ -101,6 +105,42 @@ def _regions() -> str:
     return "\n".join(lines)
 
 
+COMPARED = """
+## Which steps are compared with what is proved
+
+All block tables, pools and transfers of {whole} of the {all} presets are projected. Of the others
+these are not, each for what the systems do not model; a preset may stand in several lines:
+
+| not projected | of presets with | presets |
+|---|---|---|
+"""
+
+
+def compared() -> str:
+    """What of the presets is projected to counts, and what is not."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for name, cluster in CLUSTERS.items():
+        for row in dict.fromkeys(_not_projected(cluster)):
+            rows.setdefault(row, []).append(name)
+    partly = {name for names in rows.values() for name in names}
+    head = COMPARED.format(whole=len(CLUSTERS) - len(partly), all=len(CLUSTERS))
+    return head + "\n".join(
+        _row(what, why, ", ".join(f"`{name}`" for name in names))
+        for (what, why), names in sorted(rows.items())
+    )
+
+
+def _not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """What of a cluster is not projected, and why."""
+    whole = relation.left_out(cluster)
+    yield from (("any step", why) for why in whole)
+    for cfg in cluster.engines if not whole else ():
+        skipped = project_table.left_out(cluster, cfg)
+        yield from (("the block tables of an engine", why) for why in skipped)
+        if not skipped and any(project_table.splits_elsewhere(cfg, each) for each in cfg.groups):
+            yield "the table of a Mamba group", "smaller blocks beside it"
+
+
 def table(proofs: Sequence[Proof]) -> str:
     """The table of these proofs. Pass all proofs, or the table is incomplete."""
     by_claim: dict[str, list[Proof]] = {}
@@ -111,4 +151,4 @@ def table(proofs: Sequence[Proof]) -> str:
     claims = [_induction(claim, found) for claim, found in by_claim.items()]
     first = ARITHMETIC + "\n".join(rows)
     second = INDUCTION + "\n".join(claims)
-    return "\n".join((HEAD, first, "", second, _sizes(), _regions())) + "\n"
+    return "\n".join((HEAD, first, "", second, _sizes(), compared(), _regions())) + "\n"

@@ -1,11 +1,9 @@
-"""Conformance to the proofs: every step, projected to counts, is a transition of a proved system.
+"""Conformance to the proofs: a step, projected to counts, is a transition of a proved system.
 
-The check is in no registry. It is asked of the reference only. A fault is planted in the reference
-and in the systems alike: the reference with a fault must conform to the count-level systems with
-the same fault. The check skips clusters with follow-up turns, because the proofs do not cover
-reverse transfers or the block tables and pools of such a cluster. It also skips clusters with
-`transfer=push`, whose transfers may begin on D; they use the same pairing and N-1 rules, which the
-check covers where D pulls.
+The check is in no registry: it is asked of the reference only. A fault is planted in
+the reference and in the systems alike: the reference with a fault must conform to the count-level
+systems with the same fault. Not every step of every cluster is projected: `relation.left_out` and
+`project_table.left_out` say which are not and why, and reports/obligations.md lists the presets.
 """
 
 import functools

@@ -57,20 +57,3 @@ def others_nightly(names: Iterable[str], quick: Collection[str]) -> list[Paramet
     return [
         pytest.param(name, marks=() if name in quick else pytest.mark.nightly) for name in names
     ]
-
-
-def once_each(pairs: Iterable[tuple[str, str]], quick: Collection[str]) -> list[ParameterSet]:
-    """Pairs of a fault and what it refutes, as parameters; all but the first of each quick fault
-    are marked nightly."""
-    seen: set[str] = set()
-    made = []
-    for fault, name in pairs:
-        made.append(
-            pytest.param(
-                fault,
-                name,
-                marks=pytest.mark.nightly if fault in seen or fault not in quick else (),
-            )
-        )
-        seen.add(fault)
-    return made

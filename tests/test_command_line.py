@@ -18,7 +18,7 @@ from tests.processes import python
     [
         ("explore", "--traces="),
         ("explore", "--graph", ""),
-        ("prove", "--certificates="),
+        ("prove", "--table="),
         ("campaign", "--cache", ""),
         ("report", ""),
     ],
@@ -38,7 +38,6 @@ def test_an_unknown_option_names_the_command(refused: Any) -> None:
     [
         ("explore", "--traces", "x.dot", "--graph", "./x.dot"),
         ("explore", "--traces", "x.dot", "--graph", "x.dot"),
-        ("prove", "--table", "c", "--certificates", "c"),
         ("gate", "--junit", "g.xml", "--traces", "g.xml"),
     ],
 )

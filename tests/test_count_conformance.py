@@ -86,7 +86,7 @@ def test_a_wrong_projection_of_pools_turns_the_explorer_red(
     monkeypatch.setattr(
         project_pool,
         "pool_counts",
-        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached), 0),
+        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached)),
     )
     assert_red("full", "the pool of E")
 

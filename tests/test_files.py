@@ -205,18 +205,6 @@ def test_a_check_leaves_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.rglob("*")] == ["a"]
 
 
-def test_a_folder_appears_with_all_its_files(tmp_path: Path) -> None:
-    texts = {"a.txt": "a", "b.txt": "b"}
-    for name in ("new", "empty"):
-        if name == "empty":
-            (tmp_path / name).mkdir()
-        folders.write_folder(tmp_path / name, texts)
-        assert {p.name: p.read_text() for p in (tmp_path / name).iterdir()} == texts
-        assert "is not empty" in refusal(lambda: folders.write_folder(tmp_path / name, texts))  # noqa: B023
-    refusal(lambda: folders.write_folder(tmp_path / "half", {"a": "a", "x" * 256: "b"}))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "new"]
-
-
 WRITER = """
 import sys
 from pathlib import Path

@@ -70,7 +70,6 @@ def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
     for argv, verdict in (
         (["explore", *SMALL, "--graph", "g.dot"], "EXHAUSTED"),
         (["prove", *some, "--table", "t.md"], "PROVED"),
-        (["prove", *some, "--certificates", "c"], "PROVED"),
     ):
         code, out, err = run(*argv)
         assert code == 2
@@ -143,8 +142,6 @@ def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.Mon
         ["explore", "--graph", "/proc/g.dot"],
         ["sample", "--traces", "/proc/none"],
         ["prove", "--table", "/proc/t.md"],
-        ["prove", "--certificates", "/proc/c"],
-        ["prove", *BROKEN, "--witness", "--traces", "/proc/none"],
         ["gate", "--junit", "/proc/j.xml"],
         ["gate", "--sarif", "/proc/s.sarif"],
         ["gate", "--traces", "/proc/none"],

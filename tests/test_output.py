@@ -18,10 +18,9 @@ from tests.outputs import decoded
 
 ROOT = Path(__file__).parent.parent
 ONE = ["--obligation", "truncated_once"]
-WITNESS = ["--fault", "front_trim", "--obligation", "trim_equal_positions", "--witness"]
+REFUTED = ["--fault", "front_trim", "--obligation", "trim_equal_positions"]
 
 COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
-    (["explore", "--config", "pd-full"], search.Explored),
     (["explore", "--config", "pd-full"], search.Explored),
     (["explore", "--config", "pd-full", "--states-max", "5"], search.Explored),
     (["explore", "--fault", "front_trim"], search.Explored),
@@ -29,8 +28,7 @@ COMMANDS: list[tuple[list[str], type[OutputPart]]] = [
     (["sample", "--fault", "front_trim", "--examples", "20"], search.Sampled),
     (["campaign", "--units", "2", "--workers", "1", "--out", "kept"], campaign.Campaigned),
     (["prove", *ONE], proof.Proved),
-    (["prove", *ONE, "--certificates", "made"], proof.Proved),
-    (["prove", *WITNESS], proof.Proved),
+    (["prove", *REFUTED], proof.Proved),
     (["explain"], lists.KindsOfNames),
     (["explain", "configs"], lists.Explained),
     (["explain", "references_are_exact"], lists.Explained),

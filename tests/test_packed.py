@@ -1,6 +1,6 @@
 """The packed search is the plain one, and its gate says so when it is not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -15,7 +15,12 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine, State, Transfer
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden_parts import HiddenEngine, HiddenEntries, Unseen
+from kvproof.strategies.explorer.hidden_parts import (
+    HiddenEngine,
+    HiddenEntries,
+    Unseen,
+    guarded,
+)
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
 from tests.breadth_first import search
@@ -123,7 +128,14 @@ def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.M
         lambda a: len(a),
         lambda a: a + 1,
         lambda a: a < 1,
+        lambda a: a - 1,
+        lambda a: "E" in a,
         lambda a: getattr(a, "dead", None),
+        str,
+        repr,
+        lambda a: f"{a}",
+        lambda a: isinstance(a, Engine),
+        lambda a: isinstance(a, Sequence),
     ],
 )
 def test_a_hidden_engine_answers_nothing_but_its_name(question) -> None:
@@ -150,9 +162,34 @@ def test_a_hidden_transfer_is_sorted_among_others_and_says_nothing_of_itself() -
         lambda: hidden[1],
         lambda: hidden == Transfer("r1", Phase.OFFERED, 1, ()),
         lambda: sorted((hidden, Transfer("r1", Phase.OFFERED, 1, ()))),
+        lambda: f"{hidden.request}",
+        lambda: f"the transfer of {hidden.request!s}",
+        lambda: "the transfer of " + hidden.request,
+        lambda: isinstance(hidden, Transfer),
     ):
         with pytest.raises(Unseen):
             question()
+
+
+def test_the_number_of_hidden_entries_is_hidden() -> None:
+    entries = (Transfer("r0", Phase.OFFERED, 1, ()), HiddenEntries(3, "r1"))
+    state = guarded(State((), entries, (HiddenEntries(4, "D"),)))  # type: ignore[arg-type]
+    assert next(entry.request for entry in state.transfers if entry.request != "r2") == "r0"
+    assert state.transfer("r0") is entries[0]
+    for question in (
+        lambda: len(state.transfers),
+        lambda: bool(state.ended),
+        lambda: state.transfers[0],
+        lambda: state.transfers == (),
+        lambda: state == State(()),
+        lambda: f"{state.ended}",
+        lambda: list(state.transfers),
+        lambda: (*state.transfers,),
+    ):
+        with pytest.raises(Unseen):
+            question()
+    plain = State((), entries[:1], ())
+    assert guarded(plain) == plain
 
 
 def test_what_has_ended_on_another_engine_stays_hidden() -> None:
@@ -181,13 +218,21 @@ def looked_at(steps: LocalSteps) -> Iterator[tuple[Event, frozenset[int]]]:
             yield event, places
 
 
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda engine: engine.blocks,
+        lambda engine: f"{engine}",
+        lambda engine: isinstance(engine, Engine),
+    ],
+)
 def test_a_step_that_asks_for_the_other_engine_is_kept_for_both(
-    monkeypatch: pytest.MonkeyPatch,
+    asks: Callable[[Engine], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = model.apply
 
     def curious(cluster, state, event):
-        assert [engine.blocks for engine in state.engines]
+        assert all(asks(engine) for engine in state.engines)
         return apply(cluster, state, event)
 
     monkeypatch.setattr(model, "apply", curious)

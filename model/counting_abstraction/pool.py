@@ -17,39 +17,24 @@ class PoolSizes(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The counts: `free` blocks in the queue, `held` blocks with a reference, and `references`, the
-    entries of all block tables."""
+    """The counts: `free` blocks in the queue, and `held` blocks with a reference."""
 
     free: Num
     held: Num = 0
-    references: Num = 0
 
 
-def moved(_sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num) -> Pool:
+def moved(_sizes: PoolSizes, pool: Pool, taken: Num, freed: Num) -> Pool:
     """The counts after a step (see `pool_system`)."""
-    return Pool(
-        pool.free - taken + freed,
-        pool.held + taken - freed,
-        pool.references + taken + shared - dropped,
-    )
+    return Pool(pool.free - taken + freed, pool.held + taken - freed)
 
 
 def pool_system() -> System:
     """The system of a pool. A step takes blocks from the queue (new blocks, and cached blocks of a
-    hit), shares held blocks, and drops references; for `freed` blocks it drops the last
-    reference."""
+    hit that nobody holds), and frees blocks whose last reference it drops."""
 
-    def may_move(
-        _sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
-    ) -> Truth:
-        bounds = all_of(taken >= 0, shared >= 0, freed >= 0, dropped >= freed)
+    def may_move(_sizes: PoolSizes, pool: Pool, taken: Num, freed: Num) -> Truth:
         there = both(taken <= pool.free + freed, freed <= pool.held + taken)
-        # Each block that stays held keeps a reference.
-        kept = pool.references + taken + shared - dropped >= pool.held + taken - freed
-        none_left = (pool.held + taken - freed == 0) == (
-            pool.references + taken + shared - dropped == 0
-        )
-        return all_of(bounds, there, kept, none_left)
+        return all_of(taken >= 0, freed >= 0, there)
 
     return System(
         "pool",
@@ -59,7 +44,7 @@ def pool_system() -> System:
                 "move",
                 lambda _s, _p: True,
                 moved,
-                lambda _s: {n: at_least(0) for n in ("taken", "shared", "freed", "dropped")},
+                lambda _s: {n: at_least(0) for n in ("taken", "freed")},
                 may_move,
             ),
         ),

@@ -107,8 +107,27 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> TableCo
     )
 
 
-def _splits_elsewhere(cfg: config.EngineConfig, group: config.Group) -> bool:
-    """Whether the chunks of a Mamba group end at other multiples than of its blocks."""
+def left_out(cluster: Cluster, cfg: config.EngineConfig) -> tuple[str, ...]:
+    """Why the block tables of an engine are not projected; empty where they are.
+
+    Where an engine loads from a store, a load ends in the same step, and the system models a load
+    as a wait. Where steps overlap, the computed tokens may be ahead of the known tokens, which the
+    claims are about. Drafts may be rejected after they were computed. With hits inside a block, a
+    table may have a copy. A part of a session begins with a table that is not empty."""
+    because = {
+        "a store": cfg.store,
+        "overlapping steps": cfg.overlaps,
+        "drafts": cfg.drafts,
+        "hits inside a block": cfg.partial_block_hits,
+        "sessions": cluster.sessions,
+    }
+    return tuple(why for why, present in because.items() if present)
+
+
+def splits_elsewhere(cfg: config.EngineConfig, group: config.Group) -> bool:
+    """Whether the chunks of a Mamba group end at other multiples than of its blocks, as vLLM 0.32.0
+    splits them beside smaller blocks. Its table is not projected: the system splits chunks at the
+    group's own blocks."""
     return group.aligned and chunks.split_unit(cfg) != group.block_size
 
 
@@ -194,18 +213,12 @@ def _concerns(event: Event, engine: str) -> bool:
 
 
 def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
-    """How a step changed each table that it concerns. Some engines are skipped. With a store, loads
-    end in the same step, but the system models a load as a wait. With overlapping steps, the
-    computed tokens may be ahead of the known tokens, which the claims are about. With a drafter,
-    computed tokens may be rejected. With hits inside a block, a table may have a copy.
-    The table of a Mamba group is skipped where the align split ends chunks at smaller blocks (vLLM
-    0.32.0): the system splits them at the group's own blocks."""
+    """How a step changed each table that it concerns, but for the tables that are left out (see
+    `left_out` and `splits_elsewhere`)."""
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
-        if cfg.store or cfg.overlaps or cfg.drafts or cfg.partial_block_hits:
-            continue
-        if cluster.sessions or before is after or after.dead:
+        if before is after or after.dead or left_out(cluster, cfg):
             continue
         if not _concerns(step.event, cfg.name):
             continue
@@ -216,7 +229,7 @@ def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
             if request is None or (old == new and not concerned):
                 continue
             for index, group in enumerate(cfg.groups):
-                if _splits_elsewhere(cfg, group):
+                if splits_elsewhere(cfg, group):
                     continue
                 counts = table_counts(before, old, index), table_counts(after, new, index)
                 most = max(counts[0].length, counts[1].length)

@@ -42,12 +42,18 @@ def _reaches(system: str, sizes: Any, before: Any, moves: tuple[Move, ...]) -> s
     return here
 
 
+def left_out(cluster: Cluster) -> tuple[str, ...]:
+    """Why no step of a cluster is projected; empty where steps are. The systems have no transfer
+    from D to P, as follow-up turns have it, and none that D begins, as push has it."""
+    because = {"follow-up turns": cluster.follow_up_turns, "push": cluster.pushes}
+    return tuple(why for why, present in because.items() if present)
+
+
 def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[Reasons]:
     """For each part of the state that a step changes in a way that the count-level systems do not
-    allow: the part with its counts before, its sizes, the actions, and its counts after. The
-    systems do not model follow-up turns or transfers that begin on D, so clusters with follow-up
-    turns or push are not checked."""
-    if cluster.follow_up_turns or cluster.pushes:
+    allow: the part with its counts before, its sizes, the actions, and its counts after. Nothing is
+    judged of a cluster that is left out."""
+    if left_out(cluster):
         return
     for seen in project(cluster, step):
         led = _reaches(seen.system, seen.sizes, seen.before, seen.moves)

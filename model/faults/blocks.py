@@ -28,24 +28,14 @@ def untouched_hits(engine: Engine, _blocks: Iterable[int]) -> Engine:
     return engine
 
 
-def twice_in_counts(
-    sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
-) -> Pool:
-    """Each dropped reference is removed twice."""
-    after = moved(sizes, pool, taken, shared, freed, dropped)
-    return after._replace(references=after.references - dropped)
-
-
 @fault(
     "a freed block loses two references",
     origin="vllm#42571",
     in_vllm="BlockPool.free_blocks",
     replaces="reference.blocks.pool:release",
-    also_replaces={"counting_abstraction.pool:moved": twice_in_counts},
     breaks=("pool_adds_up", "references_are_exact"),
     cluster="full",
     trace_events=3,
-    refutes=claims("pool", "held_is_referenced"),
 )
 def double_free(engine: Engine, blocks: Iterable[int]) -> Engine:
     """vllm#42571: one batch of freed blocks has the same block twice. Here each block of the
@@ -59,11 +49,9 @@ def double_free(engine: Engine, blocks: Iterable[int]) -> Engine:
     return release(with_blocks(engine, once), freed)
 
 
-def outside_the_queue_in_counts(
-    sizes: PoolSizes, pool: Pool, taken: Num, shared: Num, freed: Num, dropped: Num
-) -> Pool:
+def outside_the_queue_in_counts(sizes: PoolSizes, pool: Pool, taken: Num, freed: Num) -> Pool:
     """The free queue only becomes shorter."""
-    after = moved(sizes, pool, taken, shared, freed, dropped)
+    after = moved(sizes, pool, taken, freed)
     return after._replace(free=after.free - freed)
 
 

@@ -2,13 +2,13 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.files.writing import unused, write_new
+from kvproof.model.files.writing import unused
 
 
 def check_folder(folder: Path) -> Path:
@@ -47,25 +47,6 @@ def check_empty(folder: Path) -> Path:
                 "Use the name of a new folder."
             )
     return folder
-
-
-def write_folder(folder: Path, files: Mapping[str, str]) -> None:
-    """Write text files to an empty folder. A new folder appears with all its files, or not at all.
-    Raises UsageError as `check_empty`, and where a file cannot be written."""
-    check_empty(folder)
-    if folder.exists():
-        _write(folder, files)
-        return
-    made_folder(folder.parent)
-    with part_of(folder) as part:
-        _write(part, files)
-        with folder_errors(folder):
-            part.rename(folder)
-
-
-def _write(folder: Path, files: Mapping[str, str]) -> None:
-    for name, text in files.items():
-        write_new(folder / name, text)
 
 
 def appear(part: Path, folder: Path) -> None:

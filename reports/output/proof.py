@@ -1,8 +1,6 @@
 """The output of `prove`."""
 
-from msgspec import UNSET
-
-from kvproof.reports.output.base import Maybe, OutputPart, VerdictName
+from kvproof.reports.output.base import OutputPart, VerdictName
 from kvproof.reports.output.verdict import VerdictOutput
 
 
@@ -35,28 +33,10 @@ class ObligationOutput(OutputPart, frozen=True, kw_only=True):
     reason: str
 
 
-class WitnessRun(OutputPart, frozen=True, kw_only=True):
-    """The numbers of a refuted obligation as a run of the model, or the `reason` why there is none.
-    `changes` says where the run differs from the numbers, and `impossible` why no cluster fits
-    them. `trace` is null if there is no run, or if its file could not be written."""
-
-    obligation: str
-    invariant: str | None
-    reasons: tuple[str, ...]
-    changes: tuple[str, ...]
-    impossible: str
-    reason: str
-    trace: str | None
-
-
 class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
-    """The proofs of obligations, and their number by verdict. `witnesses` is there with --witness,
-    and `certificates` with --certificates: the number of files, or null if they could not be
-    written."""
+    """The proofs of obligations, and their number by verdict."""
 
     obligations: tuple[ObligationOutput, ...]
     proved: int
     violated: int
     unknown: int
-    witnesses: Maybe[tuple[WitnessRun, ...]] = UNSET
-    certificates: Maybe[int | None] = UNSET

@@ -68,11 +68,12 @@ class Collapse:
     def split(self, state: State) -> list[Any]:
         """The parts of a state: its engines; the transfers by name, None where there is none; the
         ended jobs of each engine; and the failures."""
-        # `str` makes a name plain: that of a hidden part cannot be compared (see `hidden_parts`).
+        # This makes a name plain: that of a hidden part cannot be compared (see `hidden_parts`).
+        plain = str.__str__
         transfers = dict.fromkeys(self.transfers)
         for transfer in state.transfers:
-            transfers[str(transfer.request)] = transfer
-        ended = [tuple(e for e in state.ended if str(e[0]) == name) for name in self.engines]
+            transfers[plain(transfer.request)] = transfer
+        ended = [tuple(e for e in state.ended if plain(e[0]) == name) for name in self.engines]
         return [*state.engines, *transfers.values(), *ended, state.failures]
 
     def join(self, parts: Sequence[Any]) -> State:

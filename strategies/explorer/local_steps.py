@@ -1,9 +1,10 @@
 """Steps computed once for all states that are equal in what the step looks at.
 
 Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. A step
-is computed with a placeholder for each other part, and cached by the parts that it looked at. This
-is sound without an assumption: a placeholder raises an exception when it is accessed, and then the
-step is computed again with this part. The same applies to the checks of a step.
+is computed with a placeholder for each other part, and cached by the parts that it looked at. A
+placeholder raises an exception when it is accessed, and then the step is computed again with this
+part. The same applies to the checks of a step. `hidden_parts` says which questions do not count as
+an access; that nobody asks them is the assumption of this cache.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden_parts import Unseen, hidden_parts
+from kvproof.strategies.explorer.hidden_parts import Unseen, guarded, hidden_parts
 
 KEPT_MAX = 200_000
 """The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is
@@ -73,7 +74,7 @@ class LocalSteps:
         self.kept = 0
         self._known: dict[Event, Branch] = {}
         self._hidden = hidden_parts(collapse)
-        self._all_hidden = collapse.join(self._hidden)
+        self._all_hidden = guarded(collapse.join(self._hidden))
 
     def take(self, parts: Parts, event: Event) -> LocalStep:
         """The step of an event from a state."""
@@ -119,7 +120,7 @@ class LocalSteps:
         shown = self.collapse.split(state)
         for place in places:
             shown[place] = self.collapse.components[parts[place]]
-        return self.collapse.join(shown)
+        return guarded(self.collapse.join(shown))
 
     def _taken(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Step:
         """The step, with a placeholder for all that it does not look at. Raises Unseen if it looks
@@ -137,6 +138,7 @@ class LocalSteps:
     ) -> tuple[LocalStep, list[int]]:
         """The step with the results of its checks, and the further parts that these look at."""
         after = self.collapse.split(step.after)
+        step = step._replace(after=guarded(step.after))
         numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
         changes = tuple((place, number) for place, number in numbers if number != parts[place])
         more: list[int] = []

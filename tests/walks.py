@@ -1,4 +1,4 @@
-"""Random walks of a count-level system on plain ints: the claims Z3 proves must hold there too.
+"""Random walks of a count-level system on plain ints: what Z3 proves must hold there too.
 
 So the proved formulas are the ones that run, and they are about reachable states.
 """
