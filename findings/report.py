@@ -71,8 +71,10 @@ def _definitions(path: Path) -> dict[str, ast.stmt]:
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node
+        elif isinstance(node, ast.Assign):
+            found[ast.unparse(node.targets[0])] = node
+        elif isinstance(node, ast.AnnAssign):
+            found[ast.unparse(node.target)] = node
     return found
 
 

@@ -6,19 +6,16 @@ kernel blocks ends with the padding of its last block. D trims P's list at its f
 of its own list, as if the surplus were a prefix that D has cached. Each of D's blocks is filled
 from the kernel block after the right one, and is then cached under the hash of the content that it
 should have. The handshake accepts the pair.
-
-Run: pytest --noconftest test_end_trim_across_ratios.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
-import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+from findings.helpers.utils import make_kv_cache_config
+from findings.helpers.workers import handshake_refuses, make_pull_worker
 
 FAILS_WITH = "are filled from kernel blocks of other tokens"
 
@@ -40,26 +37,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
 
 
-@pytest.fixture(params=["released", "patched"])
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_worker(ratio: int) -> NixlBaseConnectorWorker:
-    """D's worker, reduced to block lists: no peer, no memory."""
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    spec = FullAttentionSpec(block_size=ratio * KERNEL_BLOCK_SIZE, **shape)
-    worker = object.__new__(NixlBaseConnectorWorker)
-    worker.kv_cache_config = KVCacheConfig(
-        1000, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer0"], spec)]
-    )
-    worker._has_mamba = False
-    worker._physical_blocks_per_logical_kv_block = ratio
-    worker._group_spec_types = (FullAttentionSpec,)
-    return worker
-
-
 def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
     """The kernel blocks of a request on one engine; its blocks are numbered from 0."""
     blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
@@ -67,57 +44,10 @@ def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
     return [list(group) for group in expanded]
 
 
-def make_peer(ratio: int) -> MagicMock:
-    """What P's worker reports to D of itself. Both engines register blocks of the kernel's size."""
-    return MagicMock(
-        engine_id="P",
-        physical_blocks_per_logical_kv_block=ratio,
-        kv_cache_layout="LBNHC",
-        attn_backend_name="FLASHINFER",
-        block_lens=[4096],
-        block_strides=[4096],
-        kv_caches_base_addr=[0],
-        num_blocks=100,
-        region_num_blocks=None,
-        region_group_ids=None,
-        region_names=None,
-        region_mem_types=None,
-    )
-
-
-def refuses(ratio: int, peer_ratio: int) -> bool:
-    """Whether the handshake of a worker refuses a peer with other blocks."""
-    worker = MagicMock()
-    worker.dcp_size = 1
-    worker.use_mla = worker._has_mamba = worker.use_host_buffer = worker._is_hma_required = False
-    worker._physical_blocks_per_logical_kv_block = ratio
-    worker.vllm_config.cache_config.enable_prefix_caching = True
-    worker.region_group_ids = worker._transfer_layer_region_indices = None
-    worker._transfer_layer_names = None
-    worker._head_sharded_draft_regions = ()  # required by 0.33.0
-    worker.kv_cache_layout, worker.backend_name = "LBNHC", "FLASHINFER"
-    worker.block_len_per_layer = [4096]
-    worker._is_region_replicated.return_value = False
-    worker.dst_num_blocks = {"P": 100}
-    topology = worker.transfer_topo
-    topology.tp_ratio.return_value = topology.block_size_ratio.return_value = 1
-    topology.is_kv_replicated.return_value = False
-    topology.total_num_kv_heads = topology.local_physical_heads = 1
-    topology.get_engine_info.return_value.remote_tp_size = 1
-    topology.get_engine_info.return_value.remote_dcp_size = 1
-    check = NixlBaseConnectorWorker._validate_remote_agent_handshake
-    try:
-        check(worker, make_peer(peer_ratio), remote_tp_size=1)
-    except RuntimeError:
-        return True
-    return False
-
-
-@pytest.mark.usefixtures("code")
 def test_each_block_of_d_is_filled_from_the_same_tokens_of_p() -> None:
-    if refuses(D_RATIO, P_RATIO):
+    if handshake_refuses(D_RATIO, P_RATIO):
         return
-    worker = make_worker(D_RATIO)
+    worker = make_pull_worker(make_kv_cache_config(D_RATIO * KERNEL_BLOCK_SIZE), D_RATIO)
     wrong = {}
     for num_tokens in PROMPT_LENGTHS:
         decode = kernel_blocks(worker, num_tokens, D_RATIO)

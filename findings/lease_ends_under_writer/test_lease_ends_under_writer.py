@@ -5,21 +5,16 @@ the request as sent, and the scheduler allocates its blocks to others, although 
 posted, or waits for a handshake and is posted later. D receives what the next owner computes, with
 a report of success. D's heartbeats would renew the lease; with a router that sends to P and D at
 once, they have an id that P does not know (vllm#53095).
-
-Run: pytest --noconftest test_lease_ends_under_writer.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
-import queue
-import threading
-import types
-from collections import defaultdict
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import NixlConnectorMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
+
+from findings.helpers.workers import make_push_worker, write_once
 
 FAILS_WITH = "P has freed"
 
@@ -47,59 +42,9 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlPushConnectorWorker, "_do_start_push_kv", start_push)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-class Once:
-    """Lets the writer's loop run one round each time."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def is_set(self) -> bool:
-        self.begun = not self.begun
-        return not self.begun
-
-    def wait(self, timeout: float) -> None: ...
-
-
-class Agent:
-    """NIXL's agent: it receives nothing, and its transfers take time."""
-
-    def get_new_notifs(self) -> dict[str, list[bytes]]:
-        return {}
-
-    def check_xfer_state(self, _handle: int) -> str:
-        return "PROC"
-
-
 def make_worker() -> Any:
-    """P's worker, reduced to registrations, writes and reports. It records its writes."""
-    worker: Any = object.__new__(NixlPushConnectorWorker)
-    worker.engine_id, worker.tp_rank, worker.world_size = "P", 0, 1
-    worker.pcp_rank, worker.pcp_dcp_sharded, worker._engine_ttl = 0, False, 0
-    worker.nixl_wrapper, worker.transfer_topo = Agent(), types.SimpleNamespace()
-    worker.xfer_stats = types.SimpleNamespace(record_kv_expired_req=lambda: None)
-    worker._physical_blocks_per_logical_kv_block = 1
-    worker._remote_agents, worker._handshake_futures = {}, {}
-    worker._handshake_lock, worker._engine_last_active = threading.RLock(), {}
-    worker._reqs_to_send, worker._recving_metadata = {}, {}
-    worker._reqs_to_process, worker._recv_failures = set(), set()
-    worker._replicated_pcp_done_sending, worker._send_failures = set(), set()
-    worker._recving_transfers, worker._sending_transfers = defaultdict(list), defaultdict(list)
-    worker.consumer_notification_counts_by_req = defaultdict(int)
-    worker.expected_consumer_notifications_by_req = {}
-    worker._push_finished_blocks, worker._pending_d_registrations = {}, {}
-    for name in ("_reg_send", "_finished_blocks", "_evict_finished", "_deferred_push"):
-        setattr(worker, f"{name}_inbox", queue.Queue())
-    worker._pending_completion_notifs, worker._failed_recv_reqs = queue.Queue(), queue.Queue()
-    worker._push_writer_stop, worker._push_writer_wake = Once(), threading.Event()
-    worker._sending_transfers_lock = threading.Lock()
-    worker._send_heartbeats = lambda _metadata: None
-    worker.use_host_buffer = False
+    """P's worker. It records its writes, which do not end."""
+    worker = make_push_worker()
     worker.written = []
 
     def write(req_id: str, meta: Any) -> None:
@@ -108,12 +53,6 @@ def make_worker() -> Any:
 
     worker._xfer_blocks_for_req = write
     return worker
-
-
-def go_round(worker: Any) -> None:
-    """One round of the writer's loop."""
-    worker._push_writer_wake.set()
-    worker._push_writer_loop()
 
 
 def finish_request(worker: Any) -> None:
@@ -131,14 +70,14 @@ def finish_request(worker: Any) -> None:
     metadata.reqs_to_send = {"r0": float("inf")}
     metadata.push_finished_blocks = {"r0": BLOCKS}
     worker.start_load_kv(metadata)
-    go_round(worker)
+    write_once(worker)
 
 
 def let_lease_end(worker: Any) -> set[str]:
     """The lease of r0 expires. Returns the requests whose blocks the scheduler may free."""
     worker._reqs_to_send["r0"] = 0.0
     freed: set[str] = worker.get_transfer_results().finished_sending
-    go_round(worker)
+    write_once(worker)
     return freed
 
 
@@ -160,5 +99,5 @@ def test_blocks_that_are_let_go_are_not_written() -> None:
     assert let_lease_end(worker) == {"r0"}
     worker._remote_agents["D"] = {(0, 0): "D"}
     handshake.set_result(({(0, 0): "D"}, 0.0))
-    go_round(worker)
+    write_once(worker)
     assert not worker.written, f"P has freed blocks {BLOCKS} of r0, and then writes them"

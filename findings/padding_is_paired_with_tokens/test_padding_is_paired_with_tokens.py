@@ -9,23 +9,16 @@ A list of window blocks may begin with pieces that P does not offer, and they ar
 front.
 
 Here the functions that pair the lists are the real ones; the lists are written by hand.
-
-Run: pytest --noconftest test_padding_is_paired_with_tokens.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
 
 import pytest
-import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    SlidingWindowSpec,
-)
+
+from findings.helpers.utils import make_kv_cache_config
+from findings.helpers.workers import make_pull_worker
 
 FAILS_WITH = "are filled from the KV of other tokens"
 
@@ -54,31 +47,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlBaseConnectorWorker, "_map_block_ids_for_block_size_ratio", by_token)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_config(block_size: int) -> KVCacheConfig:
-    """The KV cache of a model with full attention and sliding windows."""
-    shape: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
-    full = FullAttentionSpec(block_size=block_size, **shape)
-    window = SlidingWindowSpec(block_size=block_size, sliding_window=WINDOW, **shape)
-    groups = [KVCacheGroupSpec(["layer0"], full), KVCacheGroupSpec(["layer1"], window)]
-    return KVCacheConfig(1000, kv_cache_tensors=[], kv_cache_groups=groups)
-
-
-def make_worker() -> NixlBaseConnectorWorker:
-    """D's worker, reduced to block lists: no peer, no memory."""
-    worker = object.__new__(NixlBaseConnectorWorker)
-    worker.kv_cache_config = make_config(D_BLOCK)
-    worker._has_mamba = False
-    worker._physical_blocks_per_logical_kv_block = 1
-    worker._group_spec_types = (FullAttentionSpec, SlidingWindowSpec)
-    return worker
-
-
 def exchanged(num_tokens: int, block_size: int, hit: int = 0) -> list[list[int]]:
     """The blocks of a prompt that an engine exchanges, without those of a hit of so many tokens.
     Block i has the tokens from i * block_size on."""
@@ -91,7 +59,7 @@ def exchanged(num_tokens: int, block_size: int, hit: int = 0) -> list[list[int]]
 def shifted(num_tokens: int, hit: int) -> list[tuple[int, int, int]]:
     """The pieces of D's blocks that get other tokens: the group, and the first token of D's piece
     and of P's block."""
-    worker = make_worker()
+    worker = make_pull_worker(make_kv_cache_config(D_BLOCK, swa_enabled=True, sw_size=WINDOW))
     local, remote = exchanged(num_tokens, D_BLOCK, hit), exchanged(num_tokens, P_BLOCK)
     local, remote = worker._map_block_ids_for_block_size_ratio(local, remote, RATIO)
     local, remote = worker._apply_prefix_caching(local, remote, 1, 1)

@@ -9,45 +9,26 @@ the cache.
 
 Here the scheduler, the connector and its tiers are the real ones; the tier behind the CPU is vLLM's
 example in memory.
-
-Run: pytest --noconftest test_promotion_evicts_what_was_found.py
-On 0.32.0 and 0.33.0 [released] fails and [patched] passes.
 """
 
-import json
 import mmap
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from vllm.config import (
-    CacheConfig,
-    DeviceConfig,
-    KVTransferConfig,
-    ModelConfig,
-    SchedulerConfig,
-    VllmConfig,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
-    OffloadingWorkerMetadata,
-)
-from vllm.sampling_params import SamplingParams
-from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    KVCacheTensor,
-    MambaSpec,
-)
+from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 from vllm.v1.kv_offload.base import LookupResult
 from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
-from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
-from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
+
+from findings.helpers.offloading import make_kv_cache_of
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_request,
+    create_scheduler,
+    create_vllm_config,
+)
 
 FAILS_WITH = "not found in cache"
 
@@ -91,120 +72,54 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TieringOffloadingManager, "on_schedule_end", ended)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
-def make_scheduler(folder: Path) -> Scheduler:
+def make_scheduler() -> Scheduler:
     """The scheduler of an engine with a CPU tier of two chunks, and a tier behind it."""
-    model = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 65536}
-    model |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
-    model |= {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    (folder / "config.json").write_text(json.dumps(model))
-    vllm_config = VllmConfig(
-        model_config=ModelConfig(
-            model=str(folder), skip_tokenizer_init=True, dtype="float32", max_model_len=256
-        ),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=16,
-            max_num_batched_tokens=256,
-            max_model_len=256,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(
-            block_size=BLOCK_SIZE,
-            enable_prefix_caching=True,
-            mamba_block_size=BLOCK_SIZE,
-            mamba_cache_mode="align",
-            prefix_match_unit=MATCH_UNIT,
-        ),
-        kv_transfer_config=KVTransferConfig(
-            kv_connector="OffloadingConnector",
-            kv_role="kv_both",
-            engine_id="E",
-            kv_connector_extra_config={
-                "cpu_bytes_to_use": CPU_CHUNKS * CHUNK_BYTES,
-                "spec_name": "TieringOffloadingSpec",
-                "secondary_tiers": [{"type": "example"}],
-            },
-        ),
-        device_config=DeviceConfig("cpu"),
+    config = create_vllm_config(
+        kv_connector="OffloadingConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={
+            "cpu_bytes_to_use": CPU_CHUNKS * CHUNK_BYTES,
+            "spec_name": "TieringOffloadingSpec",
+            "secondary_tiers": [{"type": "example"}],
+        },
     )
-    vllm_config.cache_config.num_gpu_blocks = NUM_BLOCKS
+    config.cache_config.mamba_cache_mode, config.cache_config.mamba_block_size = "align", BLOCK_SIZE
+    config.cache_config.prefix_match_unit = MATCH_UNIT
     attention = FullAttentionSpec(
         block_size=BLOCK_SIZE, num_kv_heads=1, head_size=4, dtype=torch.float32
     )
-    page = attention.page_size_bytes
     mamba = MambaSpec(
         block_size=BLOCK_SIZE,
         shapes=((2, 2),),
         dtypes=(torch.float32,),
         mamba_cache_mode="align",
-        page_size_padded=page,
+        page_size_padded=attention.page_size_bytes,
     )
-    tensor = KVCacheTensor(
-        size=page * NUM_BLOCKS,
-        layers=["layer0", "layer1"],
-        layer_stride=0,
-        block_stride=page,
-    )
-    return Scheduler(
-        vllm_config=vllm_config,
-        kv_cache_config=KVCacheConfig(
-            NUM_BLOCKS,
-            kv_cache_tensors=[tensor],
-            kv_cache_groups=[
-                KVCacheGroupSpec(["layer0"], attention),
-                KVCacheGroupSpec(["layer1"], mamba),
-            ],
-        ),
-        structured_output_manager=StructuredOutputManager(vllm_config),
-        block_size=BLOCK_SIZE,
-        hash_block_size=MATCH_UNIT,
-        log_stats=False,
-    )
+    cache = make_kv_cache_of(NUM_BLOCKS, attention, mamba)
+    return create_scheduler(config, kv_cache_config=cache, hash_block_size=MATCH_UNIT)
 
 
-def make_request(name: str) -> Request:
-    """A request with a prompt of one whole block and a part of a second."""
-    init_none_hash(sha256)
-    return Request(
-        request_id=name,
-        prompt_token_ids=list(range(NUM_PROMPT)),
-        sampling_params=SamplingParams(max_tokens=4, ignore_eos=True),
-        pooling_params=None,
-        block_hasher=get_request_block_hasher(MATCH_UNIT, sha256),
-    )
-
-
-def take_step(scheduler: Scheduler) -> None:
+def step(scheduler: Scheduler) -> None:
     """A step of which the worker has done all copies at its end."""
-    step = scheduler.schedule()
-    names = list(step.num_scheduled_tokens)
-    jobs = step.kv_connector_metadata
+    output = scheduler.schedule()
+    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
+    jobs = output.kv_connector_metadata
     numbers = [*jobs.store_jobs, *jobs.load_jobs]
-    worker = OffloadingWorkerMetadata(completed_jobs=dict.fromkeys(numbers, 1))
-    ended = ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=[[7] for _ in names],
-        kv_connector_output=KVConnectorOutput(
-            finished_recving={job.req_id for job in jobs.load_jobs.values()},
-            kv_connector_worker_meta=worker,
-        ),
+    ran = create_model_runner_output(
+        reqs,
+        finished_recving={job.req_id for job in jobs.load_jobs.values()},
+        kv_connector_worker_meta=OffloadingWorkerMetadata(dict.fromkeys(numbers, 1)),
     )
-    scheduler.update_from_output(step, ended)
+    scheduler.update_from_output(output, ran)
 
 
-def test_an_engine_survives_a_tail_that_is_not_in_memory(tmp_path: Path) -> None:
-    scheduler = make_scheduler(tmp_path)
-    for name in ("r0", "r1"):
-        scheduler.add_request(make_request(name))
+def test_an_engine_survives_a_tail_that_is_not_in_memory() -> None:
+    scheduler = make_scheduler()
+    for number in (1, 2):
+        scheduler.add_request(
+            create_request(number, NUM_PROMPT, NUM_PROMPT, 4, block_size=MATCH_UNIT)
+        )
         for _ in range(12):
-            take_step(scheduler)
+            step(scheduler)
         assert not scheduler.requests
         assert scheduler.reset_prefix_cache()

@@ -8,14 +8,8 @@ not have in push mode.
 
 Here D's functions are the real ones: the registration, the handshake's check of what P sends, the
 notification and the report. P and NIXL are not needed: what they send is written by hand.
-
-Run: pytest --noconftest test_push_dies_across_block_sizes.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
-import queue
-import threading
-from collections import defaultdict
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +23,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+from findings.helpers.workers import make_push_worker
 
 FAILS_WITH = "D dies after P's write"
 
@@ -52,12 +48,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NixlPushConnectorWorker, "_add_notif_only_remote_agent", add)
 
 
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
-
-
 def sent_by_p(kernel_block: int) -> NixlAgentMetadata:
     """What P sends in the handshake."""
     return NixlAgentMetadata(
@@ -77,13 +67,10 @@ def sent_by_p(kernel_block: int) -> NixlAgentMetadata:
 
 
 def make_worker(kernel_block: int, of_p: NixlAgentMetadata) -> Any:
-    """D's worker, reduced to a model of one attention layer, and to the registrations and reports
-    of requests. It waits for r0. Its handshake, which runs in another thread and asks P over the
-    network, gets what P sends at once."""
-    worker: Any = object.__new__(NixlPushConnectorWorker)
-    worker.engine_id, worker.tp_rank, worker.world_size = "D", 0, 1
-    worker.block_size, worker.use_mla, worker._is_hma_required = kernel_block, False, False
-    worker._physical_blocks_per_logical_kv_block = D_BLOCK // kernel_block
+    """D's worker for a model of one attention layer. It waits for r0. Its handshake, which runs in
+    another thread and asks P over the network, gets what P sends at once."""
+    worker, physical = make_push_worker(), D_BLOCK // kernel_block
+    worker.block_size, worker._physical_blocks_per_logical_kv_block = kernel_block, physical
     worker._group_spec_types = (FullAttentionSpec,)
     worker.transfer_topo = TransferTopology(
         tp_rank=0,
@@ -96,20 +83,7 @@ def make_worker(kernel_block: int, of_p: NixlAgentMetadata) -> Any:
         attn_backends=[],
     )
     worker.nixl_wrapper = SimpleNamespace(add_remote_agent=lambda _data: "P")
-    worker.xfer_stats = SimpleNamespace()
-    worker._reqs_to_send, worker._reqs_to_process, worker._recv_failures = {}, set(), set()
-    worker._replicated_pcp_done_sending, worker._send_failures = set(), set()
-    worker._recving_transfers, worker._sending_transfers = defaultdict(list), defaultdict(list)
-    worker.consumer_notification_counts_by_req = defaultdict(int)
-    worker._pending_recv_notifs, worker._has_mamba = {}, False
-    worker.use_host_buffer = worker.enable_heterogeneous_attn_post_process = False
-    worker.enable_permute_local_kv = False
-    for name in ("_reg_send_inbox", "_evict_finished_inbox", "_pending_completion_notifs"):
-        setattr(worker, name, queue.Queue())
-    worker._failed_recv_reqs, worker._invalid_block_ids = queue.Queue(), queue.Queue()
-    worker._push_writer_wake, worker._sending_transfers_lock = threading.Event(), threading.Lock()
     blocks = list(range(1, 1 + NUM_TOKENS // D_BLOCK))
-    physical = worker._physical_blocks_per_logical_kv_block
     kernel_blocks = [block * physical + part for block in blocks for part in range(physical)]
     remote = RemoteMeta(block_ids=(), host="", port=0, engine_id="P", request_id="r0-on-p")
     worker._recving_metadata = {"r0": ReqMeta((blocks,), (kernel_blocks,), 1, remote=remote)}

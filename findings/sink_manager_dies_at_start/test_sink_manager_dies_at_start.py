@@ -4,9 +4,6 @@ another argument.
 The coordinator makes the manager of each cache group with the same arguments. One of them,
 `needs_kv_cache_zeroing`, is not among those of `SinkFullAttentionManager`: the engine dies at its
 start.
-
-Run: pytest --noconftest test_sink_manager_dies_at_start.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from typing import Any
@@ -32,12 +29,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         FullAttentionManager.__init__(self, kv_cache_spec, **given)
 
     monkeypatch.setattr(SinkFullAttentionManager, "__init__", init)
-
-
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
 
 
 def test_an_engine_with_sinks_starts() -> None:

@@ -10,9 +10,6 @@ and its buffer has nothing of the blocks of the other group.
 Here the functions that make the buffers and copy them are the real ones, over tensors of a CPU that
 are shared as vLLM shares them. NIXL is not needed: what it has read is written to the buffers by
 hand.
-
-Run: pytest --noconftest test_staging_overwrites_other_groups.py
-On 0.32.0 [released] fails and [patched] passes.
 """
 
 from types import SimpleNamespace
@@ -43,12 +40,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
             self.host_xfer_buffers[name] = first.view(-1).view(cache.shape)
 
     monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", make)
-
-
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
 
 
 def copy_blocks(source: Any, target: Any, from_ids: Any, to_ids: Any, _direction: str) -> None:

@@ -9,9 +9,6 @@ new blocks and copies blocks of partial hits; the connector is notified in `pre_
 Here `execute_model`, `update_requests` and `ActiveKVConnector` are the real ones. The connector
 copies one block in the background, and the kernel that zeroes (Triton) is replaced by one of torch.
 The step has no tokens, so that no model is needed: one with tokens begins with the same calls.
-
-Run: pytest --noconftest test_zeroed_before_saved.py
-On 0.32.0 and 0.33.0 [released] fails and [patched] passes.
 """
 
 from types import SimpleNamespace
@@ -49,12 +46,6 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
         return released(self, scheduler_output)
 
     monkeypatch.setattr(GPUModelRunner, "execute_model", execute)
-
-
-@pytest.fixture(params=["released", "patched"], autouse=True)
-def code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "patched":
-        patch(monkeypatch)
 
 
 def make_connector(cache: torch.Tensor, saved: list[float]) -> Any:
