@@ -22,7 +22,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 from findings.helpers.offloading import make_kv_cache_of, take_step
 from findings.helpers.utils import create_request, create_scheduler, create_vllm_config
 
-FAILS_WITH = "are stored under the keys of r0, which has not got them"
+FAILS_WITH = "are stored under the keys of id-1, which has not got them"
 
 BLOCK_SIZE = 16
 WINDOW = 2 * BLOCK_SIZE
