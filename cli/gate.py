@@ -18,12 +18,12 @@ from kvproof.gate.formats import terminal
 from kvproof.gate.formats.sentences import counted
 from kvproof.gate.search import judge, trees
 from kvproof.gate.search.outcome import GateOutcome, output
+from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.source.changes import Changes, changed
 from kvproof.gate.source.parts import STARTED
-from kvproof.live.trees import fingerprint
+from kvproof.live.trees import Tree, fingerprint
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
-from kvproof.reports import live_line
 from kvproof.reports.output.gate import Gate
 
 FAIL_ON = Severity.WRONG_REPORT
@@ -62,8 +62,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and print what head introduces."""
     begin = time.monotonic()
-    live_line.show("reading base and head ...")
-    base, head = trees.chosen(args)
+    with Ticking(args.budget, begin) as line:
+        line.show("reading base and head ...")
+        base, head = trees.chosen(args)
+        changes, found = _compared(args, (base, head), line)
+    result = output(args, (base, head), changes, found, time.monotonic() - begin)
+
+    def final(code: int) -> Gate:
+        return replace(result, exit_code=code)
+
+    return finish(
+        args, result.exit_code, final, lambda: terminal.show(result), gate_files.files(args, result)
+    )
+
+
+def _compared(
+    args: argparse.Namespace, both: tuple[Tree, Tree], line: Ticking
+) -> tuple[Changes, GateOutcome]:
+    """What head changes, and what it introduces."""
+    base, head = both
     changes, found = Changes((), ()), GateOutcome(reason="interrupted")
     with interruption.stoppable():
         if fingerprint(base) == fingerprint(head):
@@ -81,13 +98,5 @@ def run(args: argparse.Namespace) -> int:
             elif not any(each.called or each.part in STARTED for each in changes.accounting):
                 found = judge.not_reached(changes)
             else:
-                found = judge.judged(args, (base, head), changes, begin)
-    live_line.clear()
-    result = output(args, (base, head), changes, found, time.monotonic() - begin)
-
-    def final(code: int) -> Gate:
-        return replace(result, exit_code=code)
-
-    return finish(
-        args, result.exit_code, final, lambda: terminal.show(result), gate_files.files(args, result)
-    )
+                found = judge.judged(args, (base, head), changes, line)
+    return changes, found

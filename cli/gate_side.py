@@ -56,7 +56,7 @@ def main() -> int:
         return 0
     request = msgspec.json.decode(first, type=Request)
     probes = requests.probes(request.places if isinstance(request, Look) else {})
-    seen = requests.look()
+    seen = requests.look(probes)
     gc.freeze()  # what is there now is shared with all forks
     for line in chain([first], sys.stdin.buffer):
         request = msgspec.json.decode(line, type=Request)

@@ -55,11 +55,21 @@ def importable() -> Path:
     UsageError where there is none."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
-        raise UsageError(
-            "vLLM cannot be imported. Use make live in a checkout of kvproof to install its CPU "
-            "build, or install kvproof beside a vLLM (pip install PATH_OF_CHECKOUT)."
-        )
+        raise _not_installed()
     return Path(spec.origin).parent
+
+
+def require_torch() -> None:
+    """Raise UsageError where this Python has nothing of what any vLLM needs."""
+    if importlib.util.find_spec("torch") is None:
+        raise _not_installed()
+
+
+def _not_installed() -> UsageError:
+    return UsageError(
+        "vLLM cannot be imported. Use make live in a checkout of kvproof to install its CPU "
+        "build, or install kvproof beside a vLLM (pip install PATH_OF_CHECKOUT)."
+    )
 
 
 @functools.lru_cache(maxsize=8)

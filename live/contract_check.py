@@ -34,14 +34,15 @@ class EntryLookup(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """All results. `failure` is the reason if vLLM could not be imported, and `traceback` has the
-    lines of vLLM that led to it; `hidden` are the packages that were hidden from it because they do
+    """All results. `failure` is the reason if vLLM could not be imported, `traceback` has the lines
+    of vLLM that led to it, and `lacks` is the module that is missing, if one is; `hidden` are the packages that were hidden from it because they do
     not load."""
 
     looks: tuple[EntryLookup, ...]
     failure: str = ""
     hidden: tuple[Hidden, ...] = ()
     traceback: tuple[str, ...] = ()
+    lacks: str = ""
 
     def missing(self, feature: str) -> list[EntryLookup]:
         """What a feature and the features it needs lack; entries that were looked up come first."""
@@ -74,7 +75,8 @@ def check() -> Contract:
     """The contract, checked once against the vLLM that this process imports."""
     made = imported(tuple(CORE_MODULES))
     if made.failure.line:
-        return Contract((), made.failure.line, made.hidden, made.failure.traceback)
+        why = made.failure
+        return Contract((), why.line, made.hidden, why.traceback, why.lacks)
     built = {entry: _look(entry, None) for entry in TABLE if not _on_objects(entry)}
     buildable = all(look.place for look in built.values() if look.entry.feature == CORE)
     looks = tuple(built.get(entry) or _look(entry, buildable) for entry in TABLE)

@@ -40,11 +40,12 @@ class Hidden(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why an import failed: the last line of its error, empty where there was none, and the lines
-    of vLLM that led to it."""
+    """Why an import failed: the last line of its error, empty where there was none, the lines of
+    vLLM that led to it, and the module that is missing, if one is."""
 
     line: str = ""
     traceback: tuple[str, ...] = ()
+    lacks: str = ""
 
 
 class Imported(NamedTuple):
@@ -94,7 +95,8 @@ def _failure(name: str) -> Failure:
         interruption.check()  # what was a KeyboardInterrupt may arrive as another error
         if name != "vllm" and not_there(error, name):
             return Failure()
-        return Failure(last_line(error), _traceback(error))
+        lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+        return Failure(last_line(error), _traceback(error), lacks or "")
     interruption.check()  # or not arrive at all
     return Failure()
 

@@ -25,8 +25,8 @@ from tests.sentences import two_sentences
     ("argv", "says"),
     [
         (("--repo", ".", "--vllm", "base", "--base", "x"), "Use one of them."),
-        (("--repo", "."), "Use --base with a commit."),
-        (("--repo", ".", "--head", "x"), "Use --base with a commit."),
+        (("--repo", "."), "is no git clone"),
+        (("--repo", "nowhere", "--head", "x"), "is no git clone"),
         (("--head", "x"), "Use --vllm for a folder."),
         (("--vllm", "base", "--base", "base", "--head", "x"), "Use --vllm for a folder."),
         (("--repo", ".", "--base", "x"), "is no git clone"),

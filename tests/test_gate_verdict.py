@@ -17,10 +17,11 @@ from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recor
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
-from kvproof.gate.search import judge, outcome, search, workloads
+from kvproof.gate.search import judge, outcome, scouts, search, workloads
 from kvproof.gate.search.comparison import Confirmed
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.side import Ended
+from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
@@ -36,16 +37,13 @@ POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
 CHANGED = ChangedFunction(
     *("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),)), POOL, WHY, True
 )
-SIDES = ({"tree": "base"}, {"tree": "head"})
-"""The environments of both processes."""
-
 TREES = (Tree("base", Path("b"), (Path("b"),), "1"), Tree("head", Path("h"), (Path("h"),), "2"))
 
 
-def reproduced(trace: Path, head: Any, base: Any, folder: Path, stem: str) -> Any:
+def reproduced(trace: Path, _trees: Any, folder: Path, stem: str) -> Path:
     """It takes the place of writing a reproducer, and of running it."""
-    assert (trace, head, base) == (Path("t.jsonl"), SIDES[1], SIDES[0])
-    return SimpleNamespace(path=folder / f"test_{stem}.py", head="fails", base="passes")
+    assert trace == Path("t.jsonl")
+    return folder / f"test_{stem}.py"
 
 
 @pytest.fixture
@@ -73,6 +71,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
     of_connectors = workloads.of_connectors
     monkeypatch.setattr(workloads, "of_connectors", few)
     monkeypatch.setattr(workloads, "of_random_clusters", no_more)
+    monkeypatch.setattr(scouts, "SCOUTS", 0)
     monkeypatch.setattr(search, "time", clock)
 
     def call(
@@ -93,7 +92,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         changes = Changes((changed,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
-            found = judge._Judge(args, SIDES, both, changes, clock.now).run()
+            found = judge._Judge(args, both, changes, Ticking(budget, clock.now)).run()
             return outcome.output(args, TREES, changes, found, 1.5)
 
     return call
@@ -426,7 +425,7 @@ def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(ju
     assert judged(*sides, changed=STORE).verdict == "SAMPLED"
     gate = judged(*sides, changed=STORE, plans=1)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert "the time ended before 5 of 5 plans for connectors were driven" in str(gate.reason)
+    assert "before 5 of 5 plans for connectors were driven" in str(gate.reason)
     other = STORE._replace(name="Manager.evict")
     gate = judged(*sides, changed=other)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)

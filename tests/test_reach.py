@@ -14,7 +14,7 @@ import pytest
 
 from kvproof.gate.difference.result import Near
 from kvproof.gate.source.changes import Changes, changed
-from kvproof.gate.source.probes import Probes
+from kvproof.gate.source.probes import Probes, _Loader
 from kvproof.gate.source.reach import Reached, reached
 from kvproof.model.errors import UsageError
 from tests.packages import package
@@ -525,3 +525,16 @@ def test_a_thread_may_go_on_while_a_step_is_noted(tmp_path: Path, tree: Path) ->
         sys.setswitchinterval(interval)
         ends.set()
     assert functions(found) >= {"rare", "plain", "outer"}
+
+
+def test_a_file_without_calls_is_told(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs reach of it is not known."""
+    probes = Probes(tree, {FILE: {1: ("x",)}})
+    path = str(tree / FILE)
+
+    def too_deep(*_: object) -> None:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(probes, "code", too_deep)
+    assert _Loader(probes, "block_pool", path).get_code("block_pool") is not None
+    assert probes.unwatched == {FILE: "RecursionError: maximum recursion depth exceeded"}

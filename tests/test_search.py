@@ -2,7 +2,8 @@
 hand."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Plays, Starts, Workload
-from kvproof.gate.search import search, workloads
+from kvproof.gate.search import named_features, search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
@@ -373,3 +374,42 @@ def test_a_connector_whose_code_is_changed_comes_first_and_may_be_enough() -> No
         other.connectors = CONNECTORS
         assert other.reaches()
         assert {*other.reaching} == {"store", "example", "offloading"}
+
+
+def test_a_search_whose_time_ends_while_it_looks_reached_nothing() -> None:
+    with compared(nothing, nothing) as found:
+        made = searching(found, until=time.monotonic() - 1)
+        assert not made.reaches()
+    assert made.cut_short
+
+
+def test_the_time_that_is_kept_for_shrinking_is_used_where_there_is_nothing_to_shrink() -> None:
+    until = time.monotonic() - 1
+    with compared(nothing, nothing) as found:
+        made = searching(found, until=until, longest=until + 6000, fails=some_presets())
+        made.run()
+    assert found.names
+    with compared(nothing, shows(CRASH, reached=(SOME,))) as found:
+        made = searching(found, until=until, longest=until + 6000, fails=lambda: False)
+        made.run()
+    assert found.introduced
+    assert len(found.names) <= search.TRACES_AT_ONCE
+
+
+def test_clusters_with_many_named_features_are_made_from_few_subsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 19 features, which half a million subsets have."""
+    looked_at: list[tuple[str, ...]] = []
+
+    def subsets(of: list[str], size: int) -> Iterator[tuple[str, ...]]:
+        for each in combinations(of, size):
+            looked_at.append(each)
+            yield each
+
+    some = [workload.cluster for workload in workloads.of_presets(0)[:4]]
+    monkeypatch.setattr(named_features, "combinations", subsets)
+    monkeypatch.setattr(named_features, "clusters_with", lambda *_: some)
+    first = next(named_features.combined(frozenset(named_features.NAMES), 0))
+    assert first.name == "episodes of combined-1, part 1"
+    assert len(looked_at) == named_features.COMBINED // len(some)

@@ -27,7 +27,7 @@ def result(name, **more):
     from kvproof.gate.difference.result import Result
     return Driven(Result(name, whole=True, **more))
 
-def look():
+def look(probes):
     from kvproof.cli import gate_side
     from kvproof.gate.difference.protocol import Seen
     print("vLLM prints at import")

@@ -84,12 +84,16 @@ class KitConnector(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Seen(_Message, frozen=True):
-    """What can be driven. `failure` says why nothing can, else it is empty. `connectors` are those
-    that the kit knows."""
+    """What can be driven. `failure` says why nothing can, else it is empty; `lacks` is the module
+    without which vLLM cannot be imported, where one is missing. `connectors` are those that the kit
+    knows. `unwatched` are changed files in which no call could be put, and why: what runs reach of
+    these is not known."""
 
     failure: str
     missing: tuple[MissingFeature, ...]
     connectors: tuple[KitConnector, ...] = ()
+    lacks: str = ""
+    unwatched: tuple[str, ...] = ()
 
 
 class Driven(_Message, frozen=True):

@@ -345,9 +345,10 @@ def _unseen(ran: GateRan) -> str:
     """How well the runs know what is near the change."""
     if ran.unseen is UNSET or ran.unseen_max is UNSET:
         return ""
+    expected, enough = round(100 * ran.unseen, 1), round(100 * ran.unseen_max)
     return (
-        f"; a further step near the change is expected to show {ran.unseen:.2g} abstract steps "
-        f"that are new in a feature (the search may end at {ran.unseen_max:.2g})"
+        f"; of the next 100 steps near the change, about {expected:g} would show something that no "
+        f"run has shown (the search may end at {enough})"
     )
 
 

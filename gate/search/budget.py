@@ -9,9 +9,11 @@ from contextlib import suppress
 
 from kvproof.model.errors import UsageError
 
-SEARCHED = 0.75
-"""The share of the budget after which no workload begins: what was found must still be confirmed,
-shrunk and written."""
+SEARCHED = 0.9
+"""The share of the budget after which no workload begins."""
+
+FOUND = 0.75
+"""The same where something was found: it must still be shrunk and written."""
 
 SURE_S = 120
 """A budget of so many seconds is not looked at: a start takes less on any machine seen so far."""
@@ -37,6 +39,13 @@ def too_short(budget: float, start_s: float) -> str:
         f"A budget of {budget:.0f} s is used up before anything is driven: to start both vLLMs "
         f"takes about {start_s:.0f} s here. Use --budget {least(start_s)} or more."
     )
+
+
+def enough(start_s: float, searched_s: float, driven: int, left: int) -> int:
+    """A budget, in seconds, in which the workloads that are left are driven too, if each takes as
+    long as those that were driven in the seconds of a search."""
+    needed_s = start_s + searched_s * (driven + left) / max(driven, 1)
+    return math.ceil(needed_s / SEARCHED / 10) * 10
 
 
 def require(budget: float, environment: Mapping[str, str], probe: str = PROBE) -> None:

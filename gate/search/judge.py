@@ -1,7 +1,6 @@
 """Base and head, compared in processes of their own, and what was found written down."""
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -13,16 +12,18 @@ from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.search.budget import SEARCHED, require, too_short
+from kvproof.gate.search.budget import FOUND, SEARCHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.named_features import in_loops
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
+from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
+from kvproof.live.availability import require_torch
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder, needed_before
 from kvproof.live.trees import Tree, environment
 from kvproof.model import interruption
@@ -32,7 +33,6 @@ from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
 from kvproof.reports.output.gate import Class, GateReproducer
-from kvproof.reports.screen import say
 
 Environment = Mapping[str, str]
 
@@ -48,11 +48,12 @@ first."""
 
 
 def judged(
-    args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, begin: float
+    args: argparse.Namespace, trees: tuple[Tree, Tree], changes: Changes, line: Ticking
 ) -> GateOutcome:
     """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
-    this environment does not have, are installed into the cache folder. Raises UsageError where the
-    budget is too short for anything."""
+    this environment does not have, are installed into the cache folder. Raises UsageError where no
+    vLLM can be imported, or the budget is too short for anything."""
+    require_torch()
     require(args.budget, environment(trees[1]))
     beside: tuple[Path, ...] = ()
     with suppress(UsageError):  # there is no cache folder
@@ -60,10 +61,10 @@ def judged(
 
     def compared() -> GateOutcome:
         base, head = (environment(each, beside) for each in trees)
-        return _compared(args, (base, head), changes, begin)
+        return _compared(args, (base, head), changes, line)
 
     found = compared()
-    if not beside and any(f"No module named '{name}'" in found.reason for name in NEEDED):
+    if not beside and any(each.lacks in NEEDED for each in found.seen or ()):
         with suppress(Failed):
             beside = (Cache(cache_folder(args.cache)).needed(),)
             found = compared()
@@ -79,7 +80,7 @@ def _compared(
     args: argparse.Namespace,
     environments: tuple[Environment, Environment],
     changes: Changes,
-    begin: float,
+    line: Ticking,
 ) -> GateOutcome:
     base, head = environments
     found = GateOutcome(reason="interrupted")
@@ -90,7 +91,7 @@ def _compared(
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         try:
-            found = _Judge(args, comparison, changes, begin).run()
+            found = _Judge(args, comparison, changes, line).run()
         finally:
             comparison.close()
     return found
@@ -104,17 +105,19 @@ class _Judge:
         args: argparse.Namespace,
         comparison: Comparison,
         changes: Changes,
-        begin: float,
+        line: Ticking,
     ) -> None:
         self.args = args
         self.not_written: list[str] = []
         self.reproduced = False
         self.comparison = comparison
-        self.begin = begin
+        self.line = line
+        self.begin = begin = line.begin
         self.changes = changes
-        self.until = begin + SEARCHED * args.budget
+        self.until = begin + FOUND * args.budget
         self.end = begin + args.budget
         self.started = begin
+        self.searched_s = 0.0
         connected = [each.key for each in changes.accounting if each.part in CONNECTED]
         sized = any(each.part in STARTED for each in changes.accounting)
         sized = sized or in_loops(changes.accounting)
@@ -123,11 +126,12 @@ class _Judge:
             changes,
             self.until,
             self._fails,
-            self._show,
+            line.show,
             connected,
             sized,
             loop_only=all(each.part == LOOP for each in changes.accounting),
             paired=[each.key for each in changes.accounting if each.part == NIXL],
+            longest=begin + SEARCHED * args.budget,
         )
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None
@@ -151,7 +155,7 @@ class _Judge:
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
-            self._show("taking the runs of base on head ...")
+            self.line.show("taking the runs of base on head ...")
             for kind, one in self.comparison.of_base() if not cannot else ():
                 of_base.setdefault((kind, one.found.key), one)
                 if time.monotonic() > self.end:
@@ -172,7 +176,7 @@ class _Judge:
     def _searched(self) -> str:
         """Search. Returns why head cannot be judged, or an empty text."""
         try:
-            self._show("importing both vLLMs ...")
+            self.line.show("importing both vLLMs ...")
             self.seen = self.comparison.look(self.changes.places, beside=self.search.prepare)
             self.started = time.monotonic()
             on_base, on_head = self.seen
@@ -181,13 +185,37 @@ class _Judge:
                     return f"{name} cannot be driven: {seen.failure}"
             self.search.connectors = on_head.connectors
             if all(ONLY_IN.get(each.part) == "" for each in self.changes.accounting):
-                self.search.until = min(self.until, self.started + EMPTY_S)
-            if not self.search.reaches():
-                return not_driven(self.changes.accounting) + self._drifted()
-            self.search.run()
+                self.search.until = min(self.search.until, self.started + EMPTY_S)
+                self.search.longest = min(self.search.longest, self.started + EMPTY_S)
+            return self._driven()
         except Ended as error:
             return f"a process that drives vLLM has ended ({error})"
-        return ""
+
+    def _driven(self) -> str:
+        """Search with both sides running. Returns as `_searched`. Raises Ended."""
+        reaches = self.search.reaches()
+        if reaches:
+            self.search.run()
+        self.searched_s = time.monotonic() - self.started
+        if reaches:
+            return ""
+        if self.search.cut_short:
+            driven = self.comparison.looked_at + len(self.comparison.names)
+            if not driven:
+                return too_short(self.args.budget, self.started - self.begin)
+            left = len(self.search.traces) + self.search.scouts.left - self.comparison.looked_at
+            return self._no_time("kvproof has looked for all that may reach it", driven, left)
+        return not_driven(self.changes.accounting) + self._drifted()
+
+    def _no_time(self, what: str, driven: int, left: int) -> str:
+        """That the time for the search ended before something, and a budget that is likely to be
+        enough."""
+        budget = enough(self.started - self.begin, self.searched_s, driven, max(left, 1))
+        budget = max(budget, self.args.budget + 10)
+        return (
+            f"the time for the search ended, {SEARCHED:.0%} of {self.args.budget:.0f} s, before "
+            f"{what}; use --budget {budget:.0f} or more"
+        )
 
     def _fails(self) -> bool:
         grave: Severity = self.args.fail_on
@@ -204,7 +232,7 @@ class _Judge:
         path = Path(recorded.path)
         if recorded.command:
             return one, Written(path, recorded.events, command=recorded.command)
-        self._show(f"writing a reproducer of {stem} ...")
+        self.line.show(f"writing a reproducer of {stem} ...")
         return one, Written(path, recorded.events, self._reproducer(path))
 
     def _reproducer(self, path: Path) -> GateReproducer | None:
@@ -242,7 +270,12 @@ class _Judge:
             f"{one.found.key.words} in {one.workload}"
             for one, worse in self.comparison.instead
         ]
-        return [*searched, *again, *unconfirmed, *instead, *self.not_written]
+        unwatched = [
+            f"what runs reach of {file} is not known on {side}"
+            for side, seen in zip(("base", "head"), self.seen or (), strict=False)
+            for file in seen.unwatched
+        ]
+        return [*searched, *again, *unconfirmed, *instead, *unwatched, *self.not_written]
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -264,10 +297,8 @@ class _Judge:
         if len(left) == len(ours) or any(each.part != USED for each in left):
             return self._left(left or list(self.changes.accounting)) + self._drifted()
         if missing := self.search.missing:
-            return (
-                f"the time ended before {' and '.join(missing)} were driven, which a judgement "
-                "needs; use a larger --budget"
-            )
+            what = f"{' and '.join(missing)} were driven, which a judgement needs"
+            return self._no_time(what, len(self.comparison.names), self.search.left)
         if lost := only_on_base(self.comparison):
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
             return f"{number} can be driven on base and not on head: {lost[0].reason}"
@@ -310,18 +341,12 @@ class _Judge:
         """Show a finding before its run is shrunk, which takes a while."""
         if one.found.key != self.announced:
             self._say_introduced(one)
-        say(live_line.SHORTER, file=sys.stderr)
-        self._show(f"shrinking a run of {one.found.signature.check} ...")
+        self.line.say(live_line.SHORTER)
+        self.line.show(f"shrinking a run of {one.found.signature.check} ...")
 
     def _say_introduced(self, one: Confirmed) -> None:
-        live_line.clear()
         found, steps = one.found, f"{one.found.length} steps"
-        line = f"Introduced: {found.signature.check}: {found.finding.sentence} ({steps})"
-        say(line, file=sys.stderr)
-
-    def _show(self, text: str) -> None:
-        spent = time.monotonic() - self.begin
-        live_line.show(f"gate, {spent:.0f} of {self.args.budget} s: {text}")
+        self.line.say(f"Introduced: {found.signature.check}: {found.finding.sentence} ({steps})")
 
 
 def not_driven(functions: Sequence[ChangedFunction]) -> str:

@@ -124,15 +124,18 @@ def combined(features: frozenset[str], seed: int) -> Iterator[Episodes]:
     """Random episodes of clusters with as many of these features as go together, at least two, and
     few others: those with the most first, `COMBINED` in all, and then other episodes of them,
     without end."""
-    found: list[Cluster] = []
-    for size in range(len(features), 1, -1):
-        for some in combinations(sorted(features), size):
-            if len(found) < COMBINED:
-                found += clusters_with(frozenset(some), COMBINED // 3, f"{some} {seed}")
+    found = [*islice(_with_most_of(features, seed), COMBINED)]
     for part in count(0) if found else ():
-        for number, cluster in enumerate(found[:COMBINED], 1):
+        for number, cluster in enumerate(found, 1):
             made = replace(cluster, name=f"combined-{number}")
             yield workloads.of_cluster(made if number % 2 else _tight(made), seed, part)
+
+
+def _with_most_of(features: frozenset[str], seed: int) -> Iterator[Cluster]:
+    """Clusters with as many of these features as go together, at least two: the most first."""
+    for size in range(len(features), 1, -1):
+        for some in combinations(sorted(features), size):
+            yield from clusters_with(frozenset(some), COMBINED // 3, f"{some} {seed}")
 
 
 def _tight(cluster: Cluster) -> Cluster:

@@ -53,12 +53,12 @@ from kvproof.model.traces.trace import Trace, write_in
 from kvproof.strategies.run import Run
 
 
-def look() -> Seen:
-    """What of this vLLM can be driven. vLLM is imported here."""
+def look(probes: Probes) -> Seen:
+    """What of this vLLM can be driven. vLLM is imported here, its changed files with probes."""
     contract = check()
     if contract.failure:
         lines = f"vLLM cannot be imported ({contract.failure})", *contract.traceback
-        return Seen("\n".join(lines), ())
+        return Seen("\n".join(lines), (), lacks=contract.lacks)
     missing = []
     for feature in (name for name, each in FEATURES.items() if each.drives):
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
@@ -73,7 +73,9 @@ def look() -> Seen:
     from kvproof.gate.search import connector_plans
 
     around_scheduler.warm()
-    return Seen("", tuple(missing), connector_plans.known())
+    known = connector_plans.known()
+    unwatched = (f"{file} ({why})" for file, why in sorted(probes.unwatched.items()))
+    return Seen("", tuple(missing), known, unwatched=tuple(unwatched))
 
 
 def _make(cluster: Cluster) -> Machine:

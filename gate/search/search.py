@@ -83,19 +83,21 @@ OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
 
 
 class Search:
-    """The search. `until` is when the last workload may begin, by `time.monotonic`. `fails` says
+    """The search. `until` is when the last workload may begin, by `time.monotonic`, once something
+    is introduced, which must be shrunk and written; else it may begin up to `longest`. `fails` says
     whether what was confirmed so far is enough to end. `connected` are the changed functions of
     connectors and of what only they reach, and `paired` those that plans of a pair of engines reach
-    as clusters do; `connectors` are the names of those that can be driven,
-    and `reaching` of those that reach what is changed. `sized` says that head changes what starts
-    and loops reach best, and `engines` are those of them that reach what is changed. `loop_only`
-    says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
-    says whether the traces reach it, None if nobody looked. `not_run` has what the end of the
-    search left out, and `missing` that part of it without which head cannot be judged: the first
-    workloads of each kind that reaches the change. `named` are the features that the changed
-    statements name: clusters with these come first. Half of the plans for connectors are `about`
-    the traits of cache groups that they name. `in_plans` are the subjects of plans that they name:
-    these are driven beside the traces, which have none of it."""
+    as clusters do; `connectors` are the names of those that can be driven, and `reaching` of those
+    that reach what is changed. `sized` says that head changes what starts and loops reach best, and
+    `engines` are those of them that reach what is changed. `loop_only` says that head changes the
+    loop of the engine alone, which nothing else reaches. `by_traces` says whether the traces reach
+    it, None if nobody looked. `cut_short` says that the time ended while the search looked for what
+    reaches the change. `not_run` has what the end of the search left out, and `missing` that part
+    of it without which head cannot be judged: the first workloads of each kind that reaches the
+    change, `left` in number. `named` are the features that the changed statements name: clusters
+    with these come first. Half of the plans for connectors are `about` the traits of cache groups
+    that they name. `in_plans` are the subjects of plans that they name: these are driven beside the
+    traces, which have none of it."""
 
     def __init__(
         self,
@@ -108,6 +110,7 @@ class Search:
         sized: bool = False,
         loop_only: bool = False,
         paired: Collection[str] = (),
+        longest: float | None = None,
     ) -> None:
         self.comparison = comparison
         self.changes = changes
@@ -124,6 +127,7 @@ class Search:
         self.about = named_features.traits(changes.accounting)
         self.in_plans = named_features.in_plans(changes.accounting)
         self.until = until
+        self.longest = until if longest is None else longest
         self.fails = fails
         self.show = show
         self.connected = connected
@@ -138,6 +142,8 @@ class Search:
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
         self.missing: list[str] = []
+        self.left = 0
+        self.cut_short = False
         self._due = True
         self._known = (0, False)
         self._rest_known: int | None = None
@@ -227,8 +233,9 @@ class Search:
             self.prepare()
         driven = False
         for first in range(0, len(self.traces), TRACES_AT_ONCE):
-            if time.monotonic() >= self.until:
-                return True
+            if self._time_is_up():
+                self.cut_short = True
+                return False
             self.show("looking for what reaches the changed functions ...")
             part = self.traces[first : first + TRACES_AT_ONCE]
             base, head = self.comparison.at_once(
@@ -244,8 +251,9 @@ class Search:
 
     def _scouts_reach(self) -> bool:
         """Whether some random cluster reaches what is changed."""
-        while self.scouts.left and not self.scouts.found and time.monotonic() < self.until:
+        while self.scouts.left and not self.scouts.found and not self._time_is_up():
             self._look_for(self.changed)
+        self.cut_short = self.cut_short or bool(self.scouts.left and not self.scouts.found)
         return bool(self.scouts.found)
 
     def _look_for(self, missing: Collection[str]) -> None:
@@ -355,7 +363,11 @@ class Search:
         yield from (kind(self.comparison.seed, part) for part in parts for kind in self.engines)
 
     def _over(self) -> bool:
-        return self.fails() or time.monotonic() >= self.until or self._is_known()
+        return self.fails() or self._time_is_up() or self._is_known()
+
+    def _time_is_up(self) -> bool:
+        limit = self.until if self.comparison.introduced else self.longest
+        return time.monotonic() >= limit
 
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, every changed statement was
@@ -411,6 +423,7 @@ class Search:
             self.not_run.append(f"{left} of {len(these)} {what}")
             if due:
                 self.missing.append(self.not_run[-1])
+                self.left += left
 
     def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
         """Drive workloads in parts, and confirm what differs after each part. Returns how many are

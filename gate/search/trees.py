@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kvproof.live.releases import cache_folder
 from kvproof.live.trees import Tree, commit, named
+from kvproof.live.trees.commits import require_clone
 from kvproof.live.trees.files import files
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
@@ -20,6 +21,7 @@ def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
     if args.repo is not None:
         if args.vllm is not None:
             raise UsageError("--repo and --vllm both say which vLLM is head. Use one of them.")
+        require_clone(args.repo)
         if args.base is None:
             raise UsageError("--repo needs a commit to compare with. Use --base with a commit.")
         head = commit(args.repo, args.head or "HEAD", args.cache)

@@ -34,12 +34,14 @@ def idle() -> None:
 
 class Probes:
     """The files of `places` in a folder that is a package. `files` has them by path, and `keys` has
-    what each call stands for."""
+    what each call stands for. `unwatched` are the files that were imported without calls, each with
+    the reason."""
 
     def __init__(self, package: Path, places: Places) -> None:
         self.places = places
         self.files = {os.path.realpath(package / file): file for file in places}
         self.keys: list[tuple[str, ...]] = []
+        self.unwatched: dict[str, str] = {}
         idle()
 
     def install(self) -> None:
@@ -155,8 +157,11 @@ class _Loader(SourceFileLoader):
         self.probes = probes
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """The program of the file; as Python compiles it, if calls cannot be put into it."""
+        """The program of the file; as Python compiles it, if calls cannot be put into it. Then the
+        file is noted as unwatched."""
         try:
             return self.probes.code(self.get_data(self.path), self.path)
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError) as error:
+            file = self.probes.files[os.path.realpath(self.path)]
+            self.probes.unwatched[file] = f"{type(error).__name__}: {error}"
             return super().get_code(fullname)

@@ -55,6 +55,11 @@ def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
     return Tree(name, package, (site,), UNKNOWN_VERSION)
 
 
+def require_clone(repo: Path) -> None:
+    """Raise UsageError where a folder is no git clone, or git is missing."""
+    _Clone(repo)
+
+
 class _Clone:
     """git, asked about one clone. It never asks a server, and reads no settings of a work tree."""
 
