@@ -5,6 +5,7 @@ engine needs.
 """
 
 import argparse
+from pathlib import Path
 from typing import NamedTuple
 
 from kvproof.cli import parser as options
@@ -15,7 +16,10 @@ from kvproof.live.contract.entry import Place
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
+from kvproof.live.releases import cache_folder
+from kvproof.live.trees.kept import GB, LIMIT, kept_size, limit_bytes
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
 from kvproof.reports import live_line
 from kvproof.reports.output.doctor import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
@@ -29,13 +33,15 @@ NAMED = 4
 
 class InstalledVllm(NamedTuple):
     """The installed vLLM and its contract. `failure` is the reason, in one or two sentences, if
-    nothing can be looked up. `sanitizer` are sentences about engines that are watched."""
+    nothing can be looked up. `sanitizer` are sentences about engines that are watched, and `cache`
+    is one about the cache folder."""
 
     version: str
     path: str
     contract: Contract
     failure: str = ""
     sanitizer: tuple[str, ...] = ()
+    cache: str = ""
 
     @property
     def exit_code(self) -> int:
@@ -51,12 +57,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
     borrow(args.vllm, args.cache, live=True)
-    found = _found()._replace(sanitizer=tuple(status.lines()))
+    cache = _about_cache(args.cache)
+    found = _found()._replace(sanitizer=tuple(status.lines()), cache=cache)
     return finish(
         args,
         found.exit_code,
         lambda code: _output(found, code),
         lambda: _print(found),
+    )
+
+
+def _about_cache(chosen: Path | None) -> str:
+    """How much the cache folder keeps of commits of vLLM, and what ends that."""
+    folder = cache_folder(chosen)
+    kept, most = kept_size(folder), limit_bytes() / GB
+    commits = f"{kept.commits} commit{'s' * (kept.commits != 1)}"
+    return (
+        f"The cache folder {shown(folder)} keeps {commits} of vLLM, {kept.size / GB:.2f} GB with "
+        f"their mirrors. Beyond {most:g} GB the oldest are removed; {LIMIT} sets another limit."
     )
 
 
@@ -78,7 +96,7 @@ def _remedy(contract: Contract) -> str:
     """What to do about a vLLM that cannot be imported. It is never replaced by another one."""
     if ".so" in contract.failure or "undefined symbol" in contract.failure:
         return "Use compiled parts that fit it: a wheel that was built from sources near to it"
-    if contract.failure.startswith("ModuleNotFoundError"):
+    if contract.lacks:
         return "Use an environment that has all packages that this vLLM needs"
     if contract.traceback[1:]:
         return "Use the lines of vLLM that led to this, on standard error, to correct it"
@@ -112,6 +130,7 @@ def _output(found: InstalledVllm, code: int) -> Doctor:
         vllm=Vllm(version=found.version or None, path=found.path or None),
         failure=found.failure or None,
         sanitizer=found.sanitizer,
+        cache=found.cache,
         hidden=tuple(HiddenRow(**each._asdict()) for each in found.contract.hidden),
         features=tuple(features),
         entries=tuple(entries),
@@ -132,7 +151,7 @@ def _print(found: InstalledVllm) -> None:
         say(_advice(hidden))
     if found.failure:
         say(found.failure)
-        for line in found.sanitizer:
+        for line in (*found.sanitizer, found.cache):
             say(line)
         return
     for name in FEATURES:
@@ -141,7 +160,7 @@ def _print(found: InstalledVllm) -> None:
             _print_entries(name, looks)
     say()
     say(f"vLLM {found.version} in {found.path}")
-    for line in found.sanitizer:
+    for line in (*found.sanitizer, found.cache):
         say(line)
     undrivable = [name for name in FEATURES if found.contract.missing(name)]
     for name in undrivable:

@@ -35,8 +35,8 @@ class EntryLookup(NamedTuple):
 
 class Contract(NamedTuple):
     """All results. `failure` is the reason if vLLM could not be imported, `traceback` has the lines
-    of vLLM that led to it, and `lacks` is the module that is missing, if one is; `hidden` are the packages that were hidden from it because they do
-    not load."""
+    of vLLM that led to it, and `lacks` is the module that is missing, if one is; `hidden` are the
+    packages that were hidden from it because they do not load."""
 
     looks: tuple[EntryLookup, ...]
     failure: str = ""

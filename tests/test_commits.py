@@ -2,12 +2,15 @@
 
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvproof.live.trees import commit, commits, fingerprint
+from kvproof.live.trees import commit, commits, fingerprint, kept
+from kvproof.model.errors import UsageError
 from tests.trees import imported, inside, made, refusal
 
 NEVER = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
@@ -158,3 +161,47 @@ def test_an_archive_that_leads_outside(clone: Path, cache: Path) -> None:
     _commit(clone, "leads")
     assert "cannot be unpacked" in refusal(lambda: commit(clone, "leads", cache))
     assert list((cache / "commits").iterdir()) == []
+
+
+def sized(path: Path, size: int, age_s: float = 0) -> Path:
+    """A commit of the cache folder, used so many seconds ago."""
+    (path / "vllm").mkdir(parents=True)
+    (path / "vllm" / "__init__.py").write_bytes(bytes(size))
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def test_the_oldest_commits_go_and_none_in_use(
+    clone: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(kept.LIMIT, "0.000007")
+    used = commit(clone, "first", cache)
+    old, held, newer = (
+        sized(cache / "commits" / name, 3000, age)
+        for name, age in (("a", 90), ("b", 60), ("c", 30))
+    )
+    holds = "import sys; from pathlib import Path; from kvproof.model.files.folders import hold\n"
+    holds += "print(hold(Path(sys.argv[1])), flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holds, held],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "True\n"
+        os.utime(held, (1, 1))
+        commit(clone, "second", cache)
+        assert held.is_dir()
+        other.communicate("")
+    assert not old.exists()
+    assert newer.is_dir()
+    assert used.package.is_dir()
+    assert commit(clone, "first", cache).package == used.package
+
+
+def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in ("much", "-1", "nan", "inf"):
+        monkeypatch.setenv(kept.LIMIT, wrong)
+        with pytest.raises(UsageError, match="Use a number of GB"):
+            kept.limit_bytes()

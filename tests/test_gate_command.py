@@ -162,7 +162,7 @@ def test_a_budget_that_is_too_short_is_refused(
     base_and_head(tmp_path)
     monkeypatch.setattr("kvproof.gate.search.budget.measured", lambda *_: 20.0)
     said = refused(*DIFFERENT, "--budget", "60")
-    assert "Use --budget 320 or more" in said
+    assert "Use --budget 270 or more" in said
 
 
 def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -> None:

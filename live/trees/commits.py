@@ -9,12 +9,13 @@ from pathlib import Path
 from kvproof.live import children
 from kvproof.live.availability import UNKNOWN_VERSION
 from kvproof.live.releases import cache_folder
+from kvproof.live.trees.kept import shrink
 from kvproof.live.trees.mirror import mirrored
 from kvproof.live.trees.tree import Tree
 from kvproof.live.trees.wheel import wheel
 from kvproof.model.errors import UsageError
 from kvproof.model.files.archives import unpack
-from kvproof.model.files.folders import appear, made_folder, part_of
+from kvproof.model.files.folders import appear, hold, made_folder, part_of
 from kvproof.model.files.reading import printable, shown
 
 SHORT = 10
@@ -28,8 +29,9 @@ FIND = ("rev-parse", "--verify", "--quiet", "--end-of-options")
 
 def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
     """The vLLM of a commit of a clone, which may be bare. Its folder `vllm` is unpacked once, and
-    kept by git's hash of it. Raises UsageError where git, the clone, the commit or its vLLM is
-    missing, or where the cache folder cannot be written to."""
+    kept by git's hash of it, where the cache folder has room (see `kept`). Raises UsageError where
+    git, the clone, the commit or its vLLM is missing, or where the cache folder cannot be written
+    to."""
     clone = _Clone(repo)
     number = clone.answer([*FIND, f"{ref}^{{commit}}"]) if ref else ""
     if not number:
@@ -45,10 +47,14 @@ def commit(repo: Path, ref: str, cache: Path | None) -> Tree:
         )
     folder = cache_folder(cache)
     kept = made_folder(folder / "commits") / content
-    if not kept.is_dir():
+    fresh = False
+    while not hold(kept):
+        fresh = True
         with part_of(kept) as part:
             clone.unpack(number, ref, part)
             appear(part, kept)
+    if fresh:
+        shrink(folder)
     package = Path(os.path.realpath(kept)) / "vllm"
     site = mirrored(package, UNKNOWN_VERSION, folder, wheel())
     name = number[:SHORT] if number.startswith(ref) else f"{printable(ref)} ({number[:SHORT]})"

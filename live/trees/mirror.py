@@ -52,7 +52,7 @@ def mirrored(
         digest.update(os.fsencode(f"{name}\n{path}\n"))
     folder = made_folder(cache / "trees") / digest.hexdigest()[:16]
     if not folder.is_dir():
-        _remove_orphans(folder.parent)
+        remove_orphans(folder.parent)
         with part_of(folder) as part:
             _fill(part, package, links, texts)
             _link_beside(part, beside)
@@ -60,7 +60,7 @@ def mirrored(
     return folder / "site-packages"
 
 
-def _remove_orphans(mirrors: Path) -> None:
+def remove_orphans(mirrors: Path) -> None:
     """Remove the mirrors of packages that are gone. None is used: its links lead nowhere."""
     for origin in mirrors.glob(f"*/{ORIGIN}"):
         with suppress(UsageError):

@@ -1,5 +1,8 @@
-"""Makes folders, and checks before long work that a folder can be made and written to."""
+"""Makes folders, and checks before long work that a folder can be made and written to. Folders that
+may be removed again are held by whoever uses them."""
 
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -71,6 +74,52 @@ def part_of(folder: Path) -> Iterator[Path]:
         yield part
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+_HELD: list[int] = []
+"""The folders that this process holds, up to its end."""
+
+
+def hold(folder: Path) -> bool:
+    """Have a folder stay, as long as this process runs, and note that it was used now. Returns
+    whether it is there: another process may have removed it."""
+    try:
+        place = os.open(folder, os.O_RDONLY)
+        fcntl.flock(place, fcntl.LOCK_SH)
+        there = os.fstat(place).st_ino == folder.stat().st_ino
+    except FileNotFoundError:
+        return False
+    _HELD.append(place)
+    with suppress(OSError):  # a folder that others own is used all the same
+        os.utime(folder)
+    return there
+
+
+def remove_unused(folder: Path) -> bool:
+    """Remove a folder, unless somebody holds it or it cannot be removed. Returns whether it is
+    gone."""
+    with suppress(OSError):
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            gone = unused(folder.parent)
+            folder.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+            return True
+        finally:
+            os.close(place)
+    return False
+
+
+def size_of(folder: Path) -> int:
+    """The size of all files in a folder, in bytes; 0 where there is none. Links count nothing."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                path = os.path.join(root, name)
+                total += 0 if os.path.islink(path) else os.lstat(path).st_size
+    return total
 
 
 @contextmanager

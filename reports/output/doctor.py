@@ -43,11 +43,13 @@ class HiddenRow(OutputPart, frozen=True, kw_only=True):
 class Doctor(Output, frozen=True, kw_only=True, tag="doctor"):
     """What of the installed vLLM can be driven. `failure` says why nothing can be looked up.
     `hidden` are packages that do not load, which kvproof hides from vLLM. `sanitizer` says whether
-    an engine that is started here is watched, and what is known of those that are."""
+    an engine that is started here is watched, and what is known of those that are. `cache` says how
+    much the cache folder keeps of commits of vLLM."""
 
     vllm: Vllm
     failure: str | None
     hidden: tuple[HiddenRow, ...]
     sanitizer: tuple[str, ...]
+    cache: str
     features: tuple[FeatureRow, ...]
     entries: tuple[EntryRow, ...]
