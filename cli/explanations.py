@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from kvproof.invariants.goals.registry import GOALS
+from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS, checks_of
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT

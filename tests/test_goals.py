@@ -4,8 +4,7 @@ import functools
 
 import pytest
 
-from kvproof.invariants.goals.goal import Goal
-from kvproof.invariants.goals.registry import GOALS, OpenGoals, goals_of
+from kvproof.invariants.goals import GOALS, Goal, OpenGoals, goals_of
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.events import EVENTS, Submit

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvproof.invariants.check import Check
-from kvproof.invariants.goals.registry import goals_of
+from kvproof.invariants.goals import goals_of
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.invariants.check import Asked, Check, broken
-from kvproof.invariants.goals.registry import OpenGoals
+from kvproof.invariants.goals import OpenGoals
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare

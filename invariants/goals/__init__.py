@@ -1,1 +1,0 @@
-"""Coverage goals: what a search must meet. One file for each feature."""
