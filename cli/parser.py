@@ -15,6 +15,7 @@ from kvproof.model.files.folders import check_folder
 from kvproof.model.files.writing import check_new
 from kvproof.model.presets import cluster_named
 from kvproof.model.severity import FAIL_ON, Severity
+from kvproof.strategies.witnesses import refuse_unknown_faults
 
 CLUSTER = "pd-default"
 """The cluster if none is given and no fault has a preset."""
@@ -39,6 +40,7 @@ class Setup(NamedTuple):
 
 def setup(args: argparse.Namespace) -> Setup:
     """The requested cluster, faults and invariants. Raises UsageError for unknown names."""
+    refuse_unknown_faults()
     faults = tuple(fault_named(name) for name in args.fault)
     for fault in faults:
         cluster_named(fault.cluster)

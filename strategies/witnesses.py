@@ -7,11 +7,13 @@ invariants.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kvproof.invariants.registry import INVARIANTS, check_named
+from kvproof.invariants.registry import CHECKS, INVARIANTS, check_named
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
+from kvproof.model.errors import UsageError, nearest
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
 from kvproof.model.presets import cluster_named
 from kvproof.strategies.explorer.explorer import explore
@@ -31,6 +33,18 @@ def broken_by(fault: Fault) -> tuple[str, ...]:
     the fault in `killed_by`."""
     naming = (each.id for each in INVARIANTS.values() if each.killed_by == fault.name)
     return tuple(dict.fromkeys((*fault.breaks, *naming)))
+
+
+def refuse_unknown_faults() -> None:
+    """Raise UsageError where a check is said to be broken by a fault that does not exist."""
+    for check in CHECKS.values():
+        if check.killed_by and check.killed_by not in FAULTS:
+            near = nearest(check.killed_by, FAULTS)
+            instead = f"{near}, or leave" if near else "the name of a fault, or leave"
+            raise UsageError(
+                f"The check {check.id} says killed_by={check.killed_by!r}, and there is no such "
+                f"fault. Use {instead} killed_by out until the fault is there."
+            )
 
 
 def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
