@@ -63,10 +63,7 @@ def test_all_of_the_next_part_is_computed() -> None:
     config = create_vllm_config(max_num_batched_tokens=2 * FIRST, max_model_len=128)
     config.kv_transfer_config = None
     config.speculative_config = SpeculativeConfig(
-        method="ngram",
-        num_speculative_tokens=len(DRAFTS),
-        target_model_config=config.model_config,
-        target_parallel_config=config.parallel_config,
+        method="ngram", num_speculative_tokens=len(DRAFTS)
     )
     scheduler = create_scheduler(config, num_blocks=16)
     scheduler.add_request(make_part(FIRST))

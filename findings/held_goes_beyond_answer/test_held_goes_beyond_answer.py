@@ -13,22 +13,15 @@ from vllm.config import SpeculativeConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
     NixlPullConnectorScheduler,
 )
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.outputs import DraftTokenIds
 
-from findings.helpers.utils import (
-    create_model_runner_output,
-    create_request,
-    create_scheduler,
-    create_vllm_config,
-)
+from findings.helpers.turns import first_turn, step
+from findings.helpers.utils import create_request, create_scheduler, create_vllm_config
 
 FAILS_WITH = "of which the conversation ends after"
 
 PROMPT, ANSWER, NEXT = 100, 18, 30  # tokens
 DRAFTS = 3
-TOKEN = 1  # what is sampled, and what the prompts begin with
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,48 +46,13 @@ def make_scheduler(drafts: int = 0) -> Scheduler:
         kv_connector_extra_config={"bidirectional_kv_xfer": True},
     )
     if drafts:
-        config.speculative_config = SpeculativeConfig(
-            method="ngram",
-            num_speculative_tokens=drafts,
-            target_model_config=config.model_config,
-            target_parallel_config=config.parallel_config,
-        )
+        config.speculative_config = SpeculativeConfig(method="ngram", num_speculative_tokens=drafts)
     return create_scheduler(config, num_blocks=1000)
-
-
-def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
-    """One step: each request verifies its drafts, which are all right, and samples a token. Returns
-    the transfer parameters of the request that ends, too."""
-    output = scheduler.schedule()
-    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
-    ran = create_model_runner_output(reqs, **reports)
-    drafts = [output.scheduled_spec_decode_tokens.get(name, ()) for name in ran.req_ids]
-    ran.sampled_token_ids = [[TOKEN, *(TOKEN for d in each if d >= 0)] for each in drafts]
-    outputs = scheduler.update_from_output(output, ran)
-    if scheduler.num_spec_tokens and reqs:
-        proposed = [[TOKEN] * scheduler.num_spec_tokens for _ in reqs]
-        scheduler.update_draft_token_ids(DraftTokenIds(ran.req_ids, proposed))
-    return output, next((o.kv_transfer_params for o in outputs[0].outputs), None)
-
-
-def first_turn(prefill: Scheduler, decode: Scheduler) -> Any:
-    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
-    prefill.add_request(create_request(1, PROMPT, PROMPT, do_remote_decode=True))
-    request = create_request(1, PROMPT, PROMPT, max_tokens=ANSWER)
-    _, request.kv_transfer_params = step(prefill)
-    decode.add_request(request)
-    step(decode)
-    step(prefill, finished_sending={"id-1"})
-    held = None
-    _, held = step(decode, finished_recving={"id-1"})
-    while held is None:
-        _, held = step(decode)
-    return held
 
 
 def test_p_loads_what_the_conversation_has() -> None:
     prefill, decode = make_scheduler(), make_scheduler(DRAFTS)
-    held = first_turn(prefill, decode)
+    held = first_turn(prefill, decode, PROMPT, ANSWER)
     answered = PROMPT + ANSWER
     prefill.reset_prefix_cache()
     request = create_request(2, answered + NEXT, answered, max_tokens=1)

@@ -14,9 +14,9 @@ import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
     NixlPullConnectorScheduler,
 )
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from findings.helpers.turns import first_turn, step
 from findings.helpers.utils import (
     create_model_runner_output,
     create_request,
@@ -52,40 +52,14 @@ def make_scheduler() -> Scheduler:
     return create_scheduler(config, num_blocks=1000)
 
 
-def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
-    """One step: each request with a computed prompt samples a token. Returns the transfer
-    parameters of the request that ends, too."""
-    output = scheduler.schedule()
-    reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
-    ran = create_model_runner_output(reqs, **reports)
-    ran.sampled_token_ids = [[1] if r.num_computed_tokens >= r.num_tokens else [] for r in reqs]
-    outputs = scheduler.update_from_output(output, ran)
-    return output, next((o.kv_transfer_params for o in outputs[0].outputs), None)
-
-
-def first_turn(prefill: Scheduler, decode: Scheduler) -> Any:
-    """P computes the prompt, D loads it and answers. Returns the parameters in D's answer."""
-    prefill.add_request(create_request(1, PROMPT, PROMPT, do_remote_decode=True))
-    request = create_request(1, PROMPT, PROMPT, max_tokens=ANSWER)
-    while not request.kv_transfer_params:
-        _, request.kv_transfer_params = step(prefill)
-    decode.add_request(request)
-    step(decode)
-    step(decode, finished_recving={"id-1"})
-    step(prefill, finished_sending={"id-1"})
-    held = None
-    while held is None:
-        _, held = step(decode)
-    assert held["do_remote_decode"]
-    assert held["remote_num_tokens"] == PROMPT + ANSWER - 1
-    return held
-
-
 @pytest.mark.parametrize("case", ["load_fails", "preempted"])
 def test_p_serves_a_turn_that_lost_what_it_loaded(case: str) -> None:
     prefill, decode = make_scheduler(), make_scheduler()
     turn = create_request(2, PROMPT + ANSWER + NEXT, PROMPT + ANSWER, max_tokens=1)
-    turn.kv_transfer_params = first_turn(prefill, decode)
+    held = first_turn(prefill, decode, PROMPT, ANSWER)
+    assert held["do_remote_decode"]
+    assert held["remote_num_tokens"] == PROMPT + ANSWER - 1
+    turn.kv_transfer_params = held
     prefill.reset_prefix_cache()
     prefill.add_request(turn)
     output, _ = step(prefill)

@@ -48,12 +48,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_scheduler() -> Scheduler:
     """D's scheduler."""
     config = create_vllm_config(max_model_len=MAX_MODEL_LEN)
-    config.speculative_config = SpeculativeConfig(
-        method="ngram",
-        num_speculative_tokens=NUM_DRAFTS,
-        target_model_config=config.model_config,
-        target_parallel_config=config.parallel_config,
-    )
+    config.speculative_config = SpeculativeConfig(method="ngram", num_speculative_tokens=NUM_DRAFTS)
     return create_scheduler(config, POOL + 1)
 
 

@@ -64,10 +64,7 @@ def test_a_state_is_cached_where_a_step_ended() -> None:
     config = create_vllm_config(max_num_batched_tokens=128, max_model_len=256)
     config.kv_transfer_config = None
     config.speculative_config = SpeculativeConfig(
-        method="ngram",
-        num_speculative_tokens=len(DRAFTS),
-        target_model_config=config.model_config,
-        target_parallel_config=config.parallel_config,
+        method="ngram", num_speculative_tokens=len(DRAFTS)
     )
     config.cache_config.mamba_cache_mode, config.cache_config.mamba_block_size = "align", BLOCK_SIZE
     cache = make_kv_cache_config(

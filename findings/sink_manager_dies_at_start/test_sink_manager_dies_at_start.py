@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 import torch
 from vllm.v1.core.kv_cache_coordinator import get_kv_cache_coordinator
-from vllm.v1.core.single_type_kv_cache_manager import (
-    FullAttentionManager,
-    SinkFullAttentionManager,
-)
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager, SinkFullAttentionManager
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheGroupSpec, SinkFullAttentionSpec
 
 FAILS_WITH = "unexpected keyword argument"
