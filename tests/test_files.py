@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -206,30 +205,49 @@ def test_a_check_leaves_nothing(tmp_path: Path) -> None:
 
 
 WRITER = """
-import sys
+import os, signal, sys
 from pathlib import Path
 from kvproof.model.files.writing import replace, write_new
-folder, number = Path(sys.argv[1]), 0
-while True:
-    number += 1
-    replace(folder / "checkpoint", bytes([number % 256]) * 3_000_000)
-    write_new(folder / f"new-{number}", "x" * 100_000)
+
+folder, left = Path(sys.argv[1]), int(sys.argv[2])
+
+def count() -> None:
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+
+def watched(call):
+    def calling(*given, **named):
+        count()
+        answer = call(*given, **named)
+        count()
+        return answer
+    return calling
+
+for name in ("fsync", "link", "replace", "unlink"):
+    setattr(os, name, watched(getattr(os, name)))
+replace(folder / "replaced", b"new" * 1000)
+write_new(folder / "new", "x" * 1000)
 """
+"""Writes two files, and is killed before or after one of the calls that make a file."""
 
 
-def test_a_killed_writer_leaves_whole_files(tmp_path: Path) -> None:
-    for delay_s in (0.0, 0.01, 0.02, 0.03, 0.05):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) as writer:
-            while not list(tmp_path.glob("new-*")) and writer.poll() is None:
-                time.sleep(0.01)
-            time.sleep(delay_s)
-            writer.send_signal(signal.SIGKILL)
-            writer.wait()
-        content = (tmp_path / "checkpoint").read_bytes()
-        assert (len(content), len(set(content))) == (3_000_000, 1)
-        for path in tmp_path.glob("new-*"):
-            assert path.stat().st_size == 100_000
+def test_a_writer_that_is_killed_anywhere_leaves_whole_files(tmp_path: Path) -> None:
+    kept = tmp_path / "replaced"
+    seen = set()
+    for calls in range(100):
+        kept.write_bytes(b"old" * 1000)
+        done = subprocess.run([sys.executable, "-c", WRITER, str(tmp_path), str(calls)])
+        seen.add((kept.read_bytes()[:3], (tmp_path / "new").exists()))
+        assert kept.read_bytes() in (b"old" * 1000, b"new" * 1000)
+        for path in tmp_path.glob("new"):
+            assert path.read_text() == "x" * 1000
             path.unlink()
+        if not done.returncode:
+            break
+        assert done.returncode == -signal.SIGKILL
+    assert seen == {(b"old", False), (b"new", False), (b"new", True)}
 
 
 FRESH = """

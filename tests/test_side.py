@@ -206,7 +206,9 @@ def until(wanted: int, pid: int) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> None:
-    made_trees.base_and_head(tmp_path, begins="import time\ntime.sleep(60)\n")
+    begun = tmp_path / "begun"
+    imported = f"import time\nopen({str(begun)!r}, 'a').write('.')\ntime.sleep(600)\n"
+    made_trees.base_and_head(tmp_path, begins=imported)
     gate = subprocess.Popen(
         [sys.executable, "-m", "kvproof", *made_trees.DIFFERENT, "--json"],
         cwd=tmp_path,
@@ -216,7 +218,8 @@ def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> No
         preexec_fn=signals.as_in_a_terminal,
     )
     sides = until(2, gate.pid)
-    time.sleep(1)  # they import vLLM, or are about to
+    while not begun.exists():  # one of them imports vLLM, the other is about to
+        time.sleep(0.05)
     gate.send_signal(number)
     out, err = gate.communicate(timeout=300)
     assert gone(sides)

@@ -171,7 +171,7 @@ def core():
     test_answers()
     idle.set()
     from kvproof.watch import switch
-    ends = time.monotonic() + 60
+    ends = time.monotonic() + 600
     while not switch._watching._alone and time.monotonic() < ends:
         time.sleep(0.05)
 fork.Process(target=core, name="EngineCore").start()
@@ -191,8 +191,14 @@ def test_an_engine_core_whose_parent_is_killed_prints_its_verdict(tmp_path: Path
 
 
 WAITING = """
-import multiprocessing, os, signal, sys, time
+import multiprocessing, os, signal, sys, threading
 from kvproof.watch import run
+named, write = threading.Event(), sys.stderr.write
+def seen(text):
+    if " was killed, or died; " in text:
+        named.set()
+    return write(text)
+sys.stderr.write = seen
 run.SAVE_S = 1e9
 def core():
     test_answers()
@@ -201,7 +207,7 @@ def core():
 multiprocessing.get_context("fork").Process(target=core, name="EngineCore").start()
 from kvproof.watch import switch
 switch._watching.wait_for_cores()  # as after vLLM has started its cores
-time.sleep(10)  # as a call that waits for an answer
+named.wait(600)  # as a call that waits for an answer
 print("kvproof: the call has returned", file=sys.stderr)
 """
 
