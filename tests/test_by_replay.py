@@ -103,6 +103,7 @@ def test_a_machine_that_does_not_repeat_itself_is_unknown() -> None:
     assert outcome.reason == by_replay.NOT_TWICE
 
 
+@pytest.mark.nightly
 def test_few_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """With none kept, the states are the same."""
     before = searched(CLUSTERS["pd-full"])
@@ -111,7 +112,7 @@ def test_few_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", ["full", "pd-full"])
+@pytest.mark.parametrize("name", ["full", pytest.param("pd-full", marks=pytest.mark.nightly)])
 def test_live_vllm_visits_every_order_of_events(name: str) -> None:
     from tests.watching import watched
 

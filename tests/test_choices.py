@@ -22,6 +22,7 @@ def taken() -> list[str]:
     return seen
 
 
+@pytest.mark.nightly
 def test_constants_of_a_module_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kvproof
 from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
@@ -44,6 +46,7 @@ def test_prove(as_json: Any) -> None:
     assert [o["name"] for o in record["obligations"]] == ["trim_equal_counts"]
 
 
+@pytest.mark.nightly
 def test_prove_refutes_a_fault_with_numbers(run: Any, as_json: Any) -> None:
     code, record = as_json("prove", *BROKEN)
     refuted = [o for o in record["obligations"] if o["verdict"] == "VIOLATED"]

@@ -253,6 +253,7 @@ def replaced(found: Break, workload: Follow) -> Break:
     return attrs_replaced(found, events=workload.events)
 
 
+@pytest.mark.nightly
 def test_a_model_with_a_fault_is_judged_as_head(
     compare: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

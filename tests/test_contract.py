@@ -164,6 +164,7 @@ def test_a_wrapper_that_passes_on_what_it_gets_is_no_drift(
     assert (code, said[:7]) == (0, "SAMPLED"), said
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_real_again")
 def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

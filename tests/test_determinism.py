@@ -1,5 +1,7 @@
 """One seed, one trace: each run, whatever else is loaded or hashed."""
 
+import pytest
+
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.machine import ModelMachine
@@ -47,6 +49,7 @@ def test_another_seed_draws_other_runs() -> None:
     assert len({repr(coverage(seed)) for seed in range(4)}) > 1
 
 
+@pytest.mark.nightly
 def test_sampling_does_not_depend_on_the_process() -> None:
     done = python("-c", PROGRAM, PYTHONHASHSEED="1")
     assert done.stdout.strip() == told(sampled(7)), done.stderr

@@ -168,6 +168,7 @@ def test_without_the_core_nothing_can_be_driven(
     assert f"0 of {DRIVEN} features can be driven." in shown
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_what_needs_nothing_that_is_missing_goes_on() -> None:
     """All that single features need is taken out before the adapter itself is imported."""

@@ -133,6 +133,7 @@ ASCII = {**POSIX, "PYTHONIOENCODING": "ascii"}
 LATIN = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1:strict"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("locale", [POSIX, ASCII, LATIN])
 def test_names_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text(json.dumps(CLUSTER, ensure_ascii=False), encoding="utf-8")

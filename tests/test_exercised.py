@@ -73,6 +73,7 @@ def test_a_violated_episode_is_not_covered_over() -> None:
     assert verdict(rows, [interrupted, GREEN]) is Verdict.UNKNOWN
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_live_vllm_is_driven_to_every_step_of_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     covered = ["sample", "--machine", "live", "--steps-covered"]

@@ -77,6 +77,7 @@ def test_the_nearest_release_is_the_base(tmp_path: Path, as_json: Any) -> None:
     assert (record["base"]["name"], record["head"]["name"]) == ("0.91.0", "head")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_three_releases")
 def test_a_tree_is_not_compared_with_itself(as_json: Any) -> None:
     code, record = as_json("gate", "--vllm", "0.91.0", "--cache", "cache")
@@ -218,6 +219,7 @@ def git(folder: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.nightly
 def test_two_commits_of_a_clone(as_json: Any, tmp_path: Path, refused: Any) -> None:
     clone = tree(tmp_path / "clone")
     git(tmp_path, "init", "-q", "-b", "main", str(clone))
@@ -302,6 +304,7 @@ def test_a_file_that_is_lost_takes_nothing_from_the_verdict(
     assert not Path("j.xml").exists()
 
 
+@pytest.mark.nightly
 def test_a_tree_that_may_not_be_written_to_is_not(run: Any, tmp_path: Path) -> None:
     base_and_head(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}

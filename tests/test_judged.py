@@ -84,6 +84,7 @@ def test_a_death_is_told_by_exception_and_function() -> None:
     assert found.death == "AssertionError in free_blocks: 3 != 4"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["front_trim", "preemption_keeps_counter"])
 def test_episodes_go_on_after_a_violation(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]

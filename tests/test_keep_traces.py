@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
@@ -52,6 +54,7 @@ def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
     assert again.outcome.finding == trace.finding
 
 
+@pytest.mark.nightly
 def test_a_trace_that_cannot_be_written_is_told_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "kvproof-traces").write_text("mine", encoding="utf-8")
     said = report_of(tmp_path)

@@ -13,6 +13,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.sampling.stateful import check_machine
+from tests.cover import PRESETS, others_nightly
 from tests.planted import asked_under
 from tests.watching import Counting, is_later, is_undriven, known_faults, watched
 
@@ -40,7 +41,7 @@ def drive(name: str) -> None:
     assert sum(machine.judged for machine in machines) > 0
 
 
-@pytest.mark.parametrize("name", EVERYWHERE)
+@pytest.mark.parametrize("name", others_nightly(EVERYWHERE, PRESETS))
 def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(name: str) -> None:
     drive(name)
 

@@ -55,6 +55,7 @@ def checkout(wheel: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_sources_are_driven_with_the_parts_of_the_wheel(checkout: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in checkout.rglob("*")}
     tree = named(str(checkout), tmp_path / "cache")

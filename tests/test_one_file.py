@@ -121,6 +121,7 @@ def test_the_sanitizer_asks_the_new_checks(tree: Path) -> None:
     assert "\n1 passed" in done.stdout, done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_a_renamed_attribute_of_vllm_is_followed_in_one_line(tree: Path, tmp_path: Path) -> None:
     vllm = renamed(tmp_path, "num_preemptions", "preemption_count")

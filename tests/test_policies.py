@@ -14,6 +14,7 @@ from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
+from tests.cover import others_nightly
 from tests.policies import POLICIES, ROOMY
 from tests.watching import watched
 
@@ -49,7 +50,7 @@ def test_there_are_policies_of_several_kinds() -> None:
     assert {policy.differs for policy in POLICIES.values()} <= set(KINDS)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", others_nightly(POLICIES, ["last_come_first_served"]))
 def test_another_policy_is_green_and_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, kind = POLICIES[name], POLICIES[name].differs
     as_released = sum(released(cluster)[kind] for cluster in policy.clusters)

@@ -119,6 +119,7 @@ def test_it_is_said_in_words(run: Any) -> None:
     assert f"{line} (--fail-on leak). {more}" in out
 
 
+@pytest.mark.nightly
 def test_a_sample_is_judged_alike(as_json: Any) -> None:
     scope = ("sample", *USELESS, "--config", "three", "--examples", "40")
     code, record = as_json(*scope)

@@ -89,6 +89,7 @@ def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", others_nightly(["front_trim", "hit_covers_whole_prompt"], ["front_trim"])
 )
@@ -150,6 +151,7 @@ def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> 
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.nightly
 def test_disturbances_are_drawn_where_the_cluster_allows_them() -> None:
     outcome = sample(CLUSTERS["pd-losing"], ModelMachine, invariants=(), examples=150)
     assert {"Abort", "TransferLost", "LeaseExpire"} <= set(outcome.coverage["events"])

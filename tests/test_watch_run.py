@@ -134,7 +134,7 @@ for end in {ends}:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("mistake", [False, True])
+@pytest.mark.parametrize("mistake", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
     tmp_path: Path, *, mistake: bool
 ) -> None:
@@ -180,6 +180,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_an_engine_core_whose_parent_is_killed_prints_its_verdict(tmp_path: Path) -> None:
     """vLLM leaves such a core alone, and it lives on without anything to do."""
@@ -212,6 +213,7 @@ print("kvproof: the call has returned", file=sys.stderr)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Path) -> None:
     ran = run(RUN.format(mistake=False) + WAITING, "record", folder=tmp_path / "records")
@@ -223,6 +225,7 @@ def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Pat
     assert sum(n < returned for n in killed) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_a_run_in_which_no_engine_was_built_says_that_nothing_was_watched(tmp_path: Path) -> None:
     code = "from vllm.plugins import load_general_plugins; load_general_plugins()"
@@ -243,6 +246,7 @@ def _left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_PLUGINS", "lora")
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_left_out")
 def test_where_vllm_leaves_the_plugin_out_pytest_says_so(tmp_path: Path) -> None:
     (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass", encoding="utf-8")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.model.records.record import read
+from tests.cover import others_nightly
 from tests.processes import python
 
 RUN = """
@@ -69,6 +70,7 @@ assert seen() == before, [pair for pair in zip(before, seen()) if pair[0] != pai
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_a_server_keeps_its_environment_and_its_log() -> None:
     ran = run(KEEPS, "record")
@@ -76,9 +78,7 @@ def test_a_server_keeps_its_environment_and_its_log() -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(
-    "mode", ["record", pytest.param("warn", marks=pytest.mark.nightly), "raise"]
-)
+@pytest.mark.parametrize("mode", others_nightly(["record", "warn", "raise"], ["raise"]))
 def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
     ran = run(RUN.format(mistake=True) + "test_answers()", mode, folder=tmp_path / "records")
     assert (ran.returncode != 0) == (mode == "raise"), ran.stderr
@@ -127,7 +127,13 @@ process.join()
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("mistake", "option"),
-    [(True, True), pytest.param(True, False, marks=pytest.mark.nightly), (False, True)],
+    [
+        (True, True),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in [(True, False), (False, True)]
+        ),
+    ],
 )
 def test_pytest_fails_the_test_that_counts_wrongly(
     tmp_path: Path, *, mistake: bool, option: bool

@@ -22,6 +22,7 @@ def names(seed: int, number: int) -> list[str]:
     return [cluster.name for cluster in islice(random_clusters(seed), number)]
 
 
+@pytest.mark.nightly
 def test_each_preset_is_drawn_before_one_comes_again() -> None:
     one = names(0, 2 * len(CLUSTERS))
     assert sorted(name.removesuffix(SUFFIX) for name in one[::2]) == sorted(CLUSTERS)

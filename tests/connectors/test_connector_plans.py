@@ -129,6 +129,7 @@ class WrongAlways(WrongBesideAWindow):
     groups_min = 1
 
 
+@pytest.mark.nightly
 def test_a_mistake_of_base_in_other_cache_groups_hides_none_of_head() -> None:
     here = "tests.connectors.test_connector_plans"
     for found in both(f"{here}:WrongBesideAWindow", f"{here}:WrongAlways"):

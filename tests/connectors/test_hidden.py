@@ -40,6 +40,7 @@ def one(layers: LayerGroups, late: bool = False) -> EpisodeResult:
     return play(STATES, ConnectorPlan(engine, ACTIONS, copies=Copies(late, 1), hidden=True))
 
 
+@pytest.mark.nightly
 def test_all_cache_groups_are_driven() -> None:
     assert accepted(STATES, PlanSearch()) == list(HIDDEN)
     assert as_driven(STATES.name, {}, keeps_prompts=False) == STATES

@@ -48,6 +48,7 @@ def test_a_search_that_time_cuts_off_ends_in_its_plan(
     assert found.result == result(found.plan)
 
 
+@pytest.mark.nightly
 def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of five actions show a finding of vLLM, and longer ones something new."""
     monkeypatch.setattr(search, "play", lambda _subject, plan: result(plan))

@@ -32,6 +32,7 @@ def cold(models: Path, *kinds: str) -> dict[str, dict[str, list[int]]]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "names",
     [("full", "mamba"), pytest.param(("window", "drafts"), marks=pytest.mark.nightly)],
@@ -65,7 +66,7 @@ def test_bytes_stay_and_tokens_are_those_of_a_cold_engine(
 
 @pytest.mark.parametrize(
     ("model", "group"),
-    [("full", 0), pytest.param("mamba", 0, marks=pytest.mark.nightly), ("mamba", 1)],
+    [("full", 0), *(pytest.param("mamba", group, marks=pytest.mark.nightly) for group in (0, 1))],
 )
 def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None:
     prompt = tokens(30, 200)
@@ -89,6 +90,7 @@ def test_changed_bytes_are_found(model: str, group: int, tmp_path: Path) -> None
     assert (f"VIOLATED: {NULL}, 1 time\n" in process.log) == (model == "full")
 
 
+@pytest.mark.nightly
 def test_a_store_brings_back_the_bytes_that_were_computed(tmp_path: Path) -> None:
     """Three loads, of which one fails and is computed. The last load is wrong."""
     extra = {"kv_connector_extra_config": {"shared_storage_path": str(tmp_path / "store")}}

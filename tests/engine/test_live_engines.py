@@ -15,6 +15,7 @@ DEVICE = "cpu"
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 
+@pytest.mark.nightly
 def test_the_work_is_hard(runs: Runs) -> None:
     served, process = runs.of(None)
     for name, each in served.items():

@@ -35,6 +35,7 @@ def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
         assert row.named_rightly, row
 
 
+@pytest.mark.nightly
 def test_a_mistake_in_kvproof_changes_no_answer(models: Path) -> None:
     engine = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
     with Process(models, mode="record") as process:

@@ -58,6 +58,7 @@ def records(lines: list[str]) -> Iterator[Path]:
             yield Path(line.partition("; record: ")[2])
 
 
+@pytest.mark.nightly
 def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None:
     """One engine leaks. The next makes no mistake, and its engine core is killed."""
     plugin = environment(tmp_path / "plugin")
