@@ -10,6 +10,7 @@ def test_a_log_gets_a_line_every_half_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 1_000.0
+    monkeypatch.setattr(live_line, "LINE_EVERY_S", 30.0)
     monkeypatch.setattr(live_line, "_logged_at", now)
     monkeypatch.setattr(live_line.time, "monotonic", lambda: now)
     monkeypatch.setattr("kvproof.cli.progress.SHOWN_EVERY_S", 0.0)
