@@ -8,7 +8,6 @@ installed one).
 
 import importlib.util
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -121,8 +120,8 @@ def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine prints what an idle one prints: nothing is said because something takes
     long."""
-    monkeypatch.setattr(sample, "SOON_S", math.inf)
-    monkeypatch.setattr(live_line, "LINE_EVERY_S", math.inf)
+    monkeypatch.setattr(sample, "SOON_S", 1e6)
+    monkeypatch.setattr(live_line, "LINE_EVERY_S", 1e6)
 
 
 @pytest.fixture

@@ -99,6 +99,7 @@ def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
         assert read(path).findings
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_without_a_mistake_it_says_what_it_judged() -> None:
     search = f"import sys; print([m for m in {SEARCH} if m in sys.modules])"
