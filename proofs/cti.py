@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both
 from kvproof.model.arithmetic.ranges import Range, between
-from kvproof.model.arithmetic.system import Action, Numbers, System, flat
+from kvproof.model.arithmetic.system import Action, Numbers, System
 from kvproof.model.because import Reasons, reason
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import shown
@@ -75,8 +75,8 @@ def _bounded(action: Action, highest: int) -> Action:
         }
 
     def allowed(parameters: Any, state: Any, *chosen: Num) -> Truth:
-        after = flat(action.then(parameters, state, *chosen))
-        small = all_of(*(n <= COUNTS_MAX for n in after))
+        after = action.then(parameters, state, *chosen)
+        small = all_of(*(count <= COUNTS_MAX for count in after))
         return both(small, action.allowed(parameters, state, *chosen))
 
     return dataclasses.replace(action, choices=choices, allowed=allowed)

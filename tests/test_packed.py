@@ -32,10 +32,9 @@ pytestmark = pytest.mark.exhaustive
 
 ALL = list(INVARIANTS.values())
 PD = CLUSTERS["pd"]
-LARGE = ("pd-evicting", "pd-default", "pd-remnant")
 
 
-@pytest.mark.parametrize("name", others_nightly((n for n in CLUSTERS if n not in LARGE), PRESETS))
+@pytest.mark.parametrize("name", others_nightly(CLUSTERS, PRESETS))
 def test_packed_is_plain(name: str) -> None:
     assert packed_differs(CLUSTERS[name], ALL) is None
 

@@ -1,19 +1,21 @@
 """A transition system over integers, written once in the algebra.
 
 Its actions are formulas, so one text runs on ints (one step) and on Z3 terms (all sizes). A state
-is a `NamedTuple` whose fields are numbers, such tuples, or plain tuples of them. Parameters are a
-`NamedTuple` of numbers.
+and the parameters are `NamedTuple`s of numbers.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from kvproof.model.arithmetic.algebra import Num, Truth, both
+from kvproof.model.arithmetic.algebra import Num, Truth, both, if_
 from kvproof.model.arithmetic.ranges import Range
 
 Numbers = Any
 """A `NamedTuple` of numbers: parameters or a state."""
+
+State = TypeVar("State", bound=tuple[Any, ...])
+"""The type of a state of one system."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,7 @@ class System:
     given: Callable[[Numbers], Truth] = lambda _parameters: True
 
 
-def flat(value: Numbers) -> Iterator[Num]:
-    """The numbers of a state in order."""
-    if isinstance(value, tuple) and not isinstance(value, Range):
-        for part in value:
-            yield from flat(part)
-    else:
-        yield value
+def where(condition: Truth, then: State, otherwise: State) -> State:
+    """One of two states of a system, field by field."""
+    fields = (if_(condition, a, b) for a, b in zip(then, otherwise, strict=True))
+    return type(then)(*fields)

@@ -83,11 +83,6 @@ class TableCounts(NamedTuple):
 GONE_TABLE = TableCounts()
 
 
-def where(condition: Truth, then: TableCounts, otherwise: TableCounts) -> TableCounts:
-    """One of two tables."""
-    return TableCounts(*(if_(condition, a, b) for a, b in zip(then, otherwise, strict=True)))
-
-
 class GroupTable:
     """The behaviour of one kind of group."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, both, either, if_, implies, max_
 from kvproof.model.arithmetic.ranges import Range, at_least, between
-from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.arithmetic.system import Action, System, where
 from kvproof.model.counting_abstraction.table import (
     ABORTED,
     FAILED,
@@ -27,7 +27,6 @@ from kvproof.model.counting_abstraction.table import (
     GroupTable,
     TableCounts,
     TableSizes,
-    where,
 )
 
 
@@ -103,16 +102,7 @@ def table_system(kind: str) -> System:
         lacks = may_lack(kind, held, lacking)
         return all_of(parts, loads, lacks, hashed >= 0, hashed <= held - lacking)
 
-    def whole_units(
-        sizes: TableSizes,
-        _t: TableCounts,
-        blocks: Num,
-        _own: Num,
-        _lacking: Num,
-        _external: Num,
-        _shared_prefix_boundary: Num,
-        _hashed: Num,
-    ) -> Truth:
+    def whole_units(sizes: TableSizes, _t: TableCounts, blocks: Num, *_others: Num) -> Truth:
         return counts.round_down(blocks, sizes.units) == blocks
 
     def left_behind(sizes: TableSizes, prompt: Num, hit: Num, external: Num) -> Num:

@@ -26,7 +26,7 @@ from kvproof.model.arithmetic.algebra import (
     not_,
 )
 from kvproof.model.arithmetic.ranges import at_least, between
-from kvproof.model.arithmetic.system import Action, System
+from kvproof.model.arithmetic.system import Action, System, where
 from kvproof.model.events import LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import NUMBERS, Phase, Way, before, leading_to
 
@@ -202,10 +202,7 @@ def transfer_system(kind: str) -> System:
         unpaired = t._replace(phase=NUMBERS[Phase.RELEASING])
         if kind == "mamba":
             return unpaired
-        paired = trimmed(sizes, unpaired, length)
-        return TransferCounts(
-            *(if_(admitted == 1, a, b) for a, b in zip(paired, unpaired, strict=True))
-        )
+        return where(admitted == 1, trimmed(sizes, unpaired, length), unpaired)
 
     def fail(_sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
         return NO_TRANSFER._replace(
@@ -226,8 +223,7 @@ def transfer_system(kind: str) -> System:
 
     def expire(_sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
         lost = t._replace(pinned=0, first_remote=0)
-        read = in_phase(t, (Phase.LOST, Phase.READING))
-        return TransferCounts(*(if_(read, a, b) for a, b in zip(lost, NO_TRANSFER, strict=True)))
+        return where(in_phase(t, (Phase.LOST, Phase.READING)), lost, NO_TRANSFER)
 
     return System(
         f"transfer of {kind}",

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.registry import gravest
 from kvproof.model.because import About
+from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.machine import Machine
+from kvproof.model.state import State
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.around import Around
 from kvproof.strategies.conformance.policy import differs
 from kvproof.strategies.conformance.resync import believed
 
 
-class Watched(Around):
+class Watched:
     """A machine together with its known deviations; it is a `Machine` too.
 
     `met` counts, by deviation, the findings it explains. `policy` counts, by kind of difference,
@@ -35,16 +36,43 @@ class Watched(Around):
         met: Counter[str] | None = None,
         policy: Counter[str] | None = None,
     ) -> None:
-        super().__init__(machine)
+        self.machine = machine
+        self.name = machine.name
         self.known = tuple(known)
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
         self.standing: set[tuple[str, About]] = set()
         self.last: Step | None = None
 
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster being driven."""
+        return self.machine.cluster
+
+    @property
+    def state(self) -> State:
+        """The state of the driven machine."""
+        return self.machine.state
+
+    def add_job(self, job: Job) -> None:
+        """Add a job to the traffic."""
+        self.machine.add_job(job)
+
+    def stimuli(self) -> list[Event]:
+        """What the environment may do next."""
+        return self.machine.stimuli()
+
+    def believe(self, state: State) -> None:
+        """Continue from this state."""
+        self.machine.believe(state)
+
+    def close(self) -> None:
+        """Close the driven machine."""
+        self.machine.close()
+
     def take(self, event: Event) -> Step:
         """Take one event."""
-        step = super().take(event)
+        step = self.machine.take(event)
         if self.policy is not None:
             self.policy.update(differs(self.cluster, step))
         return step

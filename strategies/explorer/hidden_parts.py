@@ -17,8 +17,9 @@ from kvproof.model.state import State
 from kvproof.strategies.explorer.collapse import Collapse
 
 
-class Unseen(Exception):
-    """A hidden part of a state was accessed. `place` is the place of the part in `Parts`."""
+class Unseen(BaseException):
+    """A hidden part of a state was accessed. `place` is the place of the part in `Parts`. It is no
+    `Exception`, so that no rule that handles exceptions takes it for one of its own."""
 
     def __init__(self, place: int) -> None:
         super().__init__(place)
