@@ -13,7 +13,7 @@ from kvproof.cli.main import main
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, parse, to_json, without_defaults
 from kvproof.model.errors import NotValid, UsageError
-from kvproof.model.presets import CLUSTERS, FOLDER, cluster_named
+from kvproof.model.presets import CLUSTERS, FOLDER, Presets, cluster_named
 from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.reports.cluster_line import WIDTH, cluster_lines
 from kvproof.reports.schemas import text
@@ -238,3 +238,9 @@ def test_the_largest_clusters_are_searched(
     code, record = as_json("explore", "--config", "large.json", "--states-max", "10")
     assert code in (0, 3)
     assert record["states_distinct"] > 0
+
+
+def test_a_preset_is_called_as_its_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text((FOLDER / "full.json").read_text())
+    with pytest.raises(UsageError, match=r"mine\.json has the name 'full'\. Use 'mine', as the "):
+        Presets(tmp_path)["mine"]

@@ -48,11 +48,19 @@ class Presets(Mapping[str, Cluster]):
         return self._clusters[name]
 
     def file(self, name: str) -> ClusterFile:
-        """The file of a preset: the cluster with its notes. Raises KeyError where there is none."""
+        """The file of a preset: the cluster with its notes. Raises KeyError where there is none,
+        and UsageError where the cluster in it has another name."""
         if name not in self._names:
             raise KeyError(name)
         if name not in self._files:
-            self._files[name] = _read(self._folder / f"{name}.json")
+            path = self._folder / f"{name}.json"
+            file = _read(path)
+            if file.cluster.name != name:
+                raise UsageError(
+                    f"The preset file {shown(path)} has the name {file.cluster.name!r}. "
+                    f"Use {name!r}, as the file is called."
+                )
+            self._files[name] = file
         return self._files[name]
 
 
