@@ -12,6 +12,8 @@ from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker
 from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
+from kvproof.model.config import Cluster
+from kvproof.model.counting_abstraction.relation import not_projected
 from kvproof.model.faults.fault import planted
 from kvproof.reports import graph_file
 from kvproof.reports.output.search import Explored
@@ -63,16 +65,28 @@ def _model(args: argparse.Namespace, setup: options.Setup, machine: Maker, limit
         [*CHECKS.values(), *conformance_checks()],
     )
     outcome = measured(outcome)
+    details = _details(outcome)
+    if setup.invariants is None and outcome.finding is None:
+        details += not_compared(setup.cluster)
     files = []
     if args.graph is not None:
         files.append(fixed(args.graph, lambda: graph_file.write(args.graph, reached)))
-    return answer(args, setup, machine, outcome, Explored, details=_details(outcome), files=files)
+    return answer(args, setup, machine, outcome, Explored, details=details, files=files)
 
 
 def exhausted(setup: options.Setup, limits: Limits) -> tuple[Outcome, SearchGraph]:
     """The outcome of the search; UNKNOWN with the coverage so far if it was stopped."""
     with planted(*setup.faults), progress("exploring: {} states, {} to expand") as show:
         return explored(setup.cluster, setup.invariants, limits, show)
+
+
+def not_compared(cluster: Cluster) -> list[str]:
+    """The line about what of the steps is not compared with what is proved for all sizes."""
+    left_out: dict[str, list[str]] = {}
+    for what, why in dict.fromkeys(not_projected(cluster)):
+        left_out.setdefault(what, []).append(why)
+    said = ", ".join(f"{what} ({', '.join(why)})" for what, why in left_out.items())
+    return [f"not compared with what is proved: {said}"] if said else []
 
 
 MARGINS = "smallest margins, less than 0 would be a violation (after events)"

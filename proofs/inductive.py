@@ -12,8 +12,7 @@ from typing import NamedTuple
 import z3
 
 from kvproof.proofs.induction import InductionStep
-from kvproof.proofs.query import checked
-from kvproof.proofs.solve import SMALL, Answer
+from kvproof.proofs.solve import Answer, Query
 
 ALONE_UNITS = 10_000_000
 """The limit on Z3's work (`rlimit`, about one second here) for a proof of a claim without the other
@@ -55,39 +54,15 @@ class StepQuestion:
         return solver
 
     def answer(self, claim: str, timeout_s: float) -> Answer:
-        """Whether a step breaks the claim. Its numbers are within the smallest possible limit of
-        `SMALL`."""
-        deadline = time.monotonic() + timeout_s
+        """Whether a step breaks the claim, in `timeout_s` seconds."""
+        began = time.monotonic()
         itself = [name for name in self.before if name == claim]
         alone = self.solver(claim, itself)
         alone.set("rlimit", ALONE_UNITS)
-        if self._check(alone, deadline) == "unsat":
+        if Query(self.variables, alone).ask(began + timeout_s) == "unsat":
             return Answer("unsat", {}, "")
-        solver = self.solver(claim, self.before)
-        result = self._check(solver, time.monotonic() + timeout_s / 2)
-        if result == "unsat":
-            return Answer("unsat", {}, "")
-        anyhow = self._numbers(solver) if result == "sat" else {}
-        why = solver.reason_unknown() or "no time left"
-        for limit in SMALL:
-            few = (v <= limit for v in self.variables.values())
-            if self._check(solver, deadline, *few) == "sat":
-                return Answer("sat", self._numbers(solver), "")
-        return Answer("sat", anyhow, "") if anyhow else Answer("unknown", {}, f"Z3 gave up: {why}")
-
-    def _check(self, solver: z3.Solver, deadline: float, *extra: z3.BoolRef) -> str:
-        left_ms = int((deadline - time.monotonic()) * 1000)
-        if left_ms <= 0:
-            return "unknown"
-        solver.set("timeout", left_ms)
-        return checked(solver, *extra)
-
-    def _numbers(self, solver: z3.Solver) -> dict[str, int]:
-        model = solver.model()
-        return {
-            name: model.eval(variable, model_completion=True).as_long()
-            for name, variable in self.variables.items()
-        }
+        query = Query(self.variables, self.solver(claim, self.before))
+        return query.answer(began + timeout_s - time.monotonic())
 
 
 def settle(

@@ -1,11 +1,10 @@
 """The table of all obligations, as Markdown: the claim, its verdict, the ranges of its numbers, and
 the fault that refutes it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from kvproof.model.config import Cluster
-from kvproof.model.counting_abstraction import project_table, relation
 from kvproof.model.counting_abstraction.registry import systems
+from kvproof.model.counting_abstraction.relation import not_projected
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.proofs.induction import claimed
@@ -120,7 +119,7 @@ def compared() -> str:
     """What of the presets is projected to counts, and what is not."""
     rows: dict[tuple[str, str], list[str]] = {}
     for name, cluster in CLUSTERS.items():
-        for row in dict.fromkeys(_not_projected(cluster)):
+        for row in dict.fromkeys(not_projected(cluster)):
             rows.setdefault(row, []).append(name)
     partly = {name for names in rows.values() for name in names}
     head = COMPARED.format(whole=len(CLUSTERS) - len(partly), all=len(CLUSTERS))
@@ -128,17 +127,6 @@ def compared() -> str:
         _row(what, why, ", ".join(f"`{name}`" for name in names))
         for (what, why), names in sorted(rows.items())
     )
-
-
-def _not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """What of a cluster is not projected, and why."""
-    whole = relation.left_out(cluster)
-    yield from (("any step", why) for why in whole)
-    for cfg in cluster.engines if not whole else ():
-        skipped = project_table.left_out(cluster, cfg)
-        yield from (("the block tables of an engine", why) for why in skipped)
-        if not skipped and any(project_table.splits_elsewhere(cfg, each) for each in cfg.groups):
-            yield "the table of a Mamba group", "smaller blocks beside it"
 
 
 def table(proofs: Sequence[Proof]) -> str:

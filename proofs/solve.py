@@ -55,18 +55,13 @@ class Answer(NamedTuple):
     reason: str
 
 
-class ClaimSearch:
-    """The claim of an obligation as a search for numbers that break it."""
+class Query:
+    """A search for numbers that meet all that its solvers were given. The solvers have the same
+    question and are asked one after the other."""
 
-    def __init__(self, obligation: Obligation) -> None:
-        context = z3.Context()
-        self.variables = {name: z3.Int(name, context) for name in obligation.for_all}
-        claim = obligation.on(self.variables)
-        self.solvers = (_plain(context), _conditions_moved_out(context))
-        self.solver = self.solvers[0]
-        for solver in self.solvers:
-            solver.add(claim.given)
-            solver.add(z3.Not(z3.BoolVal(True, context) == claim.holds))
+    def __init__(self, variables: dict[str, Any], *solvers: z3.Solver) -> None:
+        self.variables, self.solvers = variables, solvers
+        self.solver = solvers[0]
 
     def ask(self, deadline: float, *extra: Any) -> str:
         """Z3's answer with these assumptions added, in the time left until the deadline
@@ -82,7 +77,26 @@ class ClaimSearch:
                 return result
         return "unknown"
 
-    def numbers(self) -> dict[str, int]:
+    def answer(self, timeout_s: float) -> Answer:
+        """The answer in `timeout_s` seconds: half of the time among all numbers, the rest among
+        small ones. The limits of `SMALL` make a counterexample readable, or find one where Z3 gives
+        up; the answer `unsat` is always about all numbers."""
+        began = time.monotonic()
+        result = self.ask(began + timeout_s / 2)
+        if result == "unsat":
+            return Answer("unsat", {}, "")
+        numbers = self._numbers() if result == "sat" else {}
+        why = self.solver.reason_unknown() or "no time left"
+        for limit in SMALL:
+            few = (variable <= limit for variable in self.variables.values())
+            if self.ask(began + timeout_s, *few) == "sat":
+                numbers = self._numbers()
+                break
+        if numbers:
+            return Answer("sat", numbers, "")
+        return Answer("unknown", {}, f"Z3 gave up: {why}")
+
+    def _numbers(self) -> dict[str, int]:
         """The numbers of the last `sat` answer."""
         model = self.solver.model()
         return {
@@ -90,30 +104,23 @@ class ClaimSearch:
             for name, variable in self.variables.items()
         }
 
-    def small_numbers(self, deadline: float) -> dict[str, int]:
-        """Numbers that break the claim, as small as the steps of `SMALL`; empty if none were
-        found."""
-        for limit in SMALL:
-            if self.ask(deadline, *(v <= limit for v in self.variables.values())) == "sat":
-                return self.numbers()
-        return {}
+
+def claim_query(obligation: Obligation) -> Query:
+    """The claim of an obligation as a search for numbers that break it."""
+    context = z3.Context()
+    variables = {name: z3.Int(name, context) for name in obligation.for_all}
+    claim = obligation.on(variables)
+    solvers = (_plain(context), _conditions_moved_out(context))
+    for solver in solvers:
+        solver.add(claim.given)
+        solver.add(z3.Not(z3.BoolVal(True, context) == claim.holds))
+    return Query(variables, *solvers)
 
 
 def solve(obligation: Obligation, timeout_s: float) -> Answer:
-    """Search for numbers that break the obligation, for `timeout_s` seconds: half of the time among
-    all numbers, the rest among small ones. The limits of `SMALL` make a counterexample readable, or
-    find one where Z3 gives up; the answer `unsat` is always about all numbers."""
-    began = time.monotonic()
+    """Search for numbers that break the obligation, for `timeout_s` seconds."""
     try:
-        question = ClaimSearch(obligation)
+        query = claim_query(obligation)
     except (z3.Z3Exception, TypeError) as error:
         return Answer("unknown", {}, f"a rule does not run on Z3 terms: {error}")
-    result = question.ask(began + timeout_s / 2)
-    if result == "unsat":
-        return Answer("unsat", {}, "")
-    anyhow = question.numbers() if result == "sat" else {}
-    why = question.solver.reason_unknown() or "no time left"
-    numbers = question.small_numbers(began + timeout_s) or anyhow
-    if numbers:
-        return Answer("sat", numbers, "")
-    return Answer("unknown", {}, f"Z3 gave up: {why}")
+    return query.answer(timeout_s)

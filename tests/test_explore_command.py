@@ -116,6 +116,17 @@ def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
     assert explore_command.MARGINS not in out
 
 
+def test_explore_says_what_it_does_not_compare_with_the_proofs(run: Any) -> None:
+    for name, left_out in (
+        ("pd-full", ""),
+        ("pd-drafts-async", "the block tables of an engine (drafts, overlapping steps)"),
+        ("push-full", "any step (push)"),
+    ):
+        _, out, _ = run("explore", "--config", name)
+        said = [line for line in out.splitlines() if "not compared" in line]
+        assert said == ([f"not compared with what is proved: {left_out}"] if left_out else [])
+
+
 def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(_args: Any) -> int:
         raise KeyboardInterrupt

@@ -49,6 +49,17 @@ def left_out(cluster: Cluster) -> tuple[str, ...]:
     return tuple(why for why, present in because.items() if present)
 
 
+def not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """What of the steps of a cluster is not projected, and why."""
+    whole = left_out(cluster)
+    yield from (("any step", why) for why in whole)
+    for cfg in cluster.engines if not whole else ():
+        skipped = project_table.left_out(cluster, cfg)
+        yield from (("the block tables of an engine", why) for why in skipped)
+        if not skipped and any(project_table.splits_elsewhere(cfg, each) for each in cfg.groups):
+            yield "the table of a Mamba group", "smaller blocks beside it"
+
+
 def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[Reasons]:
     """For each part of the state that a step changes in a way that the count-level systems do not
     allow: the part with its counts before, its sizes, the actions, and its counts after. Nothing is
