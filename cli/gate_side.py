@@ -22,7 +22,9 @@ from typing import BinaryIO
 import msgspec
 
 from kvproof.gate.difference.protocol import (
+    Accepts,
     Answer,
+    AskAccepts,
     Driven,
     InFork,
     Look,
@@ -87,7 +89,7 @@ def _in_a_fork(request: InFork, probes: Probes) -> Answer:
         _, status = os.waitpid(pid, 0)
     if data and status == 0:  # what ends early may have written a part
         answer: Answer = msgspec.json.decode(data, type=Answer)
-        return requests.keep(request, answer)
+        return answer
     why = (
         f"it ends with {os.waitstatus_to_exitcode(status)}"
         if in_time
@@ -99,6 +101,8 @@ def _in_a_fork(request: InFork, probes: Probes) -> Answer:
 def _failed(request: InFork, why: str) -> Answer:
     if isinstance(request, RecordRun):
         return Recorded(error=why)
+    if isinstance(request, AskAccepts):
+        return Accepts(reason=why)
     if isinstance(request, ObserveFile | RunFile):
         return OfFileDone(Observed(error=why), RanFile("cannot run", why))
     return Driven(Result(request.workload.name, reason=why))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.protocol import Recorded, RecordRun, Seen
+from kvproof.gate.difference.protocol import Accepts, Recorded, RecordRun, Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Workload, follow
 from kvproof.gate.search.comparison import Comparison
@@ -57,6 +57,9 @@ class FakeSide:
         if place is None:
             return found
         return [_whole(each, run) for each, run in zip(found, runs, strict=True)]
+
+    def accepts(self, _connector: str) -> Accepts:
+        return Accepts()
 
     def record(self, request: RecordRun) -> Recorded:
         self.records.append(request)

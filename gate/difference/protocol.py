@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from kvproof.connectors.drawn import LayerGroups
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
@@ -43,6 +44,12 @@ class RecordRun(_Message, frozen=True, tag="Record"):
     stem: str
 
 
+class AskAccepts(_Message, frozen=True):
+    """Which cache groups does a connector accept? It is made with each kind of them."""
+
+    connector: str
+
+
 class ObserveFile(_Message, frozen=True):
     """Run the statements of a generated file, and say what is seen after each."""
 
@@ -56,7 +63,7 @@ class RunFile(_Message, frozen=True):
 
 
 OfFile: TypeAlias = ObserveFile | RunFile
-InFork: TypeAlias = Drive | RecordRun | OfFile
+InFork: TypeAlias = Drive | RecordRun | AskAccepts | OfFile
 Request: TypeAlias = Look | InFork
 
 
@@ -97,11 +104,21 @@ class Seen(_Message, frozen=True):
 
 
 class Driven(_Message, frozen=True):
-    """The result of a workload. `takes` are the cache groups that a connector takes, if the process
-    has found them out: the next ones need not."""
+    """The result of a workload."""
 
     result: Result
-    takes: Any = None
+
+
+class Accepts(_Message, frozen=True):
+    """The cache groups with which a connector can be made, and those with which making it is
+    `failing` by mistake; `bare` are plans without actions for the latter. `reason` says why there
+    is no such connector, and `entry` what of the contract it lacks."""
+
+    groups: tuple[LayerGroups, ...] = ()
+    failing: tuple[LayerGroups, ...] = ()
+    bare: tuple[dict[str, Any], ...] = ()
+    reason: str = ""
+    entry: str = ""
 
 
 class Recorded(_Message, frozen=True):
@@ -122,4 +139,4 @@ class OfFileDone(_Message, frozen=True):
     tested: RanFile = RanFile("cannot run")
 
 
-Answer: TypeAlias = Seen | Driven | Recorded | OfFileDone
+Answer: TypeAlias = Seen | Driven | Recorded | Accepts | OfFileDone

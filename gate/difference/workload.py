@@ -73,13 +73,15 @@ class Play(_OfConnector, _Planned, frozen=True, tag="play"):
 class Plays(_OfConnector, frozen=True, tag="plays"):
     """Random plans of the connector kit; with the plan `like`, for its cache groups alone. With
     `about`, for cache groups that have one of these alone, if some have ("mamba", "ranks"); with
-    `kinds`, for those of these kinds alone ("full+window")."""
+    `kinds`, for those of these kinds alone ("full+window"). `plans` are those that were drawn; who
+    drives the workload on one vLLM alone may leave them to it."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: dict[str, Any] | None = None
     about: tuple[str, ...] = ()
     kinds: str = ""
+    plans: tuple[dict[str, Any], ...] | None = None
 
 
 class _OfEngines(_Workload, frozen=True):

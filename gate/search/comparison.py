@@ -31,7 +31,7 @@ from kvproof.gate.difference.compare import (
 )
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
-from kvproof.gate.difference.protocol import Seen
+from kvproof.gate.difference.protocol import Accepts, Seen
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import (
     Episodes,
@@ -44,6 +44,7 @@ from kvproof.gate.difference.workload import (
     Starts,
     Workload,
 )
+from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, with_plans
 from kvproof.gate.search.freed import FREED_MAX, freed
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
@@ -124,6 +125,7 @@ class Comparison:
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self._around: dict[bytes, Result] = {}
+        self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
         self._hidden: set[Key] = set()
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
@@ -145,9 +147,9 @@ class Comparison:
 
     def drive(self, workloads: Sequence[Workload]) -> None:
         """Drive these workloads on both sides, and record what they reach. Raises Ended."""
+        drawn = [self._drawn(each) for each in workloads]
         base, head = self.at_once(
-            lambda side: side.drive(workloads, reach=True),
-            lambda side: side.drive(workloads, reach=True),
+            lambda side: self._driven(0, side, drawn), lambda side: self._driven(1, side, drawn)
         )
         self.on_base.add(base)
         self.on_head.add(head)
@@ -164,6 +166,35 @@ class Comparison:
     def tested(self, file: Path) -> tuple[RanFile, RanFile]:
         """The outcome of a generated file on both. Raises Ended."""
         return self.at_once(lambda base: base.tested(file), lambda head: head.tested(file))
+
+    def _drawn(self, workload: Workload) -> Workload:
+        """A workload with the same plans for both sides. Raises Ended."""
+        if not isinstance(workload, Plays):
+            return workload
+        if workload.like is not None:
+            return with_plans(workload, Accepts())
+        name = workload.connector
+        if name not in self._accepts:
+            both = self.at_once(lambda base: base.accepts(name), lambda head: head.accepts(name))
+            self._accepts[name] = both
+        return with_plans(workload, accepted_by_both(*self._accepts[name]))
+
+    def _driven(self, number: int, side: Side, workloads: Sequence[Workload]) -> list[Result]:
+        """The results on one side. A connector that it does not have is not asked."""
+        results = []
+        for each in workloads:
+            known = self._accepts.get(each.connector) if isinstance(each, Plays) else None
+            if known and known[number].reason:
+                reason, entry = known[number].reason, known[number].entry
+                results.append(Result(each.name, reason=reason, entry=entry))
+            else:
+                results += side.drive([each], reach=True)
+        return results
+
+    @property
+    def one_sided(self) -> list[str]:
+        """What one side alone accepts of the connectors that were driven, a line each."""
+        return [line for name, both in self._accepts.items() for line in one_sided(name, *both)]
 
     def unseen(self, functions: Iterable[str]) -> float:
         """What the next step near the change is expected to show that is new."""
@@ -232,7 +263,7 @@ class Comparison:
         of episodes around it, which several candidates may have in common."""
         found = candidate.found
         run = as_run(candidate.workload, found)
-        others = around(found, self.seed)
+        others = self._drawn(around(found, self.seed))
         known = msgspec.json.encode(others)
         further = [others] if known not in self._around else []
         on_base, [result] = self.at_once(

@@ -1,20 +1,19 @@
 """The kit as one side of a comparison of two vLLMs: what the plans of a workload break."""
 
 import contextlib
+import functools
 import json
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 from zlib import crc32
 
 import msgspec
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from kvproof.connectors import mixed_up
 from kvproof.connectors.device import replaced
-from kvproof.connectors.drawn import LayerGroups, plans
+from kvproof.connectors.drawn import LayerGroups
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.ours import is_ours, is_refusal
@@ -24,9 +23,10 @@ from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key, Note
-from kvproof.gate.difference.protocol import KitConnector
+from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
+from kvproof.gate.search.drawn_plans import with_plans
 from kvproof.gate.search.known_plans import Planned
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
@@ -52,7 +52,6 @@ from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
-from kvproof.strategies.sampling.choices import of_the_seed
 
 COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
@@ -87,7 +86,7 @@ def driven(workload: Play | Plays, place: int | None = None, note: Note | None =
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
-        these = _random_plans(chosen, workload)
+        these = _plans(workload)
     played: list[_Played] = []
     refused: RefusedOptions | None = None
     for plan in these:
@@ -276,61 +275,31 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
         raise AdapterDrift(why, chosen.name) from error
 
 
-class Takes(NamedTuple):
-    """The cache groups with which a connector can be made, and those with which making it fails by
-    mistake."""
-
-    groups: tuple[LayerGroups, ...] = ()
-    unmade: tuple[LayerGroups, ...] = ()
-
-
-TAKES: dict[str, Takes] = {}
-"""What is known of the connectors of the kit's table, by name: to find it out takes as long as ten
-plans."""
-
-
-def keep(name: str, takes: Any) -> None:
-    """Know this of a connector from now on: what another process has found out, as JSON gives
-    it."""
-    TAKES[name] = msgspec.convert(takes, Takes)
-
-
-def _takes(name: str, chosen: TestedConnector) -> Takes:
-    if name not in TAKES:
-        found = PlanSearch()
+def accepts(name: str) -> Accepts:
+    """The cache groups that a connector of the kit's table accepts. To find it out takes as long as
+    ten plans."""
+    chosen, found = SHIPPED[name].subject, PlanSearch()
+    try:
         groups = tuple(_accepted(chosen, found))
-        unmade = (each for each, why in found.unmade.items() if not is_refusal(why))
-        TAKES[name] = Takes(groups, tuple(unmade))
-    return TAKES[name]
+    except AdapterDrift as drift:
+        return Accepts(reason=drift.why, entry=drift.entry)
+    failing = tuple(each for each, why in found.unmade.items() if not is_refusal(why))
+    return Accepts(groups, failing, tuple(msgspec.to_builtins(bare(each)) for each in failing))
 
 
-def _random_plans(chosen: TestedConnector, workload: Plays) -> list[ConnectorPlan]:
-    """Random plans. The same seed gives the same plans on both sides, if the connector can be made
-    with the same cache groups on both. First comes a plan without actions for each kind of groups
-    with which making it fails by mistake."""
-    if workload.like is None:
-        groups, unmade = _takes(workload.connector, chosen)
-        kinds = [each for each in groups if each.traits & {*workload.about}] or [*groups]
-        kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
-    else:
-        kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
-        unmade = ()
-    chosen_plans = [*map(bare, unmade)]
+@functools.cache
+def _accepts(name: str) -> Accepts:
+    """The same, for who drives one vLLM alone. Raises AdapterDrift where there is no such
+    connector."""
+    found = accepts(name)
+    if found.reason:
+        raise AdapterDrift(found.reason, found.entry)
+    return found
 
-    @seed(workload.seed)
-    @settings(
-        max_examples=workload.episodes,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    @given(plans(kinds, True, **chosen.traffic))
-    def draw(plan: ConnectorPlan) -> None:
-        chosen_plans.append(plan)
 
-    with of_the_seed():
-        draw()
-    return chosen_plans
+def _plans(workload: Plays) -> list[ConnectorPlan]:
+    """The plans of a workload; drawn here where nobody has drawn them."""
+    if workload.plans is None:
+        taken = Accepts() if workload.like is not None else _accepts(workload.connector)
+        workload = with_plans(workload, taken)
+    return [msgspec.convert(plan, ConnectorPlan) for plan in workload.plans or ()]

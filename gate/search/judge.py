@@ -260,7 +260,7 @@ class _Judge:
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
         ]
-        searched = [*self.search.not_run, *undriven(self.comparison)]
+        searched = [*self.search.not_run, *self.comparison.one_sided, *undriven(self.comparison)]
         unconfirmed = [
             f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
             for one in self.comparison.unconfirmed

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from kvproof.gate.difference import judged
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.protocol import (
+    Accepts,
     Answer,
+    AskAccepts,
     Drive,
     Driven,
     InFork,
@@ -98,27 +100,22 @@ def answer(request: InFork, probes: Probes) -> Answer:
     """Carry a request out. The probes are those that `reach` is about."""
     if isinstance(request, RecordRun):
         return _recorded(request)
+    if isinstance(request, AskAccepts):
+        return _accepts(request.connector)
     if isinstance(request, ObserveFile):
         return OfFileDone(observed=running.observed(Path(request.path)))
     if isinstance(request, RunFile):
         return OfFileDone(tested=running.tested(Path(request.path)))
-    result = _with_reach(request, probes) if request.reach else _driven(request)
-    if isinstance(request.workload, Plays):
-        from kvproof.gate.search import connector_plans
-
-        return Driven(result, connector_plans.TAKES.get(request.workload.connector))
-    return Driven(result)
+    return Driven(_with_reach(request, probes) if request.reach else _driven(request))
 
 
-def keep(request: InFork, answer: Answer) -> Answer:
-    """Know what the process has found out that gave this answer. Returns the rest of the answer."""
-    if not (isinstance(answer, Driven) and isinstance(request, Drive) and answer.takes):
-        return answer
+def _accepts(connector: str) -> Accepts:
     from kvproof.gate.search import connector_plans
 
-    assert isinstance(request.workload, Plays)
-    connector_plans.keep(request.workload.connector, answer.takes)
-    return Driven(answer.result)
+    try:
+        return connector_plans.accepts(connector)
+    except Exception as error:  # as in `_driven`
+        return Accepts(reason=_failure(error))
 
 
 def _with_reach(request: Drive, probes: Probes) -> Result:
@@ -136,9 +133,15 @@ def _driven(request: Drive, note: Note | None = None) -> Result:
         return _result(request, note)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
-    except Exception as error:  # a mistake of the adapter on this vLLM, not a defect of vLLM
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Result(workload.name, reason=f"kvproof's adapter fails here ({message})")
+    except Exception as error:
+        return Result(workload.name, reason=_failure(error))
+
+
+def _failure(error: Exception) -> str:
+    """Why something could not be driven: a mistake of the adapter on this vLLM, not a defect of
+    vLLM."""
+    message = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"kvproof's adapter fails here ({message})"
 
 
 def _result(request: Drive, note: Note | None) -> Result:

@@ -13,7 +13,9 @@ from typing import IO, TypeVar
 import msgspec
 
 from kvproof.gate.difference.protocol import (
+    Accepts,
     Answer,
+    AskAccepts,
     Drive,
     Driven,
     Look,
@@ -33,7 +35,7 @@ from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
 from kvproof.model import interruption
 
-Kind = TypeVar("Kind", Seen, Driven, Recorded, OfFileDone)
+Kind = TypeVar("Kind", Seen, Driven, Recorded, Accepts, OfFileDone)
 
 PROGRAM = "kvproof.cli.gate_side"
 
@@ -73,6 +75,10 @@ class Side:
         """The results of workloads, as `Drive` says. Raises Ended."""
         requests = (Drive(one, reach, place, judge) for one in workloads)
         return [self._answer(one, Driven).result for one in requests]
+
+    def accepts(self, connector: str) -> Accepts:
+        """The cache groups that a connector accepts. Raises Ended."""
+        return self._answer(AskAccepts(connector), Accepts)
 
     def record(self, request: RecordRun) -> Recorded:
         """Write a trace. Raises Ended."""

@@ -17,6 +17,7 @@ from kvproof.connectors.shipped import SHIPPED, Shipped
 from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search import connector_plans
@@ -46,6 +47,11 @@ class KitSide(FakeSide):
     def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
         self.place = place
         return super().drive(runs, place=place, **more)
+
+    def accepts(self, connector: str) -> Accepts:
+        with ONE_AT_A_TIME:
+            SHIPPED["ours"] = self.shipped
+            return connector_plans.accepts(connector)
 
     def _played(self, workload: Workload) -> Result:
         assert isinstance(workload, Play | Plays)

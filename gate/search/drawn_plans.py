@@ -1,0 +1,68 @@
+"""Random plans for connectors, drawn from the cache groups that both vLLMs accept. So both sides
+play the same plans: what a side would draw by itself depends on what it accepts."""
+
+import msgspec
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+
+from kvproof.connectors.drawn import LayerGroups, plans
+from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.gate.difference.protocol import Accepts
+from kvproof.gate.difference.workload import Plays
+from kvproof.strategies.sampling.choices import of_the_seed
+
+
+def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:
+    """What both accept, or the one that has the connector at all. What one of them fails to make by
+    mistake is tried on both."""
+    if base.reason or head.reason:
+        return head if base.reason else base
+    kinds, plans_of_them = (*base.failing, *head.failing), (*base.bare, *head.bare)
+    failing = dict(zip(kinds, plans_of_them, strict=True))
+    groups = tuple(each for each in base.groups if each in head.groups)
+    return Accepts(groups, tuple(failing), tuple(failing.values()))
+
+
+def one_sided(name: str, base: Accepts, head: Accepts) -> list[str]:
+    """The cache groups that one side alone accepts, and the other refuses, a line each."""
+    if base.reason or head.reason:
+        return []
+    return [
+        f"plans for {name} with {layers.words}: {which} alone accepts these cache groups"
+        for which, ours, theirs in (("base", base, head), ("head", head, base))
+        for layers in ours.groups
+        if layers not in (*theirs.groups, *theirs.failing)
+    ]
+
+
+def with_plans(workload: Plays, accepts: Accepts) -> Plays:
+    """The workload with its plans. First comes a plan without actions for each kind of groups with
+    which a connector cannot be made by mistake."""
+    if workload.like is None:
+        kinds = [each for each in accepts.groups if each.traits & {*workload.about}]
+        kinds = kinds or [*accepts.groups]
+        kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
+        chosen = [*accepts.bare]
+    else:
+        kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
+        chosen = []
+    if not kinds:
+        return msgspec.structs.replace(workload, plans=tuple(chosen))
+
+    @seed(workload.seed)
+    @settings(
+        max_examples=workload.episodes,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(plans(kinds, True, **SHIPPED[workload.connector].subject.traffic))
+    def draw(plan: ConnectorPlan) -> None:
+        chosen.append(msgspec.to_builtins(plan))
+
+    with of_the_seed():
+        draw()
+    return msgspec.structs.replace(workload, plans=tuple(chosen))

@@ -1,0 +1,64 @@
+"""Plans for connectors: base and head play the same ones, whatever each of them accepts."""
+
+from typing import Any
+
+from kvproof.connectors.drawn import ALONE, HYBRID, LayerGroups
+from kvproof.gate.difference.protocol import Accepts
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Plays, Workload
+from tests.fake_sides import FakeSide, compared
+from tests.two_machines import result
+
+FIRST, SECOND, THIRD = ALONE[0], ALONE[1], HYBRID[8]
+PLANS = Plays("plans", "offloading", 3, 12)
+
+
+class Side(FakeSide):
+    """A side whose connector accepts these groups. It keeps what it is driven with."""
+
+    def __init__(self, *groups: LayerGroups, **more: Any) -> None:
+        super().__init__(self._played)
+        self.answer = Accepts(groups, **more)
+        self.plans: list[tuple[dict[str, Any], ...]] = []
+
+    def accepts(self, _connector: str) -> Accepts:
+        return self.answer
+
+    def _played(self, workload: Workload) -> Result:
+        assert isinstance(workload, Plays)
+        assert workload.plans is not None
+        self.plans.append(workload.plans)
+        return result(workload.name)
+
+
+def test_both_sides_play_the_same_plans_for_what_both_accept() -> None:
+    base, head = Side(FIRST, SECOND), Side(SECOND, THIRD)
+    with compared(base, head) as both:
+        both.drive([PLANS])
+    assert base.plans == head.plans
+    assert len(base.plans[0]) == PLANS.episodes
+    sizes = {group["block_size"] for plan in base.plans[0] for group in plan["engine"]["groups"]}
+    assert sizes == {SECOND.groups[0].block_size}
+    assert both.one_sided == [
+        f"plans for offloading with {FIRST.words}: base alone accepts these cache groups",
+        f"plans for offloading with {THIRD.words}: head alone accepts these cache groups",
+    ]
+
+
+def test_what_head_fails_to_make_by_mistake_is_tried_on_both() -> None:
+    base = Side(FIRST, SECOND)
+    head = Side(FIRST, failing=(SECOND,), bare=({"bare": 1},))
+    with compared(base, head) as both:
+        both.drive([PLANS])
+    assert base.plans == head.plans
+    assert base.plans[0][0] == {"bare": 1}
+    assert both.one_sided == []
+
+
+def test_a_side_without_the_connector_is_not_asked_and_says_why() -> None:
+    base, head = Side(FIRST), Side(reason="there is none")
+    with compared(base, head) as both:
+        both.drive([PLANS])
+    assert (len(base.plans), len(head.plans)) == (1, 0)
+    assert both.on_head["plans"].reason == "there is none"
+    assert not both.on_base["plans"].reason
