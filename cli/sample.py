@@ -9,13 +9,15 @@ import argparse
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kvproof.cli import parser as options
 from kvproof.cli import steps_covered
-from kvproof.cli.answer import answer
+from kvproof.cli.alone import NEEDS_EARLIER, Alone
+from kvproof.cli.answer import answer, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.profile import without_trace
@@ -65,15 +67,19 @@ def run(args: argparse.Namespace) -> int:
     setup = setup._replace(wide=args.config is None and not setup.faults)
     borrow(args.vllm, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.faults, cache=args.cache)
-    outcome = with_graver(
-        sampled(setup, machine, args),
-        setup,
-        args.fail_on,
-        lambda graver: sampled(graver, machine, args),
-        CHECKS.values(),
-    )
-    outcome = machine.timed(outcome)
-    return answer(args, setup, machine, outcome, Sampled, before=in_words(outcome, setup, machine))
+    with Alone(machine.make) if machine.name == "live" else nullcontext() as alone:
+        outcome = with_graver(
+            sampled(setup, machine, args),
+            setup,
+            args.fail_on,
+            lambda graver: sampled(graver, machine, args),
+            CHECKS.values(),
+        )
+        outcome = machine.timed(outcome)
+        trace = traced(setup, machine, outcome, args.seed) if alone else None
+        needs_earlier = alone is not None and trace is not None and alone.shows(trace) is False
+    before = [*in_words(outcome, setup, machine), *[NEEDS_EARLIER] * needs_earlier]
+    return answer(args, setup, machine, outcome, Sampled, before=before)
 
 
 def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str]:
