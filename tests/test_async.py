@@ -4,11 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Job
-from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import Abort, Complete, Compute, Schedule, Submit
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.features import in_flight
 from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
 from tests.breadth_first import search
 
@@ -62,20 +61,6 @@ def test_computed_tokens_run_ahead_of_the_known_ones() -> None:
     assert (engine.request("r0").output, engine.pending) == (".", (("r0", 1),))
 
 
-def test_no_step_is_dispatched_beyond_the_last_token() -> None:
-    job = Job("r0", "ab", 1)
-    machine, _ = driven(ONE.carrying(job), Submit("E", "r0"), Schedule("E"))
-    assert machine.take(Schedule("E")).event == Schedule("E", ())
-    with pytest.raises(NotAllowed, match="at most 0"):
-        machine.take(Schedule("E", (Compute("r0", 1),)))
-
-
-def test_a_full_queue_takes_no_further_step() -> None:
-    machine, _ = driven(ONE, Submit("E", "r0"), *[Schedule("E")] * 2)
-    with pytest.raises(NotAllowed, match="2 steps in flight"):
-        machine.take(Schedule("E"))
-
-
 def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() -> None:
     cluster = CLUSTERS["pd-async"]
     events = Submit("P", "r0"), Schedule("P"), Abort("P", "r0")
@@ -86,17 +71,6 @@ def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() ->
     assert [f.fate for step in engine.steps for f in step] == [VOID]
     machine.take(Complete("P"))
     assert set(machine.state.engines[0].free) == set(range(1, 7))
-
-
-def test_a_preempted_request_waits_for_its_late_token() -> None:
-    reached = search(CLUSTERS["hybrid-async"], [], 10_000)
-    late = [s.engines[0] for s in reached.states if LATE in ways(s)]
-    assert late
-    for engine in late:
-        (name,) = {f.request for step in engine.steps for f in step if f.fate == LATE}
-        assert engine.request(name).status == "preempted"
-        assert engine.placeholders(name) == 0
-        assert in_flight.awaits_output(engine.flights(name))
 
 
 def test_more_steps_than_vllm_has_are_refused() -> None:

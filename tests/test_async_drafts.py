@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Abort, Complete, Schedule, Submit
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -48,18 +47,6 @@ def test_rejected_drafts_are_taken_back_under_the_step_behind(accepted: int) -> 
     # Only now the worker runs the step behind, from the last right token on.
     assert {len(read.expected) for read in step.effects.reads} == set(range(1, 8 + accepted + 1))
     assert all(read.found == read.expected for read in step.effects.reads)
-
-
-def test_what_was_sampled_before_an_abort_is_not_run() -> None:
-    machine = ahead()
-    machine.take(Abort("E", "r0"))
-    assert [e for e in machine.stimuli() if isinstance(e, Complete)] == [Complete("E")]
-    assert not machine.take(Complete("E")).effects.reads
-
-
-def test_no_more_is_accepted_than_is_verified() -> None:
-    with pytest.raises(NotAllowed, match="3 drafts of r0 are accepted of 2"):
-        ahead().take(Complete("E", {"r0": 3}))
 
 
 def late(state: State) -> list[str]:

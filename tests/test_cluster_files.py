@@ -15,7 +15,6 @@ from kvproof.model.config.config_json import from_json, parse, to_json, without_
 from kvproof.model.errors import NotValid, UsageError
 from kvproof.model.presets import CLUSTERS, FOLDER, Presets, cluster_named
 from kvproof.model.presets.random_clusters import random_cluster
-from kvproof.reports.cluster_line import WIDTH, cluster_lines
 from kvproof.reports.schemas import text
 from tests.sentences import two_sentences
 
@@ -175,28 +174,6 @@ def test_what_is_shown_is_a_cluster_file(
     (tmp_path / "c").write_text(shown, encoding="utf-8")
     assert cluster_named(str(tmp_path / "c")) == cluster_named(name)
     assert parse(shown, "this").cluster == cluster_named(name)
-
-
-def test_the_list_has_a_picture_of_each_preset(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["explain", "configs"]) == 0
-    out = capsys.readouterr().out
-    assert "P 14 blocks -> D 12 blocks: full 2 | window 2 (of 3) | mamba 2" in out
-    assert max(map(len, out.splitlines())) <= 80
-    for name in CLUSTERS:
-        assert f"{name}\n" in out
-
-
-def test_a_cluster_fits_its_lines() -> None:
-    clusters = [*CLUSTERS.values(), *map(random_cluster, range(100))]
-    wide = EngineConfig("E", tuple(Group("window", 16, 100 + n) for n in range(9)))
-    for cluster in (*clusters, Cluster("c", (wide,))):
-        lines = cluster_lines(cluster)
-        assert max(map(len, lines)) <= WIDTH
-        kinds = [g.kind for e in cluster.engines for g in e.groups]
-        assert all(kind in "\n".join(lines) for kind in kinds)
 
 
 def test_plain_data_is_the_cluster() -> None:

@@ -7,12 +7,11 @@ import msgspec
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import Complete, Event, Schedule, Submit, describe
+from kvproof.model.errors import UsageError
+from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import DRAFT
-from kvproof.strategies.sampling.workloads import longest_prompt
 
 EAGLE = Group("full", 2, eagle=True)
 
@@ -66,13 +65,6 @@ def test_what_a_rejected_draft_wrote_is_marked_and_never_read() -> None:
     assert all(read.found == read.expected for read in step.effects.reads)
 
 
-def test_no_more_is_accepted_than_is_verified() -> None:
-    with pytest.raises(NotAllowed, match="3 drafts of r0 are accepted of 2"):
-        decoding().take(Complete("E", {"r0": 3}))
-    with pytest.raises(NotAllowed, match="1 drafts of r1 are accepted of 0"):
-        decoding().take(Complete("E", {"r1": 1}))
-
-
 @pytest.mark.parametrize(("accepted", "prefix"), [(0, "abcd."), (1, "abcd..")])
 def test_the_state_continued_from_is_that_of_the_accepted_tokens(
     accepted: int, prefix: str
@@ -83,30 +75,6 @@ def test_the_state_continued_from_is_that_of_the_accepted_tokens(
     content = engine.memory[engine.request("r0").states[1]]
     assert content is not None
     assert content.slots == (prefix,)
-
-
-def test_a_full_block_of_accepted_drafts_gets_its_state() -> None:
-    """Of 8 tokens the last two are drafts: their states are written behind the running block, and
-    the second one belongs into the block of tokens 4 to 7."""
-    machine = long_decoding(Group("mamba", 4))
-    for event in (Complete("E"), Schedule("E"), Complete("E", {"r0": 2})):
-        machine.take(event)
-    engine = machine.state.engine("E")
-    request = engine.request("r0")
-    assert request.computed == 8
-    content = engine.memory[request.tables[1][1]]
-    assert content is not None
-    assert content.slots == ("abcd....",)
-
-
-def test_an_event_without_drafts_is_written_as_before() -> None:
-    assert msgspec.json.encode(Complete("E")) == b'{"type":"Complete","engine":"E"}'
-    assert msgspec.json.decode(b'{"type":"Complete","engine":"E"}', type=Event) == Complete("E")
-    event = Complete("E", {"r0": 2})
-    assert b'"accepted":{"r0":2}' in msgspec.json.encode(event)
-    again = msgspec.json.decode(msgspec.json.encode(event), type=Event)
-    assert (again, hash(again)) == (event, hash(event))
-    assert describe(event) == "Complete(E, 2 accepted of r0)"
 
 
 @pytest.mark.parametrize("accepted", [[1], {"r0": "1"}, {"r0": True}])
@@ -128,15 +96,3 @@ def test_what_is_not_covered_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         EngineConfig("E", groups, **options)
-
-
-def test_a_mamba_group_has_no_drafter() -> None:
-    with pytest.raises(UsageError, match="no Mamba layers"):
-        Group("mamba", 2, eagle=True)
-
-
-def test_prompts_leave_room_for_drafts() -> None:
-    plain = EngineConfig("E", (Group("full", 2),), 6, chunk_tokens=16)
-    drafting_engine = EngineConfig("E", (EAGLE,), 6, chunk_tokens=16, drafts=2)
-    assert longest_prompt((plain,), 1) == 10
-    assert longest_prompt((drafting_engine,), 1) == 6

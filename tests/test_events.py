@@ -17,15 +17,11 @@ from kvproof.model.events import (
     Complete,
     Compute,
     Event,
-    LeaseExpire,
     Lists,
     Preempt,
     Release,
     Schedule,
     Submit,
-    TransferDone,
-    TransferFail,
-    TransferLost,
     bare,
     describe,
     stimulus,
@@ -244,22 +240,6 @@ def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) ->
         begun().take(Schedule("E", changed))
 
 
-def test_a_block_cannot_be_taken_twice() -> None:
-    machine = ModelMachine(CLUSTERS["hybrid"])
-    machine.take(Submit("E", "r0"))
-    state = machine.state
-    event = machine.take(Schedule("E")).event
-    assert isinstance(event, Schedule)
-    assert event.chose
-    computed = event.chose[-1]
-    assert isinstance(computed, Compute)
-    assert all(computed.taken)
-    one = tuple((computed.taken[0][0],) * len(blocks) for blocks in computed.taken)
-    machine.state = state
-    with pytest.raises(NotAllowed, match="takes a block twice"):
-        machine.take(Schedule("E", (*event.chose[:-1], replace(computed, taken=one))))
-
-
 def test_a_bare_event_leaves_the_blocks_to_the_machine() -> None:
     machine = begun()
     state = machine.state
@@ -280,20 +260,9 @@ def test_events_come_back_from_plain_data(preset: str) -> None:
             assert (again, hash(again)) == (event, hash(event))
 
 
-def test_events_of_other_kinds_are_not_equal() -> None:
-    kinds = [TransferDone("r0"), TransferFail("r0"), TransferLost("r0"), LeaseExpire("r0")]
-    assert len({*kinds, *map(msgspec.structs.replace, kinds)}) == len(kinds)
-
-
 @pytest.mark.parametrize("written", [[1], [[True]], [["1"]], [[-1]], {"0": [1]}, None])
 def test_lists_that_are_none_are_refused(written: object) -> None:
     choice = {"type": "Compute", "request": "r0", "tokens": 1, "taken": written}
     data = {"type": "Schedule", "engine": "E", "chose": [choice]}
     with pytest.raises(msgspec.ValidationError, match=r"at `\$\.chose\[0\]\.taken"):
         msgspec.convert(data, Event)
-
-
-def test_a_choice_has_its_own_lists_only() -> None:
-    choice = {"type": "Release", "request": "r0", "taken": [[1]]}
-    with pytest.raises(msgspec.ValidationError, match="unknown field `taken`"):
-        msgspec.convert({"type": "Schedule", "engine": "E", "chose": [choice]}, Event)

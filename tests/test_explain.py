@@ -53,23 +53,6 @@ def test_every_name_is_explained() -> None:
                     parser().parse_args(words)
 
 
-def test_an_invariant_has_its_scenario_and_what_breaks_it(run: Any) -> None:
-    code, out, _ = run("explain", "references_are_exact")
-    assert code == 0
-    assert out.startswith("references_are_exact: an invariant (wrong tokens, vllm#44409)\n")
-    assert "\n  vLLM allocated blocks for one group before it added references" in out
-    assert "\nFaults: aborted_load_never_frees, double_free, untouched_hits\n" in out
-    assert out.endswith("\nSee it: kvproof explore --fault untouched_hits\n")
-
-
-def test_an_invariant_that_no_watcher_judges_says_why(run: Any) -> None:
-    _, out, _ = run("explain", "paired_offsets_are_equal")
-    assert (
-        "not by the sanitizer (it needs the blocks of P and D that the worker's connector pairs"
-        in out
-    )
-
-
 def test_a_finding_and_its_fault_are_both_told(as_json: Any) -> None:
     code, output = as_json("explain", "embeddings_not_loaded")
     assert code == 0
@@ -78,11 +61,6 @@ def test_a_finding_and_its_fault_are_both_told(as_json: Any) -> None:
     assert fault["kind"].startswith("a fault")
     assert finding["breaks"] == fault["breaks"] == ["offered_tokens_are_loaded"]
     assert main(finding["see"][0].split()[1:]) == 0
-
-
-def test_a_preset_has_its_groups(run: Any) -> None:
-    _, out, _ = run("explain", "pd")
-    assert "\n  P 9 blocks -> D 9 blocks: full 2 | mamba 2\n" in out
 
 
 @pytest.mark.parametrize(

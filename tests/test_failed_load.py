@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -11,7 +10,7 @@ from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import (
     Abort,
     Complete,
@@ -19,15 +18,12 @@ from kvproof.model.events import (
     ResetPrefixCache,
     Schedule,
     Submit,
-    describe,
 )
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from tests.planted import under
 from tests.watching import watched
 
 FULL = Group("full", 2)
@@ -71,27 +67,6 @@ def test_what_is_in_flight_is_thrown_away() -> None:
     assert engine.request("r1").output == ""
 
 
-def test_a_store_has_lost_what_it_could_not_bring() -> None:
-    machine = loading("recompute")
-    assert machine.state.engine("E").stored == ("ab", "abcd")
-    assert machine.take(FAILED).after.engine("E").stored == ()
-
-
-def test_as_often_as_the_cluster_says_and_only_a_step_that_loads() -> None:
-    machine = loading("recompute")
-    assert FAILED in machine.stimuli()
-    machine.take(FAILED)
-    machine.take(Schedule("E"))
-    with pytest.raises(NotAllowed, match="r1 has no load on E that could fail"):
-        machine.take(FAILED)
-
-
-def test_it_is_written_and_read_again() -> None:
-    assert describe(FAILED) == "Complete(E, load of r1 failed)"
-    assert msgspec.json.decode(msgspec.json.encode(FAILED), type=Event) == FAILED
-    assert b"failed" not in msgspec.json.encode(Complete("E"))
-
-
 def test_several_groups_are_bad_usage() -> None:
     engine = EngineConfig("E", (FULL, Group("window", 2, window=3)), store=True)
     with pytest.raises(UsageError, match="Use one full group, or failures 0"):
@@ -121,17 +96,6 @@ def test_a_request_that_does_not_go_by_the_policy_is_seen(policy: str) -> None:
     assert found.sentences[1] == (
         "the request has ended" if policy == "fail" else "the request goes on"
     )
-
-
-def test_where_nobody_else_had_part_in_it_the_faults_are_the_specs() -> None:
-    """A policy of fail ends the request: neither fault makes a difference."""
-    events = [Submit("E", "r0"), Schedule("E"), Complete("E"), ResetPrefixCache("E")]
-    events += [Submit("E", "r1"), Schedule("E"), FAILED]
-    cluster = loading("fail").cluster
-    faulty = [FAULTS[n] for n in ("poisoned_step_counts", "failed_load_stays_cached")]
-    one, other = ModelMachine(cluster), ModelMachine(cluster)
-    for event in events:
-        assert one.take(event).after == under(faulty, other.take, event).after
 
 
 def bent_on_failing(choose: random.Random, stimuli: list[Event]) -> Event:

@@ -1,9 +1,7 @@
 """Ghost state is a function of what is observed, and no machine looks at it."""
 
-import ast
 import random
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,7 +22,6 @@ from kvproof.strategies.conformance.replay import record
 from tests.findings import MODELLED, trace_of
 from tests.planted import under
 
-ROOT = Path(__file__).parent.parent
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial")
 
 
@@ -128,28 +125,6 @@ def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(pool, "take", taking)
     assert reads_the_ghost(CLUSTERS["full-evicting"])
-
-
-def users(does: Callable[[ast.AST], bool]) -> set[str]:
-    """Files of the model, the adapter and the watcher in which some syntax does something."""
-    files = [
-        path for room in ("model", "live", "watch") for path in sorted((ROOT / room).rglob("*.py"))
-    ]
-    trees = {path: ast.walk(ast.parse(path.read_text())) for path in files}
-    return {str(path.relative_to(ROOT)) for path, tree in trees.items() if any(map(does, tree))}
-
-
-def test_one_module_knows_the_ghost_and_two_ask_it() -> None:
-    def touches(node: ast.AST) -> bool:
-        attribute = isinstance(node, ast.Attribute) and node.attr == "ghost"
-        return attribute or (isinstance(node, ast.keyword) and node.arg == "ghost")
-
-    def asks(node: ast.AST) -> bool:
-        return isinstance(node, ast.ImportFrom) and "ghost" in {a.name for a in node.names}
-
-    given = "watch/parts/kv_events.py"  # a watcher has no states, and gives the mirror alone
-    assert users(touches) == {"model/ghost.py", "model/state.py", given}
-    assert users(asks) == {"model/reference/apply.py", "live/machine.py"}
 
 
 def history(change: Change) -> tuple[dict[str, Any], set[str]]:

@@ -7,12 +7,11 @@ import networkx as nx
 import pytest
 
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Submit, describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.graph import graph_of
-from kvproof.reports.graph_file import check, dot, graphml, quoted, write
+from kvproof.reports.graph_file import dot, graphml, write
 from kvproof.strategies.explorer.fairness import no_progress
 from tests.breadth_first import Reached, search
 from tests.planted import under
@@ -84,66 +83,12 @@ def test_where_nothing_ends_is_a_state_that_was_reached(tmp_path: Path) -> None:
     assert graph.nodes[broken]["depth"] == len(reached.events)
 
 
-def test_two_events_between_the_same_states_are_two_edges(tmp_path: Path) -> None:
-    reached = healthy("full")
-    origin, target, _ = reached.edges[0]
-    reached.edges.append((origin, target, Submit("E", "again")))
-    write(tmp_path / "g.graphml", reached)
-    graph = read(tmp_path / "g.graphml")
-    assert graph.number_of_edges() == len(reached.edges)
-    assert graph.number_of_edges(origin, target) == 2
-    ids = re.findall(r'<edge [^>]*id="([^"]*)"', (tmp_path / "g.graphml").read_text("utf-8"))
-    assert len(set(ids)) == len(reached.edges)
-    text = dot(graph_of(reached))
-    assert text.count(f"  {origin} -> {target} [") == 2
-
-
 def test_dot_has_every_state_and_event() -> None:
     reached = healthy("full")
     text = dot(graph_of(reached))
     assert len(re.findall(r"^  \d+ \[", text, re.MULTILINE)) == len(reached.states)
     assert len(re.findall(r"^  \d+ -> \d+ \[", text, re.MULTILINE)) == len(reached.edges)
     assert "red" not in text
-
-
-def test_dot_shows_who_is_where_and_the_violation_in_red() -> None:
-    reached = broken_by("double_free")
-    text = dot(graph_of(reached))
-    assert '  2 [label="2\\nE: r1 waiting"];\n' in text
-    assert '  6 [label="6\\nE: r1 running at 5 (computing)"];\n' in text
-    assert '  10 [label="10\\nBROKEN: pool_adds_up", color=red' in text
-    path = re.findall(r"^  (\d+) -> (\d+) \[.*color=red", text, re.MULTILINE)
-    assert path == [("0", "2"), ("2", "6"), ("6", "10")]
-
-
-def test_of_two_edges_only_the_one_of_the_trace_is_red() -> None:
-    reached = broken_by("double_free")
-    reached.edges.append((0, 2, Submit("E", "again")))
-    [again] = [e for e in graph_of(reached).edges if "again" in e.event]
-    assert not again.violating
-
-
-def test_an_event_that_changes_nothing_is_passed_over() -> None:
-    reached = broken_by("double_free")
-    before = graph_of(reached)
-    first, *rest = reached.events
-    reached.events = (first, Submit("E", "nobody"), *rest)
-    after = graph_of(reached)
-    assert after.edges == before.edges
-    assert len(after.nodes) == len(before.nodes)
-
-
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ('say "a"', r'"say \"a\""'),
-        ("one\ntwo", r'"one\ntwo"'),
-        (r"a\nb", r'"a\\nb"'),
-        ('\\"', r'"\\\""'),
-    ],
-)
-def test_dot_escapes(text: str, written: str) -> None:
-    assert quoted(text) == written
 
 
 def test_strange_names_are_kept(tmp_path: Path) -> None:
@@ -158,29 +103,6 @@ def test_strange_names_are_kept(tmp_path: Path) -> None:
     }
     [line] = [x for x in dot(graph_of(reached)).splitlines() if x.startswith("  0 -> 1 ")]
     assert r'[label="Submit(E, r\"<&>\n' in line
-
-
-@pytest.mark.parametrize("name", ["g.dot", "g.graphml"])
-def test_an_existing_file_is_refused(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    path.write_text("mine")
-    for refuses in (check, lambda p: write(p, healthy("full"))):
-        with pytest.raises(UsageError, match="exists and is not overwritten"):
-            refuses(path)
-    assert path.read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", ["g.svg", "g", "dot", ".dot", "g.dot.gz", "g.DOT"])
-def test_another_suffix_is_refused(name: str, tmp_path: Path) -> None:
-    for refuses in (check, lambda p: write(p, healthy("full"))):
-        with pytest.raises(UsageError, match=r"ends in \.graphml or \.dot\."):
-            refuses(tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be written"):
-        write(tmp_path / "none" / "g.dot", healthy("full"))
 
 
 def test_the_same_search_gives_the_same_text() -> None:

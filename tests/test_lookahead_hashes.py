@@ -10,12 +10,11 @@ from kvproof.invariants.hits import longest, missing
 from kvproof.invariants.memory import drafter_holds_its_key
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Complete, Event, Schedule, Submit
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.memory import width
-from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.model.state import Content, Engine
 from kvproof.model.step import Step
 
@@ -52,16 +51,6 @@ def test_a_block_is_cached_when_the_next_token_is_sampled() -> None:
     assert keys(completed) == ["abc", "abcd."]
 
 
-def test_accepted_drafts_complete_hashes_too() -> None:
-    engine = replace(HASHING, drafts=2)
-    machine = ModelMachine(Cluster("c", (engine,), (Job("r0", "abc", 9),)))
-    events: list[Event] = [Submit("E", "r0"), *(Schedule("E"), Complete("E")), Schedule("E")]
-    for event in events:
-        machine.take(event)
-    step = machine.take(Complete("E", {"r0": 2}))
-    assert keys(step) == ["abc", "abc..", "abc...."]
-
-
 @pytest.mark.parametrize(
     ("prompt", "hit", "dropping"),
     [("abcde", 4, 2), ("abcdx", 2, 2), ("abcd", 2, 2), ("abxde", 0, 0), ("abcdef", 4, 2)],
@@ -95,13 +84,6 @@ def test_a_drafter_holds_what_it_computed_with_the_next_token() -> None:
     assert not told(after)
 
 
-def test_another_next_token_is_told() -> None:
-    *_, step = served(Job("r0", "abcd", 1))
-    after = step.after.engine("E")
-    memory = tuple(m and m._replace(slots=(*m.slots[:2], m.slots[1] + "x")) for m in after.memory)
-    assert [found.about.prefix for found in told(after._replace(memory=memory))] == ["abc", "abcd."]
-
-
 def test_events_tell_the_token_after_each_block() -> None:
     engine = replace(HASHING, kv_events=True)
     steps = served(Job("r0", "abcde", 2), engine=engine)
@@ -124,20 +106,6 @@ def test_events_tell_the_token_after_each_block() -> None:
 def test_what_it_does_not_combine_with_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         replace(HASHING, **options)
-
-
-def test_the_model_refuses_sessions() -> None:
-    cluster = Cluster("c", (replace(HASHING, steps_in_flight=2),), sessions=True)
-    with pytest.raises(UsageError, match=r"drop the last token.*Use hash_lookahead_tokens 0"):
-        ModelMachine(cluster)
-
-
-def test_clusters_are_generated_with_it_and_without() -> None:
-    """Of engines that have an EAGLE drafter and no connector, about half."""
-    engines = [random_cluster(seed).engines[0] for seed in range(300)]
-    eagle = [e for e in engines if e.lookahead and not e.connected]
-    assert 0 < sum(e.hash_lookahead_tokens for e in eagle) < len(eagle)
-    assert all(e.lookahead for e in engines if e.hash_lookahead_tokens)
 
 
 def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:

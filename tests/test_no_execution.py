@@ -134,8 +134,3 @@ def test_what_executes_is_seen(text: str) -> None:
 )
 def test_what_opens_is_seen(text: str) -> None:
     assert opens(text)
-
-
-def test_what_only_looks_like_it_is_not_seen() -> None:
-    assert executes("model.eval(x)\nre.compile(x)\nself.exec_()") == []
-    assert opens("opened(x)\nread_text(path, 'trace file')\nread_bytes(path, 'x')") == []

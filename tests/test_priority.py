@@ -1,12 +1,11 @@
 """Who is served first, who is preempted, and how many run."""
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import (
     Admit,
     Complete,
@@ -22,7 +21,6 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import stimuli
 
 FULL = Group("full", 2)
 
@@ -60,22 +58,6 @@ def test_the_last_gives_way_though_it_is_scheduled() -> None:
     assert {key for key, _ in engine.cached} <= {key for key, _ in cached}
 
 
-def test_who_cannot_be_admitted_yet_holds_nobody_up() -> None:
-    """What was computed of r1 before it was preempted is still to come."""
-    jobs = (Job("r0", "a"), Job("r1", "wxyzuvst"), Job("r2", "b"))
-    engine = EngineConfig("E", (FULL,), 5, chunk_tokens=5, policy="priority", steps_in_flight=2)
-    machine = taken(Cluster("c", (engine,), jobs), *(Submit("E", j.name) for j in jobs))
-    first, second = machine.take(Schedule("E")), machine.take(Schedule("E"))
-    assert bare(first.event) == Schedule(
-        "E", (Admit("r0", 0, 0), Compute("r0", 1), Admit("r1", 0, 0), Compute("r1", 4))
-    )
-    assert bare(second.event) == Schedule("E", (Preempt("r1", "r1"),))
-    step = machine.take(Schedule("E"))
-    assert bare(step.event) == Schedule("E", (Admit("r2", 0, 0), Compute("r2", 1)))
-    kept = INVARIANTS["priority_is_kept"]
-    assert not list(broken(machine.cluster, step, [kept]))
-
-
 def test_a_request_whose_load_fails_has_no_place_among_those_with_blocks() -> None:
     groups = (Group("full", 8), Group("window", 2, window=2))
     common = {"groups": groups, "num_blocks": 16, "policy": "priority"}
@@ -96,34 +78,6 @@ def test_a_request_whose_load_fails_has_no_place_among_those_with_blocks() -> No
     step = machine.take(Schedule("D"))
     assert bare(step.event) == Schedule("D", (FinishLoad("r0"), FinishLoad("r1"), Compute("r1", 1)))
     assert not list(broken(cluster, step, [INVARIANTS["priority_is_kept"]]))
-
-
-def test_in_the_order_of_arrival_nobody_who_is_scheduled_gives_way() -> None:
-    cluster = CLUSTERS["priority-hybrid"]
-    jobs = [replace(job, priority=0) for job in cluster.jobs]
-    engine = replace(cluster.prefill, policy="fcfs")
-    machine = taken(
-        Cluster("c", (engine,), tuple(jobs)),
-        *(Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")),
-        *(Schedule("E"), Complete("E")),
-    )
-    with pytest.raises(NotAllowed, match="is not idle"):
-        machine.take(
-            Schedule("E", (Compute("r0", 1), Preempt("r0", "r1"), Compute("r1", 1))),
-        )
-
-
-def test_no_more_run_than_may() -> None:
-    engine = EngineConfig("E", (FULL,), 9, max_requests=2)
-    cluster = Cluster("c", (engine,), tuple(Job(f"r{i}", "ab", 3) for i in range(3)))
-    machine = taken(cluster, *(Submit("E", f"r{i}") for i in range(3)), Schedule("E"))
-    assert machine.state.engine("E").running == ("r0", "r1")
-    machine.take(Complete("E"))
-    with pytest.raises(NotAllowed, match=r"max_requests \(2\) reached"):
-        machine.take(Schedule("E", (Admit("r2", 0, 0), Compute("r2", 2))))
-    while Submit("E", "r2") not in stimuli(cluster, machine.state) and machine.stimuli():
-        machine.take(machine.stimuli()[0])
-    assert not machine.state.engine("E").requests
 
 
 def test_a_priority_that_nobody_heeds_is_refused() -> None:

@@ -6,9 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model import config
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import (
-    Abort,
     Complete,
     Event,
     LeaseExpire,
@@ -53,26 +52,6 @@ def test_p_writes_when_both_are_known_whoever_is_first() -> None:
     assert one.transfer("r0") == other.transfer("r0")
 
 
-def test_d_does_not_come_before_p() -> None:
-    with pytest.raises(NotAllowed, match="P does not have it"):
-        after(Submit("D", "r0"))
-
-
-def test_d_keeps_what_it_registered_for_a_user_who_has_left() -> None:
-    state = after(PREFILL[0], *DECODE, Abort("D", "r0"))
-    assert state.engine("D").request("r0").status == "aborted"
-    state = after(PREFILL[0], *DECODE, Abort("D", "r0"), *PREFILL[1:], TransferDone("r0"))
-    assert not state.engine("D").requests
-    assert not state.engine("P").requests
-
-
-def test_d_gives_up_where_p_has_left() -> None:
-    given_up = after(PREFILL[0], *DECODE, Abort("P", "r0"), LeaseExpire("r0"))
-    assert not given_up.engine("D").requests
-    with pytest.raises(NotAllowed, match="has no lease or deadline that could end"):
-        after(PREFILL[0], *DECODE, LeaseExpire("r0"))
-
-
 def test_a_registration_that_comes_after_the_lease_is_given_up() -> None:
     late = (*PREFILL, DECODE[0], LeaseExpire("r0"), DECODE[1])
     assert phases(*late)[-2:] == ["awaited", "registered"]
@@ -93,19 +72,6 @@ def test_p_keeps_what_it_writes_beyond_its_lease() -> None:
     assert state.engine("P").request("r0").status == "sending"
 
 
-def test_p_is_told_before_it_has_finished() -> None:
-    early = (PREFILL[0], DECODE[0], Abort("D", "r0"))
-    assert phases(*early, *PREFILL[1:]) == [
-        "none",
-        "awaited",
-        "releasing",
-        "releasing",
-        "releasing",
-    ]
-    assert not after(*early, *PREFILL[1:], TransferDone("r0")).engine("P").requests
-    assert phases(*early, Abort("P", "r0"))[-1] == "none"
-
-
 @pytest.mark.parametrize(
     ("fault", "cluster", "invariants"),
     [
@@ -124,22 +90,6 @@ def test_mistakes_of_earlier_releases_show_where_p_pushes(
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in invariants
-
-
-@pytest.mark.parametrize(
-    ("fault", "invariant"),
-    [
-        ("frees_before_steps_end", "settled_frees"),
-        ("rejected_drafts_are_computed", "computed_tokens_are_those_scheduled"),
-        ("reset_under_load", "reset_is_whole"),
-        ("stray_report_dies", "engine_survives"),
-    ],
-)
-def test_what_may_happen_beside_a_push_is_looked_at(fault: str, invariant: str) -> None:
-    outcome = under([FAULTS[fault]], explore, CLUSTERS["push-async"])
-    assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding is not None
-    assert outcome.finding.invariant == invariant
 
 
 @pytest.mark.parametrize(

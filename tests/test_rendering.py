@@ -20,7 +20,7 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.base import encoded
-from kvproof.reports.output.search import Explored, Sampled
+from kvproof.reports.output.search import Explored
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.terminal import Extra, render, shell_word, show
 from kvproof.strategies.conformance.replay import record
@@ -69,19 +69,6 @@ def test_a_file_renders_as_the_trace_in_memory_did(tmp_path: Path) -> None:
     assert render(read(tmp_path / "t.jsonl")) == render(trace)
 
 
-def test_every_event_and_reason_is_shown_and_the_breaking_one_is_marked() -> None:
-    trace = trace_of("front_trim")
-    text = render(trace, Extra(Path("a b.jsonl"), whole=True))
-    marked = [line for line in text.splitlines() if line.startswith(">")]
-    assert len(marked) == 1
-    assert marked[0].split()[1] == str(len(trace.events))
-    assert trace.finding is not None
-    said = " ".join(text.split())
-    assert all(reason in said for reason in trace.finding.sentences)
-    assert "kvproof replay 'a b.jsonl' --machine model" in text
-    assert "seed 7" in text
-
-
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
 def test_no_line_is_wider_than_the_page(width: int) -> None:
     text = render(trace_of("removal_of_one_copy_reported"), Extra(Path("t.jsonl")), width)
@@ -89,12 +76,6 @@ def test_no_line_is_wider_than_the_page(width: int) -> None:
     assert "Replay it: kvproof replay t.jsonl --machine model" in lines
     assert max(map(len, lines)) <= width
     assert max(map(len, lines)) > min(width, 130) - 10
-
-
-def test_the_words_are_the_same_at_every_width() -> None:
-    trace = trace_of("removal_of_one_copy_reported")
-    words = [render(trace, width=width).split() for width in (80, 200)]
-    assert words[0] == words[1]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +141,3 @@ def test_the_json_object_of_a_violation() -> None:
         "trace_length": 1,
         "leads_to": None,
     }
-
-
-def test_the_json_object_says_why_it_is_unknown() -> None:
-    output = verdict_output(Sampled, UNKNOWN)
-    assert (output.exit_code, output.reason) == (3, "not run: <no vLLM>")
-    assert "trace" not in json.loads(encoded(output))

@@ -1,9 +1,7 @@
 """Resets of the prefix cache under load."""
 
-import pytest
 from msgspec.structs import replace
 
-from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -18,8 +16,6 @@ from kvproof.model.events import (
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.apply import apply
-
-RESETTING = CLUSTERS["resetting"]
 
 
 def running(name: str = "resetting") -> ModelMachine:
@@ -43,16 +39,6 @@ def test_it_is_refused_while_blocks_are_in_use() -> None:
     assert after.ghost.served == ()
 
 
-def test_without_the_option_it_does_not_come() -> None:
-    machine = ModelMachine(replace(RESETTING, resets=True, resets_any_time=False))
-    machine.take(Submit("E", "r0"))
-    machine.take(Schedule("E"))
-    machine.take(Complete("E"))
-    assert not [e for e in machine.stimuli() if isinstance(e, ResetPrefixCache | ResetRunning)]
-    with pytest.raises(NotAllowed, match="is reset while blocks are in use"):
-        apply(machine.cluster, machine.state, ResetPrefixCache("E"))
-
-
 def test_all_that_runs_starts_over() -> None:
     machine = running()
     machine.take(Complete("E"))
@@ -74,14 +60,3 @@ def test_the_late_output_of_a_step_in_flight_is_thrown_away() -> None:
     assert [flight.fate for flight in after.flights("r0")] == ["void"]
     machine.take(Complete("E"))
     assert machine.state.engine("E").request("r0").output == ""
-
-
-def test_it_needs_that_only_runners_hold_blocks() -> None:
-    machine = ModelMachine(replace(CLUSTERS["pd"], resets_any_time=True))
-    machine.take(Submit("P", "r0"))
-    while not machine.state.transfer("r0"):
-        machine.take(Schedule("P"))
-        machine.take(Complete("P"))
-    assert ResetRunning("P") not in machine.stimuli()
-    with pytest.raises(NotAllowed, match="while other than running requests hold blocks"):
-        machine.take(ResetRunning("P"))

@@ -1,6 +1,5 @@
 """What a terminal shows fits it, breaks between words, and takes every name literally."""
 
-import ast
 import io
 import json
 import os
@@ -54,47 +53,6 @@ def hostile(folder: Path) -> str:
 def said(text: str) -> str:
     """The words of an output, whatever lines it has."""
     return " ".join(text.split())
-
-
-def reaches_a_console(source: str) -> bool:
-    """Whether a file imports `rich` itself, which has a `print` and a console, or its module of
-    consoles, under any name."""
-    imported = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            imported |= {name.name for name in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported |= {node.module} | {f"{node.module}.{name.name}" for name in node.names}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            imported.add(node.value)  # as importlib.import_module has it
-    return bool(imported & {"rich", "rich.console", "rich.get_console", "rich.print"})
-
-
-def test_there_is_one_maker_of_consoles() -> None:
-    package = ROOT / "src" / "kvproof"
-    rooms = [path.name for path in package.iterdir() if path.is_dir()]
-    assert {"cli", "gate", "proofs", "campaign", "connectors", "watch"} <= set(rooms)
-    files = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
-    found = [path for path in files if reaches_a_console(path.read_text(encoding="utf-8"))]
-    assert [path.relative_to(ROOT).as_posix() for path in found] == ["reports/screen.py"]
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import rich",
-        "import rich as r",
-        "from rich import print as p",
-        "from rich import get_console",
-        "from rich import console",
-        "import rich.console",
-        "from rich.console import Console as C",
-        'importlib.import_module("rich.console")',
-    ],
-)
-def test_a_second_maker_would_be_found(source: str) -> None:
-    assert reaches_a_console(source)
-    assert not reaches_a_console("from rich.text import Text\nprint(Text)")
 
 
 @pytest.mark.parametrize(
@@ -200,20 +158,6 @@ def test_a_control_character_is_shown_and_does_nothing(run: Run) -> None:
     assert code == 2
     assert "\x1b" not in err
     assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("[/red] :smile: \\ [", "[/red] :smile: \\ ["),
-        ("a\x1b[31mb", "a\\x1b[31mb"),
-        ("a\nb\tc\r", "a\\nb\\tc\\r"),
-        ("\u202e\ud800\x00", "\\u202e\\ud800\\x00"),
-        ("é漢😀", "é漢😀"),
-    ],
-)
-def test_control_characters_are_escaped(text: str, shown: str) -> None:
-    assert printable(text) == shown
 
 
 WORDS = st.lists(st.text("ab漢-", min_size=1, max_size=12), min_size=1, max_size=12)

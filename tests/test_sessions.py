@@ -7,19 +7,16 @@ from kvproof.invariants.guards_of_requests import _keeps
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.planted import mistaken, under
 
 FULL = Group("full", 2)
 STATE = Group("mamba", 2)
 SESSIONS = CLUSTERS["sessions"]
-IMPOSSIBLE = FAULTS["impossible_fit_waits"]
 
 
 def answered(machine: ModelMachine, *names: str) -> None:
@@ -48,13 +45,6 @@ def test_the_next_part_follows_what_was_computed() -> None:
     assert len(machine.state.engine("E").free) == 6
 
 
-def test_a_session_that_runs_cannot_go_on() -> None:
-    machine = ModelMachine(SESSIONS)
-    machine.take(Submit("E", "r0"))
-    with pytest.raises(NotAllowed, match="r0 is waiting and its session cannot continue"):
-        machine.take(Continue("E", "r0"))
-
-
 def both_wait(machine: ModelMachine) -> None:
     """Two sessions hold all blocks, and each has got a part that needs one more."""
     machine.take(Submit("E", "r0"))
@@ -73,33 +63,6 @@ def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
     assert chose.chose is not None
     assert bare_choice(chose.chose[0]) == Preempt("r1", "r0")
     assert machine.state.engine("E").running == ("r0",)
-
-
-def test_with_the_fault_they_wait_for_each_other() -> None:
-    machine = ModelMachine(SESSIONS)
-    both_wait(machine)
-    before = machine.state
-    holding_on = FAULTS["waiting_sessions_hold_on"]
-    assert under([holding_on], machine.take, Schedule("E")).after == before
-
-
-def test_while_somebody_runs_no_session_gives_way() -> None:
-    third = Job("r2", "q", 2)
-    cluster = replace(SESSIONS.carrying(*SESSIONS.jobs, third), name="c")
-    engine = replace(cluster.prefill, num_blocks=8)
-    machine = ModelMachine(replace(cluster, engines=(engine,)))
-    machine.take(Submit("E", "r0"))
-    machine.take(Submit("E", "r1"))
-    answered(machine, "r0", "r1")
-    machine.take(Submit("E", "r2"))
-    machine.take(Schedule("E"))
-    machine.take(Complete("E"))
-    machine.take(Continue("E", "r0"))
-    machine.take(Continue("E", "r1"))
-    assert machine.state.engine("E").running == ("r2",)
-    assert machine.state.engine("E").free == ()
-    with pytest.raises(NotAllowed, match="is not idle"):
-        machine.take(Schedule("E", (Preempt("r1", "r0"),)))
 
 
 def test_by_priority_the_session_that_can_wait_gives_way() -> None:
@@ -142,17 +105,6 @@ def test_a_session_that_ends_after_its_preemption_goes_on_with_all_that_was_said
     assert machine.state.engine("E").request("r1").tokens == "w.x"
 
 
-def test_a_part_that_could_never_be_held_ends_its_session() -> None:
-    long = SESSIONS.carrying(Job("r0", "abcd", 2, parts=("efghijklm",)))
-    for faults, ended in (([], True), ([IMPOSSIBLE], False)):
-        machine = ModelMachine(replace(long, oversized=True))
-        with mistaken(faults):
-            machine.take(Submit("E", "r0"))
-            answered(machine, "r0")
-            machine.take(Continue("E", "r0"))
-        assert (machine.state.engine("E").find("r0") is None) is ended
-
-
 def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None:
     engine = EngineConfig("E", (FULL, Group("mamba", 2)), 9, retention=0)
     cluster = Cluster("c", (engine,), (Job("r0", "ab", 1, parts=("c",)),), sessions=True)
@@ -163,12 +115,6 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
     machine.take(Continue("E", "r0"))
     machine.take(Schedule("E"))
     assert machine.state.engine("E").blocks_for((1, "ab"))
-
-
-@pytest.mark.parametrize("fault", ["running_state_freed", "window_freed_too_soon"])
-def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
-    found = under([FAULTS[fault]], explore, CLUSTERS["sessions-hybrid"]).finding
-    assert found.invariant in FAULTS[fault].breaks
 
 
 @pytest.mark.parametrize(
@@ -184,12 +130,6 @@ def test_what_a_session_needs_next_is_not_let_go(fault: str) -> None:
 def test_sessions_that_are_not_modelled_are_refused(engine: EngineConfig, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         refuse_unmodelled(Cluster("c", (engine,), sessions=True))
-
-
-def test_a_failing_store_beside_steps_that_overlap_is_refused() -> None:
-    engine = EngineConfig("E", (FULL,), store=True, steps_in_flight=2)
-    with pytest.raises(UsageError, match="failing loads, sessions and async scheduling"):
-        refuse_unmodelled(Cluster("c", (engine,), sessions=True, failures=1))
 
 
 def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None:

@@ -38,18 +38,6 @@ def test_every_invariant_has_a_severity() -> None:
     assert {each.severity for each in INVARIANTS.values()} == set(Severity) - of_others
 
 
-def test_they_are_shown_in_plain_words() -> None:
-    assert [s.words for s in Severity] == [
-        "wrong tokens",
-        "crash",
-        "hang",
-        "leak",
-        "lost performance",
-        "wrong report",
-        "bookkeeping",
-    ]
-
-
 def test_the_gravest_comes_first_and_what_has_no_name_before_lost_performance() -> None:
     mixed = ["predicted_is_taken", "hit_is_the_longest", CONFORMANCE, "all_blocks_return"]
     mixed += ["engine_survives", "writer_is_alone", "pool_adds_up"]
@@ -110,15 +98,6 @@ def test_only_lost_performance_is_told_and_does_not_fail(as_json: Any) -> None:
     assert "otherwise" not in record
 
 
-def test_it_is_said_in_words(run: Any) -> None:
-    code, out, _ = run("explore", *USELESS)
-    assert code == 0
-    assert ": lost performance\n" in out.split("It must be true")[0]
-    line = "The severity of this violation is lost performance, which does not fail the run"
-    more = "A search for more severe ones found none (EXHAUSTED)."
-    assert f"{line} (--fail-on leak). {more}" in out
-
-
 @pytest.mark.nightly
 def test_a_sample_is_judged_alike(as_json: Any) -> None:
     scope = ("sample", *USELESS, "--config", "three", "--examples", "40")
@@ -147,10 +126,3 @@ def test_a_search_for_graver_ones_that_is_cut_is_unknown(as_json: Any) -> None:
 def test_a_severity_that_is_none_is_refused(refused: Any) -> None:
     said = refused("explore", "--fail-on", "leek")
     assert "There is no severity named 'leek'. Use leak instead." in said
-
-
-def test_the_list_of_invariants_has_it(as_json: Any) -> None:
-    _, record = as_json("explain", "invariants")
-    told = {row["name"]: row["severity"] for row in record["explanations"]}
-    assert told["writer_is_alone"] == "wrong tokens"
-    assert "" not in told.values()

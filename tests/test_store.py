@@ -11,11 +11,8 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Admit, Complete, Compute, ResetPrefixCache, Schedule, Submit, bare
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
-from tests.breadth_first import search
-from tests.search_gates import packed_differs
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
-STORES = [name for name in CLUSTERS if name.startswith("store")]
 
 
 def test_attention_alone_is_kept_block_by_block() -> None:
@@ -27,24 +24,6 @@ def test_a_state_is_kept_only_where_a_step_ends() -> None:
     cfg = EngineConfig("E", (FULL, MAMBA), store=True)
     assert stores.kept(cfg, "abcde") == ()
     assert stores.kept(cfg, "abcd") == ("abcd",)
-
-
-def test_no_draft_is_kept() -> None:
-    """Two drafts were computed after the sampled token, or may have been; nobody knows their KV,
-    nor the state before them."""
-    cfg = EngineConfig("E", (Group("full", 1),), store=True, drafts=2)
-    engine = ModelMachine(Cluster("c", (cfg,))).state.engine("E")
-    assert stores.keeping(cfg, engine, "ab", 5, 2).stored == ("a", "ab", "ab.")
-    hybrid = EngineConfig("E", (FULL, MAMBA), store=True, drafts=1)
-    assert stores.keeping(hybrid, engine, "abcd", 5, 1).stored == ()
-    assert stores.keeping(hybrid, engine, "abcd", 4, 0).stored == ("abcd",)
-
-
-def test_what_is_offered_leaves_a_token_to_compute() -> None:
-    stored = ("ab", "abcd", "xy")
-    assert [stores.offered(stored, t) for t in ("a", "ab", "abc", "abcd", "abcde", "abxy")] == [
-        *(0, 0, 2, 2, 4, 2)
-    ]
 
 
 def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
@@ -62,25 +41,6 @@ def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
     assert [(a.predicted, a.taken) for a in step.effects.allocations] == [(5, 5)]
     assert all(read.found == read.expected for read in step.effects.reads)
     assert len(step.effects.reads) > 0
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", STORES)
-def test_every_preset_loads(name: str) -> None:
-    choices = {
-        choice
-        for _, _, event in search(CLUSTERS[name], [], 5_000).edges
-        for choice in getattr(event, "chose", None) or ()
-    }
-    admitted = [c for c in choices if isinstance(c, Admit) and c.external]
-    assert admitted
-    if name == "store-hybrid":
-        assert any(c.local_hit for c in admitted)
-
-
-@pytest.mark.exhaustive
-def test_the_quick_search_sees_the_same() -> None:
-    assert packed_differs(CLUSTERS["store-tight"], []) is None
 
 
 def test_the_model_refuses_a_store_beside_transfers() -> None:

@@ -2,8 +2,6 @@
 
 import pytest
 
-from kvproof.model.config import Cluster, EngineConfig, Group
-from kvproof.model.errors import NotAllowed, UsageError
 from kvproof.model.events import Abort, Complete, Schedule, StrayReport, Submit, TransferDone
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -38,26 +36,9 @@ def test_a_report_is_stray_where_nobody_waits_for_it(events, offered) -> None:
     assert found == offered
 
 
-def test_it_changes_nothing() -> None:
-    machine = after(*LOAD, TransferDone("r0"), Schedule("D"))
-    before = machine.state
-    machine.take(StrayReport("P", "r0"))
-    assert machine.state == before
-
-
-def test_one_that_is_awaited_is_not_stray() -> None:
-    with pytest.raises(NotAllowed, match="was reported before"):
-        after(*LOAD).take(StrayReport("D", "r0"))
-
-
 def test_where_the_scheduler_takes_it_for_awaited_the_engine_dies() -> None:
     faults = [FAULTS["stray_report_dies"]]
     machine = under(faults, after, *LOAD, TransferDone("r0"))
     # D has not taken the load over yet: one more report is the same as one.
     assert not under(faults, machine.take, StrayReport("D", "r0")).after.engine("D").dead
     assert under(faults, machine.take, StrayReport("P", "r0")).after.engine("P").dead
-
-
-def test_without_a_transfer_it_is_bad_usage() -> None:
-    with pytest.raises(UsageError, match="or stray false"):
-        Cluster("one", (EngineConfig("E", (Group("full", 2),)),), stray=True)

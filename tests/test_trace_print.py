@@ -8,25 +8,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.releases.stories import STORIES
-from kvproof.invariants.check import broken
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
-from kvproof.model.because import reason
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.ghost_state import Ghost
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.model.state import Block, Death, Engine, Request, Transfer, initial
-from kvproof.model.step import Effects, Step
 from kvproof.model.traces.trace_reader import read
-from kvproof.model.wording import listed, quoted, sentences
-from kvproof.reports.changes import HIDDEN
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
 from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
-from kvproof.reports.trace.legend import WORDS
 from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.waits import DECIDES
 from tests.findings import FOLDER
@@ -87,17 +79,6 @@ def test_a_function_that_is_only_called_is_not_named_as_at_fault() -> None:
     assert "In vLLM, at fault: BlockPool.free_blocks" in said(render(trace_of("double_free")))
 
 
-def test_a_preemption_for_its_own_sake_and_pairs_have_one_reading() -> None:
-    step = vocabulary.Schedule(
-        "E", (vocabulary.Preempt("r1", "r1"), vocabulary.Preempt("r2", "r1"))
-    )
-    assert vocabulary.describe(step) == "Schedule(E): Preempt(r1 for itself), Preempt(r2 for r1)"
-    assert in_words.in_words(step.chose[0]) == "r1 is preempted, because it does not fit"
-    assert ", pairs [3] <- [1] " in said(render(trace_of("front_trim")))
-    assert quoted("abc.") == "'abc.' (each dot is a sampled token)"
-    assert quoted("abc") == "'abc'"
-
-
 def test_a_cause_before_the_last_event_is_marked() -> None:
     """The lease ends at event 6, and the wrong tokens are read at event 11."""
     trace = read(FOLDER / "lease_ends_under_writer" / "trace.jsonl")
@@ -113,59 +94,6 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
     assert first_sign(trace_of("front_trim")) is None
 
 
-def test_one_is_singular_in_every_reason() -> None:
-    counts = ("1 prompts were served", "it has 1 table entries and 21 tokens", "-1 tokens")
-    assert sentences(tuple(reason("count", each) for each in counts)) == (
-        "1 prompt was served",
-        "it has 1 table entry and 21 tokens",
-        "-1 tokens",
-    )
-    both = reason("free", "{n} blocks are free, 11 blocks are not", n=1)
-    assert sentences((both,)) == ("1 block is free, 11 blocks are not",)
-
-
-def test_the_words_of_an_exception_stay_as_they_are() -> None:
-    cluster = CLUSTERS["full"]
-    dead = initial(cluster)
-    engine = dead.engines[0]._replace(dead=Death("ValueError", "f", "Cannot get 1 free blocks"))
-    after = dead._replace(engines=(engine,))
-    step = Step(dead, vocabulary.Schedule("E", ()), Effects(), after)
-    (found,) = broken(cluster, step, [INVARIANTS["engine_survives"]])
-    assert found.sentences[1] == "E died: ValueError in f: Cannot get 1 free blocks"
-
-
-def test_what_slots_hold_is_no_list_of_python() -> None:
-    assert listed(("a", "ab", "")) == "'a', 'ab', _"
-
-
-def test_a_draft_token_has_a_legend() -> None:
-    assert "A question mark is a draft token." in render(trace_of("drafts_are_cached"))
-    assert "question mark" not in render(trace_of("front_trim"))
-
-
-def test_an_event_in_words() -> None:
-    step = vocabulary.Schedule(
-        "D",
-        (
-            vocabulary.FinishLoad("r0"),
-            vocabulary.Compute("r0", 1),
-            vocabulary.Admit("r1", 4, 1),
-            vocabulary.Preempt("r2", "r1"),
-        ),
-    )
-    assert in_words.in_words(step) == (
-        "D takes a step: r0 goes on after its load; 1 token of r0 is scheduled; r1 is admitted "
-        "with a hit of 4 tokens, and 1 token is to be loaded; r2 is preempted, because r1 does not "
-        "fit"
-    )
-    assert in_words.in_words(vocabulary.Schedule("E", ())) == (
-        "E takes a step: nothing is scheduled"
-    )
-    assert in_words.in_words(vocabulary.Complete("E", vocabulary.Accepted({"r0": 2}), "r1")) == (
-        "the output of a step reaches E; 2 drafts of r0 are accepted; the load of r1 has failed"
-    )
-
-
 def test_what_does_not_concern_the_finding_is_folded() -> None:
     trace = trace_of("truncation_without_guard")
     short, whole = render(trace), render(trace, Extra(whole=True))
@@ -178,30 +106,6 @@ def test_what_does_not_concern_the_finding_is_folded() -> None:
     assert "P request r0" in whole
     assert "--all" not in whole
     assert len(short.splitlines()) < len(whole.splitlines())
-
-
-def test_each_field_of_a_state_is_explained() -> None:
-    fields = {
-        *Request._fields,
-        *Engine._fields,
-        *Transfer._fields,
-        *Block._fields,
-        *Ghost._fields,
-        "ended",
-        "failures",
-    }
-    parts = {"blocks", "memory", "requests", "transfers", "ghost"}
-    assert fields - parts - {*HIDDEN} <= {*WORDS, "holds"}
-
-
-def test_only_the_words_that_are_used_are_explained() -> None:
-    trace = trace_of("front_trim")
-    assert "\nWords\n" not in render(trace)
-    assert "--explain, and kvproof explain paired_offsets_are_equal" in said(render(trace))
-    text = render(trace, Extra(explain=True))
-    explained = text[text.index("\nWords\n") :]
-    assert "computed" in explained
-    assert "mirror" not in explained
 
 
 def test_each_event_has_a_function_and_words() -> None:

@@ -5,11 +5,9 @@ from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.environment import turns
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.events import (
     Complete,
-    Event,
     LeaseExpire,
     Schedule,
     Submit,
@@ -20,7 +18,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Transfer
-from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
@@ -121,55 +118,12 @@ def test_blocks_are_paired_by_position_where_d_went_further() -> None:
     assert [theirs for _, theirs in reverse_transfer(run).pairs] == [remote[1:3]]
 
 
-def test_a_reverse_transfer_is_asked_for_once() -> None:
-    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
-    loaded(run)
-    run.take(TransferFail(REVERSE))
-    run.take(Schedule("P"))
-    assert run.machine.state.engine("P").request("r1").status != "loading"
-    assert LeaseExpire(REVERSE) in run.stimuli
-
-
-def test_where_the_lease_has_ended_the_read_fails() -> None:
-    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
-    run.take(LeaseExpire(REVERSE))
-    assert not run.machine.state.engine("D").requests
-    assert loaded(run)[1]
-    of_it: list[Event] = [e for e in run.stimuli if getattr(e, "request", "") == REVERSE]
-    assert of_it == [TransferFail(REVERSE)]
-
-
-def test_a_turn_waits_for_the_answer_before_it() -> None:
-    machine = ModelMachine(cluster(FULL, "abc", 2, "abc..d"))
-    assert Submit("P", "r1") not in machine.stimuli()
-    with pytest.raises(NotAllowed, match="not answered"):
-        machine.take(Submit("P", "r1"))
-
-
-def test_both_directions_have_their_parties() -> None:
-    here = CLUSTERS["turns"]
-    there = turns.parties(here, "r0")
-    assert (there.source.name, there.sent, there.sink.name, there.taken) == ("P", "r0", "D", "r0")
-    again = turns.parties(here, REVERSE)
-    assert (again.source.name, again.sent, again.sink.name, again.taken) == ("D", "r0", "P", "r1")
-    assert turns.parties(here, "r1 reverse").taken == ""
-
-
 @pytest.mark.parametrize("length", range(1, 11))
 @pytest.mark.parametrize("groups", [FULL, HYBRID, WINDOWED], ids=["full", "hybrid", "window"])
 def test_turns_of_any_length_keep_all_invariants(groups: tuple[Group, ...], length: int) -> None:
     prompt = "abc....defg"[:length]
     outcome = explore(cluster(groups, "abc", 4, prompt))
     assert outcome.verdict is Verdict.EXHAUSTED
-
-
-def test_the_tie_passes_over_turns() -> None:
-
-    run = served_once(cluster(FULL, "abc", 2, "abc..d"))
-    for step in run.steps:
-        assert not any(
-            list(check.check(run.machine.cluster, step)) for check in conformance_checks()
-        )
 
 
 @pytest.mark.parametrize(
@@ -193,9 +147,3 @@ def test_the_tie_passes_over_turns() -> None:
 def test_what_is_not_modelled_is_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         refuse_unmodelled(replace(CLUSTERS["turns"], **change))  # type: ignore[arg-type]
-
-
-def test_turns_need_two_engines_alike() -> None:
-    both = EngineConfig("E", FULL)
-    with pytest.raises(UsageError, match="without P/D"):
-        Cluster("alone", (both,), follow_up_turns=True)

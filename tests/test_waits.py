@@ -1,7 +1,6 @@
 """Who waits for what in a hang: facts of the state, in every fault that stops progress, and in the
 findings of real vLLM."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.step import BlockRefusal
 from kvproof.model.traces.restored import restored
-from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
@@ -20,7 +18,7 @@ from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace.hang import hang_of
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.waits import HangContext, Lack, repeats, waits
+from kvproof.strategies.waits import HangContext, Lack, waits
 from tests.planted import under
 
 FINDINGS = Path(__file__).parent.parent / "findings"
@@ -80,15 +78,6 @@ def test_a_hang_says_who_waits_for_what(fault: str) -> None:
         assert states[found.begins - 1] == states[-1]
 
 
-def test_numbers_of_blocks_are_those_of_the_state() -> None:
-    found = hang_of(hang("loads_take_the_last_blocks"))
-    assert found is not None
-    r0, r1 = found.waits[:2]
-    assert (r0.needed, r0.free, r0.pool, r0.held, r0.holders) == (2, 0, 6, 3, (("r1", 3),))
-    assert (r1.needed, r1.free, r1.pool, r1.held, r1.holders) == (2, 0, 6, 3, (("r0", 3),))
-    assert r0.refuses == "KVCacheManager.allocate_slots gives r0 on D no blocks"
-
-
 def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None:
     trace = hang("impossible_fit_waits")
     state = restored(list(trace.states())[-1])
@@ -96,22 +85,6 @@ def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None
     found = waits(trace.cluster, state, HangContext(refused=asked))[0]
     assert (found.lack, found.needed, found.free) == (Lack.BLOCKS, 9, 2)
     assert found.sentence == "r0 on E (waiting) needs 9 blocks, and the whole pool has 3"
-
-
-@pytest.mark.parametrize("fault", ["loads_take_the_last_blocks", "held_is_loaded_again"])
-def test_a_flat_state_is_restored(fault: str) -> None:
-    trace = hang(fault)
-    machine = ModelMachine(trace.cluster)
-    for event, written in zip(trace.events, list(trace.states())[1:], strict=True):
-        after = under([FAULTS[fault]], machine.take, event).after
-        assert flat(after) == written
-        assert flat(restored(written)) == written
-        assert restored(written) == after
-
-
-def test_where_nothing_repeats_there_is_no_loop() -> None:
-    assert repeats([1, 2, 3]) is None
-    assert repeats([1, 2, 3, 2]) == 1
 
 
 TOLD = {
@@ -139,11 +112,3 @@ def test_the_page_has_who_waits() -> None:
     assert (third.request, third.root) == ("r0", False)
     assert ledger.at_fault == ("Scheduler.schedule",)
     assert ledger.notes[0].startswith("Prompts: r0 abc")
-
-
-def test_another_finding_has_no_hang() -> None:
-    trace = hang("waiting_sessions_hold_on")
-    assert trace.finding is not None
-    other = dataclasses.replace(trace.finding, invariant="pool_adds_up")
-    assert hang_of(dataclasses.replace(trace, finding=other)) is None
-    assert hang_of(dataclasses.replace(trace, changes=None)) is None
