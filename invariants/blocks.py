@@ -15,7 +15,6 @@ from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
 from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine, Transfer
 from kvproof.model.step import Read, Step
-from kvproof.model.subjects import Subject
 
 
 @check(
@@ -24,7 +23,6 @@ from kvproof.model.subjects import Subject
     severity=Severity.WRONG_TOKENS,
     killed_by="untouched_hits",
     needs=(Need.BLOCKS, Need.REFERENCES),
-    subjects=(Subject.MISCOUNTED, Subject.REFERENCES),
 )
 def references_are_exact(engine: Engine) -> Iterator[Judged]:
     """vLLM allocated blocks for one group before it added references to the cached blocks of
@@ -64,7 +62,6 @@ def references_are_exact(engine: Engine) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     killed_by="untouched_hits",
     needs=(Need.BLOCKS,),
-    subjects=(Subject.FREE_AND_HELD, Subject.HOLDERS, Subject.IS_FREE),
 )
 def no_block_free_and_held(engine: Engine) -> Iterator[Judged]:
     """If a block is in the free queue and in a block table, another request can take it while its
@@ -93,7 +90,6 @@ def no_block_free_and_held(engine: Engine) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     killed_by="evicted_key_stays",
     needs=(Need.BLOCKS,),
-    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
 )
 def hash_map_is_sound(engine: Engine) -> Iterator[Judged]:
     """The hash map leads from a key to the blocks that hold its prefix. If a block is evicted and
@@ -234,7 +230,6 @@ def _null_is_read(reads: Iterable[Read]) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     killed_by="null_blocks_registered",
     needs=(Need.NULL_BLOCK,),
-    subjects=(Subject.REAL_BLOCKS, Subject.BLOCKS),
     margin=_tokens_behind_null_blocks,
 )
 def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -261,7 +256,6 @@ def _free_blocks(_cluster: Cluster, engine: Engine) -> int:
     severity=Severity.WRONG_TOKENS,
     killed_by="double_free",
     needs=(Need.BLOCKS,),
-    subjects=(Subject.LOST, Subject.FREE),
     margin=_free_blocks,
 )
 def pool_adds_up(engine: Engine) -> Iterator[Judged]:
@@ -304,7 +298,6 @@ def pool_adds_up(engine: Engine) -> Iterator[Judged]:
     severity=Severity.LEAK,
     killed_by="aborted_load_never_frees",
     needs=(Need.FREE_WHEN_IDLE,),
-    subjects=(Subject.LOST, Subject.FREE),
 )
 def all_blocks_return(engine: Engine) -> Iterator[Judged]:
     """D loads blocks from P, and the user aborts the request during the load. The engine keeps the
@@ -343,7 +336,6 @@ def _taken_by(step: Step, engine: str) -> set[int]:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="uncached_blocks_go_last",
     needs=(Need.REUSE_ORDER,),
-    subjects=(Subject.FREE,),
 )
 def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
     """A block that no hit can use is taken again before the blocks that have been free for longer:
@@ -490,7 +482,6 @@ def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iter
     severity=Severity.LOST_PERFORMANCE,
     killed_by="uncached_blocks_go_last",
     needs=(Need.REUSE_ORDER,),
-    subjects=(Subject.FREE,),
 )
 def unneeded_blocks_are_reused_first(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A free block that is cached can still be hit. So a step takes the free blocks that no hit can

@@ -32,7 +32,6 @@ from kvproof.model.needs import Need, Needs
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 Function: TypeAlias = Callable[..., Iterable[Judged]]
 
@@ -61,7 +60,7 @@ class Check:
     gets what else it names. `story` is the scenario. `killed_by` names a fault that violates the
     check. `part` is the part of vLLM that is responsible, of a guard alone: a guard says which step
     is allowed. `needs` says what the check looks at: a machine that does not show this is not
-    asked. `subjects` are what a reproducer can assert, the nearest to the check first.
+    asked.
 
     A break by a connector says nothing of others of what is `apart`: of other cache groups, or of
     other connectors. A check is asked of what has died or was refused only if `of_dead`. One that
@@ -79,7 +78,6 @@ class Check:
     killed_by: str = ""
     part: str = ""
     needs: Needs = ()
-    subjects: tuple[Subject, ...] = ()
     margin: Margin | None = None
     apart: Literal["groups", "connectors", ""] = "groups"
     of_dead: bool = False
@@ -192,7 +190,6 @@ def check(
     killed_by: str = "",
     part: str = "",
     needs: Needs | None = None,
-    subjects: tuple[Subject, ...] = (),
     margin: Margin | None = None,
     apart: Literal["groups", "connectors", ""] = "groups",
     of_dead: bool = False,
@@ -218,7 +215,6 @@ def check(
             killed_by=killed_by,
             part=part,
             needs=whole if needs is None else needs,
-            subjects=subjects,
             margin=margin,
             apart=apart,
             of_dead=of_dead,

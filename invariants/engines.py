@@ -10,7 +10,6 @@ from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Death
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 DIED = "died"
 """The kind of reason that says how an engine died."""
@@ -34,7 +33,6 @@ def died(dead: Death) -> Reason:
     severity=Severity.CRASH,
     killed_by="align_split_refuses_external",
     needs=(Need.DEATHS,),
-    subjects=(Subject.RAISES,),
 )
 def engine_survives(step: Step) -> Iterator[Judged]:
     """The align split of a Mamba engine asserted that a request has no external tokens. The first
@@ -65,7 +63,6 @@ WAITS = "waits"
     severity=Severity.HANG,
     killed_by="align_split_during_load",
     needs=(Need.FUTURE,),
-    subjects=(Subject.PRESENT, Subject.STATUS),
 )
 def every_request_can_finish(ending: Ending) -> Iterator[Judged]:
     """The align split cut a load from P to 0 tokens. The request stayed at the head of the waiting

@@ -20,7 +20,6 @@ from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import SENDING, Engine, Key
 from kvproof.model.step import Admission, Step
-from kvproof.model.subjects import Subject
 
 
 def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
@@ -126,7 +125,6 @@ def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
     severity=Severity.WRONG_TOKENS,
     killed_by="deepest_group_wins",
     needs=(Need.LOOKUPS,),
-    subjects=(Subject.HIT, Subject.COMPUTED, Subject.TABLE),
 )
 def hit_holds_in_every_group(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """vllm#44243 took the longest hit of any group as the hit of the request. A Mamba state had
@@ -179,7 +177,6 @@ def longest_cached(cluster: Cluster, admission: Admission) -> int:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="hit_collapses_with_three_groups",
     needs=(Need.LOOKUPS,),
-    subjects=(Subject.HIT, Subject.COMPUTED),
 )
 def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """With three or more groups, one group answered 0 once, and the search for a common hit ended
@@ -249,7 +246,6 @@ def _owed_tokens(cluster: Cluster, step: Step, admission: Admission) -> int:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="state_only_at_last_boundary",
     needs=(Need.SERVED, Need.WINDOWS_KEPT),
-    subjects=(Subject.HIT, Subject.COMPUTED),
 )
 def repeated_prompt_hits(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """vLLM cached the Mamba state of a shared prefix only where the last chunk of the first prompt
@@ -311,7 +307,6 @@ def _goes_on(engine: Engine, prompt: str) -> bool:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="blocks_after_the_boundary_not_cached",
     needs=(Need.SERVED,),
-    subjects=(Subject.HIT, Subject.COMPUTED),
 )
 def computed_prompt_is_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A block is registered in the cache only up to the last boundary that all groups share,
@@ -357,7 +352,6 @@ def computed_prompt_is_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.BOOKKEEPING,
     killed_by="end_of_prompt_cached_in_wider_block",
     needs=(Need.CONTENTS,),
-    subjects=(Subject.CACHED_BLOCK, Subject.PREFIXES, Subject.CACHED),
 )
 def cached_key_can_be_hit(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """Two groups have different block sizes. At the end of a prompt, vLLM caches the last prefix

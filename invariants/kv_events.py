@@ -10,7 +10,6 @@ from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import Engine, Key
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 
 def _tokens_are_of_the_blocks(engine: EngineConfig, report: Stored) -> Judged:
@@ -69,7 +68,6 @@ def _parent_is_known(engine: EngineConfig, report: Stored, known: Iterable[Key])
     severity=Severity.LOST_PERFORMANCE,
     killed_by="report_spans_skipped_blocks",
     needs=(Need.EVENT_TOKENS,),
-    subjects=(Subject.EVENTS,),
 )
 def events_carry_their_tokens(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A `BlockStored` event carries block hashes and the tokens of these blocks. A router that
@@ -105,7 +103,6 @@ def events_carry_their_tokens(step: Step, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="removal_of_one_copy_reported",
     needs=(Need.EVENTS,),
-    subjects=(Subject.MIRROR, Subject.EVENTS),
 )
 def events_replay_to_the_cache(engine: Engine) -> Iterator[Judged]:
     """A router replays the KV events of an engine and sends each request to an engine that caches

@@ -11,7 +11,6 @@ from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LOADING, NULL, Engine, Key
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 
 @check(
@@ -20,14 +19,6 @@ from kvproof.model.subjects import Subject
     severity=Severity.WRONG_TOKENS,
     killed_by="front_trim",
     needs=(Need.TOKEN_READS,),
-    subjects=(
-        Subject.HIT,
-        Subject.COMPUTED,
-        Subject.HOLDERS,
-        Subject.IS_FREE,
-        Subject.READ,
-        Subject.REAL_BLOCKS,
-    ),
 )
 def request_reads_its_own_prefix(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A KV transfer paired blocks from the wrong end, and D's blocks received the KV of other
@@ -72,7 +63,6 @@ def request_reads_its_own_prefix(step: Step, cluster: Cluster) -> Iterator[Judge
     severity=Severity.WRONG_TOKENS,
     killed_by="embeddings_not_truncated",
     needs=(Need.STATE_READS,),
-    subjects=(Subject.HIT, Subject.COMPUTED, Subject.SCHEDULED, Subject.READ, Subject.REAL_BLOCKS),
 )
 def state_read_is_state_at_computed(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """P computed the Mamba state of all N prompt tokens. D continued from this state and computed
@@ -125,13 +115,6 @@ def promised(cfg: EngineConfig, key: Key) -> tuple[str, ...]:
     severity=Severity.WRONG_TOKENS,
     killed_by="no_align_split",
     needs=(Need.CONTENTS,),
-    subjects=(
-        Subject.READ,
-        Subject.SCHEDULED,
-        Subject.COMPUTED,
-        Subject.COPIES,
-        Subject.CACHED_BLOCK,
-    ),
 )
 def cached_block_holds_its_key(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """A prefill chunk of a Mamba request ended inside a block. vLLM hashed the state at that token
@@ -200,7 +183,6 @@ def _taken(step: Step) -> set[int]:
     severity=Severity.WRONG_TOKENS,
     killed_by="lookahead_not_reserved",
     needs=(Need.WRITES,),
-    subjects=(Subject.HOLDERS, Subject.IS_FREE, Subject.REAL_BLOCKS, Subject.BLOCKS),
 )
 def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A drafter wrote to lookahead slots that were not reserved, and its writes went outside its
@@ -377,7 +359,6 @@ def zeroed_blocks_are_new(step: Step, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="next_token_not_hashed",
     needs=(Need.DRAFTED,),
-    subjects=(Subject.COUNTED, Subject.CACHED_BLOCK),
 )
 def drafter_holds_its_key(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """The layers of an EAGLE drafter hold for each token what depends on the next token. A prompt

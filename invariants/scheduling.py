@@ -23,7 +23,6 @@ from kvproof.model.state import (
     Request,
 )
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 
 def _keeps_blocks(cluster: Cluster, request: Request) -> bool:
@@ -72,7 +71,6 @@ def _misplaced(cluster: Cluster, engine: Engine, request: Request) -> Iterator[J
     severity=Severity.HANG,
     killed_by="finished_still_runs",
     needs=(Need.QUEUES,),
-    subjects=(Subject.QUEUES, Subject.STATUS),
 )
 def every_request_in_one_queue(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """A scheduler with additional queues put requests into a queue that no step looked at, and they
@@ -106,7 +104,6 @@ COULD_SCHEDULE = "could_schedule"
     severity=Severity.HANG,
     killed_by="impossible_fit_waits",
     needs=(Need.EMPTY_STEPS,),
-    subjects=(Subject.PRESENT, Subject.STATUS, Subject.SCHEDULED),
 )
 def step_makes_progress(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A request that could never fit stood at the head of the waiting queue. No request ran, and
@@ -222,7 +219,6 @@ def _runners(cfg: EngineConfig, engine: Engine, free: int, done: set[str]) -> It
     severity=Severity.LOST_PERFORMANCE,
     killed_by="runner_is_passed_over",
     needs=(Need.ROOM,),
-    subjects=(Subject.SCHEDULED, Subject.STATUS),
 )
 def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """The loop over the running requests lost its position after a preemption, and skipped the next
@@ -311,7 +307,6 @@ def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> Reason:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="priority_is_reversed",
     needs=(Need.PRIORITIES,),
-    subjects=(Subject.SCHEDULED, Subject.STATUS),
 )
 def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """With priority scheduling, the priority number of a job decides which request is admitted

@@ -8,7 +8,6 @@ from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import COUNTS, SENDING, Engine, Request
-from kvproof.model.subjects import Subject
 
 
 def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Judged]:
@@ -42,7 +41,6 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Judged]:
     severity=Severity.CRASH,
     killed_by="late_output_takes_placeholder",
     needs=(Need.SAMPLES_IN_FLIGHT,),
-    subjects=(Subject.PLACEHOLDERS, Subject.OUTPUTS),
 )
 def placeholders_are_samples_in_flight(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """With async scheduling, a placeholder stands for each token that a step in flight samples. A
@@ -87,7 +85,6 @@ def placeholders_are_samples_in_flight(engine: Engine, cluster: Cluster) -> Iter
     severity=Severity.WRONG_TOKENS,
     killed_by="window_freed_in_flight",
     needs=(Need.BLOCKS_IN_FLIGHT,),
-    subjects=(Subject.DEFERRED, Subject.FREE, Subject.IS_FREE),
 )
 def settled_frees(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """With async scheduling, a step is dispatched before the step before it has ended. vLLM freed

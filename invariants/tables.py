@@ -10,7 +10,6 @@ from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import FAILED, LOADED, LOADING, NULL, Engine, Request
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 
 @check(
@@ -19,7 +18,6 @@ from kvproof.model.subjects import Subject
     severity=Severity.LEAK,
     killed_by="placeholders_predicted",
     needs=(Need.TABLES, Need.STATES_KEPT),
-    subjects=(Subject.BLOCKS, Subject.REAL_BLOCKS),
 )
 def table_fits_its_tokens(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """A block table has more blocks than its tokens need. These blocks serve no token, and every
@@ -92,7 +90,6 @@ def _blocks_left(cluster: Cluster, engine: Engine) -> int | None:
     severity=Severity.LEAK,
     killed_by="old_states_are_kept",
     needs=(Need.TABLES, Need.LEFT_BEHIND, Need.WINDOWS_KEPT, Need.STATES_KEPT),
-    subjects=(Subject.REAL_BLOCKS, Subject.BLOCKS),
     margin=_blocks_left,
 )
 def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -132,7 +129,6 @@ def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[J
     severity=Severity.BOOKKEEPING,
     killed_by="prediction_forgets_hits",
     needs=(Need.PREDICTIONS,),
-    subjects=(Subject.PREDICTED,),
 )
 def predicted_is_taken(step: Step) -> Iterator[Judged]:
     """The scheduler predicts how many blocks a request will take, compares the number with the free
@@ -183,7 +179,6 @@ def _blocks_not_counted(cluster: Cluster, engine: Engine) -> int | None:
     severity=Severity.BOOKKEEPING,
     killed_by="null_blocks_counted_as_cached",
     needs=(Need.TABLES,),
-    subjects=(Subject.COUNTED,),
     margin=_blocks_not_counted,
 )
 def counter_counts_only_cached(engine: Engine, cluster: Cluster) -> Iterator[Judged]:

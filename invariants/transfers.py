@@ -21,7 +21,6 @@ from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, COUNTS, LOADING, SENDING, Engine, State, Table
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 FILLING = (Phase.READING, Phase.OVERDUE)
 """Phases in which the receiver's blocks are being filled."""
@@ -109,7 +108,6 @@ def offer_has_tokens(state: State, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.CRASH,
     killed_by="ssm_placeholders_not_trimmed",
     needs=(Need.PAIRED_BLOCKS,),
-    subjects=(Subject.READ, Subject.PARAMS, Subject.RAISES),
 )
 def paired_lists_are_equal(state: State, cluster: Cluster) -> Iterator[Judged]:
     """With prefix caching, P's list of a Mamba group has placeholders before the state, and D's
@@ -153,7 +151,6 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
     severity=Severity.WRONG_TOKENS,
     killed_by="front_trim",
     needs=(Need.PAIRED_BLOCKS,),
-    subjects=(Subject.READ, Subject.PARAMS),
 )
 def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """Equal list lengths are not enough. When vLLM trimmed the lists at the wrong end, the first
@@ -217,7 +214,6 @@ def _lost(
     severity=Severity.WRONG_TOKENS,
     killed_by="abort_frees_under_load",
     needs=(Need.BLOCKS_IN_TRANSFER,),
-    subjects=(Subject.IS_FREE, Subject.HOLDERS, Subject.DEFERRED, Subject.REFERENCES),
 )
 def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Judged]:
     """A user aborted a request while D read its blocks from P. D freed the blocks during the read,
@@ -268,7 +264,6 @@ def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Ju
     severity=Severity.LEAK,
     killed_by="unneeded_prefill_is_not_reported",
     needs=(Need.BOTH_ENGINES,),
-    subjects=(Subject.READ, Subject.PRESENT, Subject.FREE),
 )
 def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
     """P keeps the blocks of a prompt until D has loaded them. If D has the whole prompt in its own
@@ -318,7 +313,6 @@ def _usable(sink: EngineConfig, offered: int, prompt: int) -> int:
     severity=Severity.LOST_PERFORMANCE,
     killed_by="full_hit_gives_up_load",
     needs=(Need.OFFERED,),
-    subjects=(Subject.HIT, Subject.COMPUTED, Subject.READ),
 )
 def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """P has computed a prompt for D and offers its blocks. In vLLM 0.32.0, D sometimes computes the

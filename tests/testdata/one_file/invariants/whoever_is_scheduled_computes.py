@@ -8,7 +8,6 @@ from kvproof.model.events import Compute, Schedule
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.step import Step
-from kvproof.model.subjects import Subject
 
 
 @check(
@@ -16,7 +15,6 @@ from kvproof.model.subjects import Subject
     part="scheduler",
     severity=Severity.LOST_PERFORMANCE,
     needs=(Need.BATCH,),
-    subjects=(Subject.SCHEDULED,),
 )
 def whoever_is_scheduled_computes(step: Step) -> Iterator[Judged]:
     """A request that a step schedules without a token takes a place in the batch for nothing."""

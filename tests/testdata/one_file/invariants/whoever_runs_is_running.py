@@ -7,7 +7,6 @@ from kvproof.model.because import Judged, because, holds, reason
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import RUNNING, Engine
-from kvproof.model.subjects import Subject
 
 
 @check(
@@ -16,7 +15,6 @@ from kvproof.model.subjects import Subject
     severity=Severity.BOOKKEEPING,
     killed_by="request_stays_in_running_queue",
     needs=(Need.QUEUES,),
-    subjects=(Subject.STATUS, Subject.PRESENT),
 )
 def whoever_runs_is_running(engine: Engine) -> Iterator[Judged]:
     """A request that is in the running queue and is not running gets tokens that nobody waits
