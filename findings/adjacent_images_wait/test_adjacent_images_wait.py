@@ -67,13 +67,8 @@ def make_scheduler() -> Scheduler:
     """The scheduler of an engine with full attention and an EAGLE drafter."""
     config = create_vllm_config(max_num_batched_tokens=1024, max_model_len=1024)
     config.kv_transfer_config = None
-    config.speculative_config = SpeculativeConfig(
-        method="eagle",
-        model=config.model_config.model,
-        num_speculative_tokens=2,
-        target_model_config=config.model_config,
-        target_parallel_config=config.parallel_config,
-    )
+    config.speculative_config = SpeculativeConfig(method="ngram", num_speculative_tokens=2)
+    config.speculative_config.method = "eagle"  # without a drafter's weights
     scheduler = create_scheduler(config, NUM_BLOCKS)
     # vLLM computes this room from the model; this model has no images.
     scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=CACHE_TOKENS)
