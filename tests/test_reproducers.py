@@ -75,15 +75,16 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", ["uncomputed_stays_cached", "copies_in_one_batch"])
-def test_it_fails_and_passes_in_its_folder_too(name: str) -> None:
-    """There it imports the helpers, and `findings/conftest.py` applies its patch."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"findings/{name}"]
+def test_they_fail_and_pass_in_their_folders_too() -> None:
+    """There they import the helpers, and `findings/conftest.py` applies the patches."""
+    names = ["uncomputed_stays_cached", "copies_in_one_batch"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [f"findings/{name}" for name in names]
     done = subprocess.run(
         command, cwd=FOLDER.parent, capture_output=True, text=True, timeout=300, check=False
     )
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert reason_of(FOLDER / name / f"test_{name}.py") in done.stdout
+    assert "2 failed, 2 passed" in done.stdout, done.stdout + done.stderr
+    assert all(reason_of(FOLDER / name / f"test_{name}.py") in done.stdout for name in names)
 
 
 @pytest.mark.parametrize("name", NAMES)

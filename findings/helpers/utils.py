@@ -1,13 +1,13 @@
 """Set-up for reproducers, with the names and arguments of vLLM's own tests.
 
 They are those of `tests/v1/kv_connector/unit/utils.py`, which `tests/v1/core` uses too. So a
-reproducer that is pasted into either folder imports the same names from there. vLLM's functions
-download the config of a model from a hub; these write the config of a small one.
+reproducer that is pasted into either folder imports the same names from there. Arguments that no
+reproducer uses are left out. vLLM's functions download the config of a model from a hub; these
+write the config of a small one.
 """
 
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from vllm.config import (
-    AttentionConfig,
     CacheConfig,
     DeviceConfig,
     KVTransferConfig,
@@ -90,9 +89,9 @@ class MockKVConnector(KVConnectorBase_V1):  # type: ignore[misc]
 
 
 @cache
-def begin_hashing(hash_fn: Callable[[Any], bytes]) -> None:
+def begin_hashing() -> None:
     """Set the hash before a first block, once in a process: equal prompts have equal hashes."""
-    init_none_hash(hash_fn)
+    init_none_hash(sha256)
 
 
 @cache
@@ -108,18 +107,11 @@ def _small_model() -> str:
 
 
 def create_vllm_config(
-    model: str = "facebook/opt-125m",
     max_num_seqs: int = 16,
     max_num_batched_tokens: int = 64,
     block_size: int = 16,
     max_model_len: int = 10000,
-    enable_chunked_prefill: bool = True,
-    enable_permute_local_kv: bool = False,
     kv_connector_extra_config: dict[str, Any] | None = None,
-    dtype: str = "float16",
-    cache_dtype: str = "auto",
-    hf_overrides: dict[str, Any] | None = None,
-    attention_backend: str | None = None,
     kv_load_failure_policy: str = "fail",
     kv_connector: str = "NixlConnector",
     kv_connector_module_path: str | None = None,
@@ -128,38 +120,30 @@ def create_vllm_config(
 ) -> VllmConfig:
     """Make the config of an engine with a connector and prefix caching, all sizes in tokens.
 
-    The model is a small one unless another is named; its own maximum length is 2048. What has no
-    argument is set on the config before a scheduler is built.
+    The model is a small one, whose own maximum length is 2048. What has no argument is set on the
+    config before a scheduler is built.
     """
     return VllmConfig(
         model_config=ModelConfig(
-            model=_small_model() if model == "facebook/opt-125m" else model,
-            skip_tokenizer_init=True,
-            dtype=dtype,
-            seed=42,
-            hf_overrides=hf_overrides or {},
+            model=_small_model(), skip_tokenizer_init=True, dtype="float16", seed=42
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             max_model_len=max_model_len,
-            enable_chunked_prefill=enable_chunked_prefill,
+            enable_chunked_prefill=True,
             is_encoder_decoder=False,
             disable_hybrid_kv_cache_manager=disable_hybrid_kv_cache_manager,
             async_scheduling=False,
         ),
-        cache_config=CacheConfig(
-            block_size=block_size, cache_dtype=cache_dtype, enable_prefix_caching=True
-        ),
+        cache_config=CacheConfig(block_size=block_size, enable_prefix_caching=True),
         kv_transfer_config=KVTransferConfig(
             kv_connector=kv_connector,
             kv_connector_module_path=kv_connector_module_path,
             kv_role=kv_role,
-            enable_permute_local_kv=enable_permute_local_kv,
             kv_connector_extra_config=kv_connector_extra_config or {},
             kv_load_failure_policy=kv_load_failure_policy,
         ),
-        attention_config=AttentionConfig(backend=attention_backend),
         device_config=DeviceConfig("cpu"),
     )
 
@@ -198,9 +182,7 @@ def create_request(
     max_tokens: int = 16,
     do_remote_decode: bool = False,
     do_remote_prefill: bool = False,
-    num_remote_blocks: int = 3,
     block_size: int = 16,
-    hash_fn: Callable[[Any], bytes] = sha256,
 ) -> Request:
     """Make the request `id-N` for N = `request_id`.
 
@@ -209,7 +191,7 @@ def create_request(
     `do_remote_prefill` D's. `block_size` is the number of tokens in a hash.
     """
     number = next(_numbers) if request_id is None else request_id
-    begin_hashing(hash_fn)
+    begin_hashing()
     params: dict[str, Any] | None = None
     if do_remote_decode:
         params = {"do_remote_prefill": False, "do_remote_decode": True}
@@ -217,7 +199,7 @@ def create_request(
         params = {"do_remote_prefill": True, "do_remote_decode": False}
         params |= {"remote_engine_id": "my-engine-id", "remote_request_id": f"prefill-{number}"}
         params |= {"remote_host": "my-host", "remote_port": 1234, "tp_size": 1}
-        params |= {"remote_block_ids": list(range(num_remote_blocks))}
+        params |= {"remote_block_ids": [0, 1, 2]}
     own = [place * number for place in range(num_tokens - common_prefix_len)]
     sampling_params = SamplingParams(max_tokens=1 if do_remote_decode else max_tokens)
     sampling_params.update_from_generation_config({}, EOS_TOKEN_ID)
@@ -226,7 +208,7 @@ def create_request(
         prompt_token_ids=[1] * common_prefix_len + own,
         sampling_params=sampling_params,
         pooling_params=None,
-        block_hasher=get_request_block_hasher(block_size, hash_fn),
+        block_hasher=get_request_block_hasher(block_size, sha256),
     )
     request.kv_transfer_params = params
     return request
@@ -237,7 +219,6 @@ def create_model_runner_output(
     finished_sending: set[str] | None = None,
     finished_recving: set[str] | None = None,
     invalid_block_ids: set[int] | None = None,
-    use_eos: bool = False,
     token_id: int = 0,
     kv_connector_worker_meta: Any = None,
 ) -> ModelRunnerOutput:
@@ -248,7 +229,7 @@ def create_model_runner_output(
     return ModelRunnerOutput(
         req_ids=names,
         req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=[[EOS_TOKEN_ID if use_eos else token_id] for _ in names],
+        sampled_token_ids=[[token_id] for _ in names],
         kv_connector_output=None
         if all(report is None for report in reports)
         else KVConnectorOutput(
