@@ -105,7 +105,6 @@ class _Worker:
 
 def _serve(pipe: Connection, parents: Connection, work: Work) -> None:
     """A worker: units in, results out, until the campaign closes the pipe or has ended."""
-    signal.set_wakeup_fd(-1)
     for number in interruption.SIGNALS:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     parents.close()

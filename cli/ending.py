@@ -30,7 +30,6 @@ def program(module: str) -> NoReturn:
     """Run the function `main` of a module, between the start and the end of the process, and end
     the process with its exit code."""
     try:
-        streams.fill()
         interruption.install()
         streams.prepare()
         sys.unraisablehook = _unraisable

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from kvproof.model import interruption
 from kvproof.reports import live_line
 
 SHOWN_EVERY_S = 0.1
@@ -23,6 +24,7 @@ def progress(text: str) -> Iterator[ProgressReporter]:
 
     def show(done: int, other: int) -> None:
         nonlocal shown_at
+        interruption.raise_missed()
         if time.monotonic() - shown_at > SHOWN_EVERY_S:
             live_line.show(text.format(f"{done:,}", f"{other:,}"))
             shown_at = time.monotonic()

@@ -1,9 +1,9 @@
 """Standard output and standard error of the program.
 
-A result that cannot be written is an error of its own, `OutputLost`, wherever it happens: standard
-output is closed, or its disk is full. A reader that has gone, as `head` has, wanted no more: this
-is no error, and no message is printed (`ReaderGone`). On standard error the same changes nothing.
-No text breaks a stream: what its encoding lacks is written as an escape.
+A result that cannot be written is an error of its own, `OutputLost`: standard output is closed, or
+its disk is full. A reader that has gone, as `head` has, wanted no more: this is no error, and no
+message is printed (`ReaderGone`). On standard error the same changes nothing. No text breaks a
+stream: what its encoding lacks is written as an escape.
 """
 
 import fcntl
@@ -43,40 +43,27 @@ class ReaderGone(BaseException):
     """The reader of standard output has gone. Like KeyboardInterrupt, it is not an Exception."""
 
 
-class _Descriptor(io.RawIOBase):
-    """A file descriptor as a stream. After a failure it accepts everything and writes nothing, so
+class _Descriptor(io.FileIO):
+    """A standard stream as raw bytes. After a failure it accepts everything and writes nothing, so
     that Python finds nothing left to write when the process ends."""
 
-    def __init__(self, descriptor: int, *, needed: bool) -> None:
-        self.descriptor = descriptor
-        self.needed = needed
-        self.lost = False
-
-    def writable(self) -> bool:
-        """Yes."""
-        return True
-
-    def fileno(self) -> int:
-        """The descriptor."""
-        return self.descriptor
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return os.isatty(self.descriptor)
+    lost = False
 
     def write(self, data: Any) -> int:
         """Write bytes; returns how many were written. Raises OutputLost or ReaderGone."""
         while not self.lost:
             try:
-                return os.write(self.descriptor, data)
-            except BlockingIOError:
-                select.select([], [self.descriptor], [])
+                written = super().write(data)
             except OSError as error:
                 self.lost = True
-                if self.needed and isinstance(error, BrokenPipeError):
+                if self.fileno() == OUT and isinstance(error, BrokenPipeError):
                     raise ReaderGone from error
-                if self.needed:
+                if self.fileno() == OUT:
                     raise OutputLost(error.strerror or str(error)) from error
+                break
+            if written is not None:
+                return written
+            select.select([], [self], [])  # it is not blocking, and full
         return len(data)
 
 
@@ -90,21 +77,16 @@ class _Output(io.TextIOWrapper):
         return super().write(text)
 
 
-def fill() -> None:
-    """Open the null device in place of each closed stream: else the next file that is opened would
-    be standard output."""
-    for number in (0, OUT, ERR):
-        if not _open(number):
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number
-
-
 def prepare() -> None:
-    """Replace `sys.stdout` and `sys.stderr`. Raises OutputLost where standard output is closed or
-    not open for writing, and ReaderGone where it is a pipe without a reader: before any work, not
-    after it."""
+    """Replace `sys.stdout` and `sys.stderr`, and open the null device in place of each closed
+    stream: else the next file that is opened would be standard output. Raises OutputLost where
+    standard output is closed or not open for writing, and ReaderGone where it is a pipe without a
+    reader: before any work, not after it."""
     closed = sys.stdout is None
-    sys.stderr = _stream(sys.stderr, ERR, needed=False)
-    sys.stdout = _stream(sys.stdout, OUT, needed=True)
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        if stream is None:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number
+    sys.stderr, sys.stdout = _stream(sys.stderr, ERR), _stream(sys.stdout, OUT)
     if closed:
         raise OutputLost("it is closed")
     if fcntl.fcntl(OUT, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
@@ -115,20 +97,12 @@ def prepare() -> None:
         raise ReaderGone
 
 
-def _open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True
-
-
-def _stream(before: TextIO | None, number: int, *, needed: bool) -> TextIO:
+def _stream(before: TextIO | None, number: int) -> TextIO:
     """The stream of a descriptor, with the encoding that Python chose for it."""
-    raw = _Descriptor(number, needed=needed)
+    raw = _Descriptor(number, "wb", closefd=False)
     return _Output(
         io.BufferedWriter(raw),
         encoding=before.encoding if before is not None else "utf-8",
         errors="backslashreplace",
-        line_buffering=not needed or raw.isatty(),
+        line_buffering=number == ERR or raw.isatty(),
     )

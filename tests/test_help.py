@@ -92,7 +92,7 @@ def test_help_does_not_fail_where_the_terminal_is_narrow(
 
 
 def test_the_start_does_not_load_it() -> None:
-    program = "import sys; from kvproof.cli.main import main; main(['configs', '--json']); "
+    program = "import sys; from kvproof.cli.main import main; main(['explain', '--json']); "
     program += "print([m for m in ('kvproof.cli.help_text',) if m in sys.modules])"
     done = python("-c", program)
     assert done.stdout.splitlines()[-1] == "[]"

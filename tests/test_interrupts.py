@@ -65,20 +65,22 @@ def send(number, when):
     threading.Thread(target=run, daemon=True).start()
 
 def seen():
-    return interruption._first_at is not None
+    return interruption.requested()
 """
 
 
-def test_code_that_swallows_the_interruption_is_interrupted_again() -> None:
+def test_an_interruption_that_code_swallows_is_raised_again() -> None:
+    """As the bare `except:` in vLLM does. Work that shows its progress asks."""
     done = python(
         """
         with interruption.stoppable() as stopped:
             try:
                 raise_signal(SIGINT)
-                wait()
-            except BaseException:  # as the bare `except:` in vLLM
+            except BaseException:
                 pass
-            wait()
+            interruption.raise_missed()
+            print("not stopped")
+        interruption.raise_missed()
         print("kept", bool(stopped))
         sys.exit(interruption.exit_code(0))
         """
@@ -86,51 +88,18 @@ def test_code_that_swallows_the_interruption_is_interrupted_again() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "kept True\n", "")
 
 
-def test_code_that_swallows_every_interruption_is_ended() -> None:
-    done = python(
-        """
-        began = []
-        send(SIGTERM, lambda: began)
-        while True:
-            try:
-                began.append(True)
-                wait()
-            except BaseException:
-                pass
-        """
-    )
-    assert done.returncode == 143
-    assert done.stderr == "\nInterrupted, and the work did not stop by itself: ended.\n"
-
-
-def test_who_gets_no_processor_is_given_time_to_stop() -> None:
-    done = python(
-        """
-        with interruption.stoppable() as stopped:
-            try:
-                raise_signal(SIGINT)
-                wait()
-            finally:
-                time.sleep(1.5)  # as where other programs have the processor
-                print("whole")
-        print("stopped", bool(stopped))
-        """
-    )
-    assert (done.stdout, done.stderr) == ("whole\nstopped True\n", "")
-
-
 def test_a_second_signal_ends_the_process_at_once() -> None:
     done = python(
         """
-        later = lambda: seen() and time.monotonic() > interruption._first_at + interruption.AGAIN_S
+        interruption.AGAIN_S = -1
         with interruption.held():
             raise_signal(SIGINT)
-            wait(later)
             raise_signal(SIGINT)
-            wait()
+            print("not ended")
         """
     )
-    assert (done.returncode, done.stderr) == (130, "\nInterrupted again: ended at once.\n")
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "\nInterrupted again: ended at once.\n"
 
 
 def test_one_interruption_that_arrives_twice_is_one() -> None:
@@ -140,9 +109,7 @@ def test_one_interruption_that_arrives_twice_is_one() -> None:
         interruption.AGAIN_S = 1000
         with interruption.stoppable():
             raise_signal(SIGINT)
-        wait(seen)
         raise_signal(SIGINT)
-        time.sleep(0.2)  # the watching thread would end the process here
         print("kept")
         """
     )
@@ -155,8 +122,7 @@ def test_held_code_is_not_cut_and_the_code_after_it_is() -> None:
         with interruption.stoppable() as stopped:
             with interruption.held() as requested:
                 raise_signal(SIGINT)
-                wait(requested)
-                time.sleep(0.5)
+                assert requested()
                 print("whole", flush=True)
             wait()
         print("stopped", bool(stopped))
@@ -175,7 +141,7 @@ def test_z3_is_interrupted() -> None:
         x, y, z = z3.Ints("x y z", context)
         solver = z3.SimpleSolver(ctx=context)
         solver.add(x * x * x + y * y * y + z * z * z == 42, x > 10**6, y > 10**3)
-        send(SIGINT, lambda: interruption._stops)
+        send(SIGINT, lambda: threading.active_count() > 2)
         with interruption.stoppable() as stopped:
             print(checked(solver))
         print("stopped", bool(stopped))
