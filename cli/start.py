@@ -1,6 +1,9 @@
-"""The start of the program: signal handlers and streams come first, and only then the imports of the
-rest, which take up to a second. So Ctrl-C and a closed standard output are noticed from the
-beginning, and every end has one exit code (see `ending`)."""
+"""The start of the program.
+
+Signal handlers and streams come first, and only then the imports of the rest, which take up to a
+second. So Ctrl-C and a closed standard output are noticed from the beginning, and every end has one
+exit code (see `ending`).
+"""
 
 
 def main() -> None:

@@ -78,7 +78,7 @@ def handled() -> Iterator[None]:
     try:
         yield
     finally:
-        if _installed:
+        if _in_main_thread():
             for number, handler in before.items():
                 signal.signal(number, handler)
         _installed, _received, _noticed = False, None, False

@@ -98,12 +98,6 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     assert re.fullmatch(r"The working folder cannot be used .*\. Use .*\.\n", done.stderr)
 
 
-@pytest.mark.parametrize("files", [5])  # with 4, Python itself does not start
-def test_too_few_files_are_no_violation(files: int, tmp_path: Path) -> None:
-    done = started("explore", "--config", "full", shell=f"ulimit -n {files};", cwd=tmp_path)
-    assert done.returncode == 3
-
-
 CLOSED = """
 import signal, sys
 from kvproof.cli import start
