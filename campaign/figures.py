@@ -7,7 +7,7 @@ from kvproof.campaign.estimate import unseen
 from kvproof.campaign.folder import CampaignState
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import FoundRun
-from kvproof.gate.search.checks import check_of
+from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import severity_of
 from kvproof.model.severity import Severity
 from kvproof.reports.output.campaign import (
@@ -48,7 +48,7 @@ def figures(state: CampaignState) -> CampaignFigures:
 
 def severity(found: FoundRun) -> Severity | None:
     """What a user would notice of a finding; None where that is not known."""
-    check = check_of(found.signature.check)
+    check = FOUND.get(found.signature.check)
     return check.severity if check else severity_of(found.found.finding)
 
 

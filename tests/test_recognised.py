@@ -2,14 +2,14 @@
 
 import functools
 
-from kvproof.gate.difference.judged import Break, followed
-from kvproof.gate.difference.recognised import (
+from benchmarks.releases.recognised import (
     departed,
     made_by,
     on_the_model,
     repeats,
     trap,
 )
+from kvproof.gate.difference.judged import Break, followed
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
 from kvproof.model.faults.fault import Fault, planted

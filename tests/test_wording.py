@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import asdict, replace
 
 import kvproof
+from benchmarks.releases.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.compare import Results, only_on
 from kvproof.gate.difference.judged import Break, Judgement, followed
-from kvproof.gate.difference.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.workload import follow
 from kvproof.invariants.engines import WAITS
 from kvproof.live.known.registry import KNOWN

@@ -15,8 +15,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from benchmarks.releases.recognised import departed, made_by, on_the_model, repeats, trap
 from kvproof.gate.difference.judged import Break, Judgement, followed, sampled
-from kvproof.gate.difference.recognised import departed, made_by, on_the_model, repeats, trap
 from kvproof.live import children
 from kvproof.live.availability import installed
 from kvproof.live.contract.features import CORE

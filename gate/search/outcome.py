@@ -17,13 +17,13 @@ from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.checks import check_of
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import place_of as outcome_of
 from kvproof.gate.source.statements import place_of
+from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
 from kvproof.model.severity import Severity
@@ -184,7 +184,7 @@ def _finding(
 ) -> GateFinding:
     found = confirmed.found
     name = found.signature.check
-    check = check_of(name)
+    check = FOUND.get(name)
     names = touched(confirmed.reached, [each.key for each in changed])
     called = [each for each in changed if each.key in names]
     executed = [each for each in called if each.ran(confirmed.reached)]
