@@ -14,7 +14,7 @@ from typing import NamedTuple, get_args
 
 from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
-from kvproof.invariants.registry import CHECKS, checks_of
+from kvproof.invariants.registry import CHECKS, FORMER, checks_of
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
@@ -54,6 +54,8 @@ def explanations(name: str) -> Iterator[Explanation]:
     found = [kind.explain for kind in KINDS.values() if name in kind.names()]
     if not found:
         near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
+        if name in FORMER:
+            near = [FORMER[name]]
         hint = " or ".join(near) or f"a name that kvproof explain KIND lists, with {_kinds()}"
         raise UsageError(f"Nothing in kvproof is named {name[:NAME_MAX]!r}. Use {hint}.")
     return (explain(name) for explain in found)
@@ -107,8 +109,13 @@ ASKED = (
     ),
 )
 
-AROUND = {check.id: check for asked in ASKED for check in checks_of(*asked.kinds)}
-"""The checks of what is around the scheduler, by id."""
+AROUND = {
+    check.id: check
+    for asked in ASKED
+    for check in checks_of(*asked.kinds)
+    if check.id not in CHECKS
+}
+"""The checks of what is around the scheduler alone, by id."""
 
 
 def _invariant(name: str) -> Explanation:
@@ -133,6 +140,8 @@ def _check(name: str) -> Explanation:
         else "and by the sanitizer"
     )
     joined = "; and by kvproof report P D" if name in JOIN_CHECKS else ""
+    where = f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}"
+    also = [asked.where for asked in ASKED if not set(asked.kinds).isdisjoint(one.judged)]
     faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
@@ -146,7 +155,7 @@ def _check(name: str) -> Explanation:
         severity=one.severity.words,
         origin=one.origin,
         scenario=_paragraphs(one.story),
-        where=f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}",
+        where="; ".join((where, *also)),
         faults=tuple(faults),
         findings=tuple(findings),
         see=tuple(see or ["kvproof sample --machine live"]),

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.check import check
+from kvproof.invariants.loop import idle, unpaused
 from kvproof.invariants.parties import giver, logical, taker
 from kvproof.model.because import Judged, because, holds, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
+from kvproof.model.facts.loop import Played
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
@@ -299,11 +301,19 @@ def pool_adds_up(engine: Engine) -> Iterator[Judged]:
     killed_by="aborted_load_never_frees",
     needs=(Need.FREE_WHEN_IDLE,),
 )
-def all_blocks_return(engine: Engine) -> Iterator[Judged]:
+def all_blocks_return(seen: Engine | Played) -> Iterator[Judged]:
     """D loads blocks from P, and the user aborts the request during the load. The engine keeps the
     blocks until the load completes. When the completion arrived late, the engine never freed them
     (vllm#32255, review; vllm#46283). Each such abort makes the pool smaller, until no request can
-    be admitted."""
+    be admitted.
+
+    Some blocks are freed later than their request ends: after a step in flight, or after a
+    transfer. A loop is judged where it waits for a message and nothing of this is left.
+    """
+    return _free_when_idle(seen) if isinstance(seen, Engine) else _free_when_waiting(seen)
+
+
+def _free_when_idle(engine: Engine) -> Iterator[Judged]:
     if engine.requests or engine.steps:
         return
     if len(engine.free) == len(engine.blocks) - 1:
@@ -319,6 +329,21 @@ def all_blocks_return(engine: Engine) -> Iterator[Judged]:
             ),
             engine=engine.name,
         )
+
+
+def _free_when_waiting(played: Played) -> Iterator[Judged]:
+    for wait in unpaused(played):
+        if wait.waiting or wait.transfers or wait.steps:
+            continue
+        if not wait.held:
+            yield holds()
+        else:
+            yield because(
+                idle(wait),
+                reason(
+                    "held", "{blocks} blocks are not free, and no request is left", blocks=wait.held
+                ),
+            )
 
 
 def _taken_by(step: Step, engine: str) -> set[int]:

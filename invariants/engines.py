@@ -5,10 +5,13 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import Ending, check
 from kvproof.model.because import Judged, Reason, because, holds, reason
-from kvproof.model.events import ResetPrefixCache, ResetRunning
+from kvproof.model.events import Event, ResetPrefixCache, ResetRunning
+from kvproof.model.facts.connectors import Died
+from kvproof.model.facts.loop import Played
+from kvproof.model.facts.startup import Startup
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import Death
+from kvproof.model.state import Death, Engine
 from kvproof.model.step import Step
 
 DIED = "died"
@@ -33,24 +36,72 @@ def died(dead: Death) -> Reason:
     severity=Severity.CRASH,
     killed_by="align_split_refuses_external",
     needs=(Need.DEATHS,),
+    of_dead=True,
 )
-def engine_survives(step: Step) -> Iterator[Judged]:
+def engine_survives(seen: Step | Played | Startup) -> Iterator[Judged]:
     """The align split of a Mamba engine asserted that a request has no external tokens. The first
     load from P broke the assertion (vllm#42554). A failed assertion in the scheduler ends the whole
-    engine and every request on it."""
-    for _, engine in step.touched:
-        if engine.dead is None:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "must_survive",
-                    "{event} is an event that every engine must survive",
-                    event=type(step.event).__name__,
-                ),
-                died(engine.dead),
-                engine=engine.name,
-            )
+    engine and every request on it.
+
+    So does one in the loop of an engine, which the message of one client must not end for all. A
+    start-up may refuse what it cannot serve, and says why: an assertion or a division by zero is no
+    answer to a user (vllm#45207, vllm#32283).
+    """
+    if isinstance(seen, Step):
+        for _, engine in seen.touched:
+            yield holds() if engine.dead is None else _died_of(seen.event, engine, engine.dead)
+    elif seen.died is None:
+        yield holds()
+    else:
+        yield because(
+            reason("plays", "an engine runs, and messages of its clients come")
+            if isinstance(seen, Played)
+            else reason("starts", "an engine is started, and a first request comes"),
+            reason("dies", "{words}", words=seen.died.words),
+        )
+
+
+def _died_of(event: Event, engine: Engine, dead: Death) -> Judged:
+    return because(
+        reason(
+            "must_survive",
+            "{event} is an event that every engine must survive",
+            event=type(event).__name__,
+        ),
+        died(dead),
+        engine=engine.name,
+    )
+
+
+def message_of(death: Death) -> Reason:
+    """An exception with its message. A bare assertion has none: its statement says it."""
+    return reason(
+        "message",
+        "{exception}: {message}",
+        exception=death.exception,
+        message=death.message or death.statement,
+    )
+
+
+@check(
+    "no call of the connector, and none that follows its answers, raises an exception",
+    origin="vllm#46231, vllm#43281",
+    severity=Severity.CRASH,
+)
+def connector_survives(fact: Died) -> Iterator[Judged]:
+    """An exception in the connector, or in the scheduler that follows its answers, ends the engine
+    and every request on it (vllm#46231, vllm#43281, vllm#42289)."""
+    where = fact.death.function
+    yield because(
+        reason("connector_raised", "the connector raised an exception in {where}", where=where)
+        if fact.in_connector
+        else reason(
+            "vllm_raised",
+            "vLLM, with this connector, raised an exception in {where}",
+            where=where,
+        ),
+        message_of(fact.death),
+    )
 
 
 WAITS = "waits"

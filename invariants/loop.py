@@ -271,28 +271,6 @@ def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
 
 
 @check(
-    "when no request, step or transfer is left, every block is free",
-    origin="Scheduler._free_blocks",
-    severity=Severity.LEAK,
-)
-def idle_engine_holds_no_block(played: Played) -> Iterator[Judged]:
-    """Some blocks are freed later than their request ends: after a step in flight, or after a
-    transfer. When nothing of this is left, all blocks are free."""
-    for wait in unpaused(played):
-        if wait.waiting or wait.transfers or wait.steps:
-            continue
-        if not wait.held:
-            yield holds()
-        else:
-            yield because(
-                idle(wait),
-                reason(
-                    "held", "{blocks} blocks are not free, and no request is left", blocks=wait.held
-                ),
-            )
-
-
-@check(
     "the loop waits for a message only if the workers know which requests have ended",
     origin="Scheduler.finished_req_ids",
     severity=Severity.LEAK,

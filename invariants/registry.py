@@ -7,7 +7,7 @@ import kvproof.invariants as room
 from kvproof.invariants.check import FOUND, Check, Ending
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.model.discovery import modules
-from kvproof.model.errors import unknown
+from kvproof.model.errors import UsageError, unknown
 from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
 from kvproof.model.severity import FAIL_ON, Severity
@@ -40,8 +40,19 @@ CHECKS: dict[str, Check] = INVARIANTS | GUARDS
 """All checks of a run: the invariants, and then the guards."""
 
 
+FORMER = {
+    "idle_engine_holds_no_block": "all_blocks_return",
+    "loop_survives": "engine_survives",
+    "start_up_survives": "engine_survives",
+}
+"""The ids that checks had before they were merged with others, and the ids that they have now."""
+
+
 def check_named(name: str) -> Check:
-    """The invariant or guard of this id. Raises UsageError with the nearest id."""
+    """The invariant or guard of this id. Raises UsageError with the nearest id, or the present id
+    of a former one."""
+    if name in FORMER:
+        raise UsageError(f"The check {name} is a part of {FORMER[name]} now. Use {FORMER[name]}.")
     if name not in CHECKS:
         raise unknown("invariant", name, CHECKS)
     return CHECKS[name]

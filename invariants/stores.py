@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
+from kvproof.invariants.engines import message_of
 from kvproof.invariants.slots import content
-from kvproof.invariants.survival import message_of
 from kvproof.model.because import Judged, because, holds, reason
 from kvproof.model.facts.connectors import (
     CopiedAgain,

@@ -126,7 +126,7 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "blocks that were to be freed later stay": (
         _nothing(SCHEDULER, "_drain_deferred_frees"),
-        "idle_engine_holds_no_block",
+        "all_blocks_return",
     ),
     "the end of a request is no work": (
         _line(SCHEDULER, "has_finished_requests", "if self.finished_req_ids:", "if False:"),
@@ -234,11 +234,11 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
             "except Exception as e:",
             "except TimeoutError as e:",
         ),
-        "loop_survives",
+        "engine_survives",
     ),
     "an abort of a request that has ended": (
         _line(SCHEDULER, "finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),
-        "loop_survives",
+        "engine_survives",
     ),
 }
 """By name: how it is planted, and the check."""

@@ -135,7 +135,7 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "a model of windows alone is not expected (vllm#48256)": (
         _around(f"{UTILS}.get_kv_cache_groups", _full_attention_first),
-        "start_up_survives",
+        "engine_survives",
     ),
     "the richest worker decides": (
         _line("min_num_blocks = min(", "min_num_blocks = max("),
@@ -143,7 +143,7 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
     ),
     "each worker keeps its number": (
         _line("if kv_cache_config.num_blocks == min_num_blocks:", "if True:"),
-        "start_up_survives",
+        "engine_survives",
     ),
     "the override is ignored in the number": (
         _around(f"{UTILS}.may_override_num_blocks", lambda _right, _config, blocks: blocks * 2),

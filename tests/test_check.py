@@ -7,6 +7,7 @@ import pytest
 
 from kvproof.invariants import check as form
 from kvproof.invariants.check import Check, Tally, broken, broken_by, check
+from kvproof.invariants.registry import CHECKS, FORMER, check_named
 from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -114,6 +115,13 @@ def test_two_checks_of_one_name_are_refused() -> None:
         @check("another", severity=Severity.LEAK)
         def tokens_are_few(fact: Read) -> Iterator[Judged]:
             yield holds(fact.tokens)
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_a_former_id_is_told_the_present_one(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name} is a part of .* Use {FORMER[name]}\."):
+        check_named(name)
+    assert FORMER[name] in CHECKS
 
 
 def test_a_check_says_what_it_judges() -> None:

@@ -15,6 +15,7 @@ from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.invariants.check import Check, Tally, broken_by
+from kvproof.invariants.engines import engine_survives
 from kvproof.invariants.registry import checks_of
 from kvproof.live.contract.lookup import last_line
 from kvproof.model.errors import AdapterDrift
@@ -45,7 +46,7 @@ CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Play
 
 class Kind(NamedTuple):
     """The start-up, or the loop: its name, its event, what comes of its plans, and what is done
-    with them. `survives` is the check about the death of an engine."""
+    with them."""
 
     name: str
     event: str
@@ -54,7 +55,6 @@ class Kind(NamedTuple):
     random_plan: Callable[[int], Any]
     lines: Callable[[Any], list[str]]
     taken: Callable[[Any], list[Any]]
-    survives: str
 
 
 def _started(plan: StartupPlan) -> list[Any]:
@@ -69,14 +69,8 @@ def _looped(plan: LoopPlan) -> list[Any]:
     return [played(plan)]
 
 
-START = Kind(
-    *(Start.WHAT, "Start", Startup, StartupPlan, random_startup, start_lines, _started),
-    survives="start_up_survives",
-)
-LOOP = Kind(
-    *(Loop.WHAT, "Loop", Played, LoopPlan, random_loop, loop_lines, _looped),
-    survives="loop_survives",
-)
+START = Kind(Start.WHAT, "Start", Startup, StartupPlan, random_startup, start_lines, _started)
+LOOP = Kind(Loop.WHAT, "Loop", Played, LoopPlan, random_loop, loop_lines, _looped)
 
 
 def kind_of(workload: Start | Starts | Loop | Loops) -> Kind:
@@ -202,7 +196,7 @@ def _feature(seen: Any, finding: Finding) -> str:
 
 
 def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:
-    died = seen.died if finding.invariant == kind.survives else None
+    died = seen.died if finding.invariant == engine_survives.id else None
     one = Start if kind is START else Loop
     return Break(
         signature=Signature(finding.invariant, kind.event, _feature(seen, finding)),
