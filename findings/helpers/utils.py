@@ -45,6 +45,9 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 EOS_TOKEN_ID = 50256
 
+MODEL_LEN_MAX = 2048
+"""The maximum length of the small model, in tokens: that of vLLM's facebook/opt-125m."""
+
 _numbers = count(1)
 """Numbers for the requests that are made without one."""
 
@@ -100,7 +103,7 @@ def _small_model() -> str:
     config: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     config |= {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2}
     config |= {"num_attention_heads": 2, "num_key_value_heads": 2}
-    config |= {"vocab_size": 65536, "max_position_embeddings": 2048}
+    config |= {"vocab_size": 65536, "max_position_embeddings": MODEL_LEN_MAX}
     folder = tempfile.mkdtemp(prefix="small-model-")
     Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder
@@ -120,12 +123,16 @@ def create_vllm_config(
 ) -> VllmConfig:
     """Make the config of an engine with a connector and prefix caching, all sizes in tokens.
 
-    The model is a small one, whose own maximum length is 2048. What has no argument is set on the
+    The model is a small one, of at most `MODEL_LEN_MAX` tokens. What has no argument is set on the
     config before a scheduler is built.
     """
     return VllmConfig(
         model_config=ModelConfig(
-            model=_small_model(), skip_tokenizer_init=True, dtype="float16", seed=42
+            model=_small_model(),
+            skip_tokenizer_init=True,
+            dtype="float16",
+            seed=42,
+            max_model_len=min(max_model_len, MODEL_LEN_MAX),
         ),
         scheduler_config=SchedulerConfig(
             max_num_seqs=max_num_seqs,
