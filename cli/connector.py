@@ -143,6 +143,7 @@ def run(args: argparse.Namespace) -> int:
             connector=args.name,
             seed=args.seed,
             episodes=found.episodes,
+            tries=found.tries,
             steps=found.steps,
             judged=dict(found.judged),
             tolerated=dict(found.tolerated),

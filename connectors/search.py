@@ -1,6 +1,5 @@
 """Random episodes of a connector: Hypothesis draws plans, and shrinks one that breaks a check."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
+from kvproof.connectors.smaller import smaller
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt
 from kvproof.live.contract.lookup import last_line, may_take
@@ -33,9 +33,6 @@ from kvproof.strategies.sampling.choices import of_the_seed
 
 ROOM = 32
 """Blocks of an engine that is made only to see whether the connector can be."""
-
-SHRINK_S = 20.0
-"""Wall time after which a plan is shrunk no further."""
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""
@@ -55,9 +52,10 @@ class PlanSearch:
     counts findings that are less severe than a leak, `known` those that a known finding explains,
     by its name. `unmade` are the cache groups with which the connector could not be made, and what
     it raised; `lacking` are those that this vLLM cannot have, and why. `unplayed`
-    counts the plans whose options are refused, by the reason. `first` is the plan that was found
-    first and its result, before it was made smaller. `needs_earlier`: the plan breaks its rule only
-    after earlier episodes."""
+    counts the plans whose options are refused, by the reason. `tries` are the episodes that made
+    the plan smaller: `episodes` and what was judged do not count them. `first` is the plan that was
+    found first and its result, before it was made smaller. `needs_earlier`: the plan breaks its
+    check only after earlier episodes."""
 
     episodes: int = 0
     steps: int = 0
@@ -72,6 +70,7 @@ class PlanSearch:
     unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
     lacking: dict[LayerGroups, str] = field(default_factory=dict)
     unplayed: Counter[str] = field(default_factory=Counter)
+    tries: int = 0
 
     @property
     def refused(self) -> dict[str, str]:
@@ -92,11 +91,16 @@ class PlanSearch:
     def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
         """Count an episode. Returns whether it breaks a check: the one that was found first. Where
         all that it breaks is `known`, it says nothing new."""
-        self.episodes += 1
-        self.steps += result.steps
-        self.judged += result.judged
-        self.times_judged += result.times_judged
+        if self.plan is None:
+            self.episodes += 1
+            self.steps += result.steps
+            self.judged += result.judged
+            self.times_judged += result.times_judged
+        else:
+            self.tries += 1
         grave = [f for f in result.findings if CONTRACT[f.invariant].severity <= FAIL_ON]
+        if self.rule and not grave:
+            return False
         if not grave:
             self.tolerated.update(f.invariant for f in result.findings[:1])
             return False
@@ -104,7 +108,8 @@ class PlanSearch:
             return False
         names = known(plan) if known is not None else {}
         if all(each.invariant in names for each in grave):
-            self.known.update({names[each.invariant] for each in grave})
+            if not self.rule:
+                self.known.update({names[each.invariant] for each in grave})
             return False
         self.plan, self.result = plan, result
         self.first = self.first or (plan, result)
@@ -190,7 +195,6 @@ def search(
     interruption ends the search."""
     found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)
-    began: list[float] = []
     played: dict[ConnectorPlan, EpisodeResult | None] = {}
     """What each plan has come to. Hypothesis takes some of them again, and a connector that kept
     what another episode stored might come to something else then."""
@@ -213,7 +217,7 @@ def search(
         database=None,
         deadline=None,
         derandomize=False,
-        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+        phases=(Phase.generate,),
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
@@ -221,14 +225,12 @@ def search(
     @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
         if plan not in played:
-            if began and time.monotonic() - began[0] > SHRINK_S:
-                return
             played[plan] = broken(plan)
-        if (result := played[plan]) is not None:
-            found.plan, found.result = plan, result
-            began.append(time.monotonic())
+        if played[plan] is not None:
             raise RuleBroken
 
     with suppress(RuleBroken), of_the_seed():
         episode()
+    if shrinks and found.plan is not None:
+        smaller(found.plan, lambda plan: broken(plan) is not None)
     return found

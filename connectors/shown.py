@@ -32,6 +32,8 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
+    if searched.tries:
+        yield f"{_episodes(searched.tries)} more made the plan smaller."
     for name, count in sorted(searched.known.items()):
         yield f"Known: in {_episodes(count)} {name} (findings/ has what it is)."
     for kinds, why in searched.refused.items():

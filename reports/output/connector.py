@@ -18,17 +18,19 @@ class BrokenRule(OutputPart, frozen=True, kw_only=True):
 
 
 class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
-    """Random episodes of a connector. `judged` counts the slots that were compared, `tolerated` the
-    episodes whose gravest finding is less severe than a leak, and `known` those that show a known
-    finding of vLLM, by its name. `plan` is the smallest episode known
-    that breaks a rule, `at` the number of the action that breaks it, and `plan_file` the file that
-    has the plan; they are there if the verdict is VIOLATED. `needs_earlier_episodes` says whether
-    the plan breaks its rule only after what earlier episodes left in the process."""
+    """Random episodes of a connector. `tries` are further ones that made the plan smaller. `judged`
+    counts the slots that were compared, `tolerated` the episodes whose gravest finding is less
+    severe than a leak, and `known` those that show a known finding of vLLM, by its name. `plan` is
+    the smallest episode known that breaks a check, `at` the number of the action that breaks it,
+    and `plan_file` the file that has the plan; they are there if the verdict is VIOLATED.
+    `needs_earlier_episodes` says whether the plan breaks its check only after what earlier episodes
+    left in the process."""
 
     verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN"]
     connector: str
     seed: int
     episodes: int
+    tries: int
     steps: int
     judged: dict[str, int]
     tolerated: dict[str, int]
