@@ -145,6 +145,17 @@ def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any)
     assert [each.workload for each in found.not_again] == [r.name for r in runs[:TRIES]]
 
 
+def test_what_shows_after_earlier_runs_alone_is_told_so(compare: Any) -> None:
+    """Random episodes in one process: the last one finds what the others left."""
+    episodes = Episodes("episodes of full", FULL, 0, 6)
+    found = compare(nothing, first_only(CRASH))
+    found.drive([episodes])
+    found.confirm([episodes.name])
+    assert not found.introduced
+    assert not found.not_again
+    assert [each.found.key for each in found.needs_earlier] == [CRASH.key]
+
+
 def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
     def broken_in(cluster: Cluster) -> Break:
         return attrs_replaced(CRASH, cluster=cluster)

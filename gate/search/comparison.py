@@ -118,6 +118,7 @@ class Comparison:
         self.workloads: dict[str, Workload] = {}
         self.introduced: list[Confirmed] = []
         self.not_again: list[Candidate] = []
+        self.needs_earlier: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
@@ -213,7 +214,8 @@ class Comparison:
         result, on_base = self._tried(candidate)
         again = same(key, result)
         if again is None:
-            self.not_again.append(candidate)
+            kept = self.needs_earlier if self._again_with_all(candidate) else self.not_again
+            kept.append(candidate)
         elif (
             any(the_same(key, other) for other in on_base)
             or dies_alike(key, on_base[0])
@@ -231,6 +233,15 @@ class Comparison:
             reached = frozenset(result.reached)
             self.introduced.append(Confirmed(candidate.workload, again, reached))
             self.notify(self.introduced[-1])
+
+    def _again_with_all(self, candidate: Candidate) -> bool:
+        """Whether head breaks the same in all runs of the workload once more: then it needs what
+        earlier ones left."""
+        workload = self.workloads[candidate.workload]
+        if isinstance(workload, Fixed):
+            return False
+        [result] = self.head.drive([self._drawn(workload)])
+        return the_same(candidate.found.key, result)
 
     def _freed(self, candidate: Candidate) -> Candidate | None:
         """The same break in a run that says something of base, once for each break. None for what

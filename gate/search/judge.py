@@ -261,6 +261,11 @@ class _Judge:
             for one in self.comparison.not_again
         ]
         searched = [*self.search.not_run, *self.comparison.one_sided, *undriven(self.comparison)]
+        needs_earlier = [
+            f"seen on head and not alone in a fresh process, as it needs what earlier runs left: "
+            f"{one.found.key.words} in {one.workload}"
+            for one in self.comparison.needs_earlier
+        ]
         unconfirmed = [
             f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
             for one in self.comparison.unconfirmed
@@ -275,7 +280,15 @@ class _Judge:
             for side, seen in zip(("base", "head"), self.seen or (), strict=False)
             for file in seen.unwatched
         ]
-        return [*searched, *again, *unconfirmed, *instead, *unwatched, *self.not_written]
+        return [
+            *searched,
+            *again,
+            *needs_earlier,
+            *unconfirmed,
+            *instead,
+            *unwatched,
+            *self.not_written,
+        ]
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
