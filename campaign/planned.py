@@ -27,6 +27,9 @@ START_UPS, LOOPS = "start-ups", "loops"
 OF_TWO = {check.id for check in around_scheduler.CHECKS.values() if check.of_two}
 """The checks that compare two vLLMs."""
 
+NEEDS_EARLIER = "needs what earlier plans left"
+"""What is said of a finding that its plan does not show alone, in a fresh process."""
+
 SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""
 
@@ -102,8 +105,23 @@ def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature
         elif by not in found and by not in unit.known:
             shortest = _shortest(each)
             assert shortest.plan is not None
+            if not _breaks_alone(shortest):
+                by = by._replace(feature=", ".join(filter(None, (by.feature, NEEDS_EARLIER))))
             found[by] = FoundRun(by, Found.of(shortest.finding), shortest.plan)
     return found
+
+
+def _breaks_alone(found: Break) -> bool:
+    """Whether a plan shows its finding in a process of its own. One of a start-up or a loop has
+    nothing that could outlive its engine."""
+    if not isinstance(found.plan, Play):
+        return True
+    from kvproof.connectors.alone import broken_alone
+    from kvproof.connectors.plan import ConnectorPlan
+    from kvproof.gate.search import connector_plans
+
+    plan = msgspec.convert(found.plan.plan, ConnectorPlan)
+    return found.signature.check in (broken_alone(connector_plans.subject(found.plan), plan) or ())
 
 
 def _again(found: Break) -> DrivesPlan:

@@ -8,7 +8,6 @@ import argparse
 import json
 import os
 import sys
-import traceback
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,9 +79,9 @@ def run(args: argparse.Namespace) -> int:
     live_line.show("importing vLLM ...")
     from kvproof.connectors.alone import confirm
     from kvproof.connectors.judging import CONTRACT
-    from kvproof.connectors.ours import is_ours
     from kvproof.connectors.search import PlanSearch, search
     from kvproof.connectors.shown import shown
+    from kvproof.live.blame import is_ours
 
     subject = as_driven(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
@@ -165,7 +164,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _not_made(name: str, error: Exception) -> UsageError:
     """That a connector cannot be made with any cache groups."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    from kvproof.live.death import place
+
+    last = place(error)
     return UsageError(
         f"{name} cannot be made ({last_line(error)}; {Path(last.filename).name}, line "
         f"{last.lineno}). Use settings (--extra) with which vLLM makes it, or mend it."

@@ -49,13 +49,21 @@ def confirm(subject: TestedConnector, found: PlanSearch) -> None:
 
 
 def main(folder: Path) -> None:
-    """Play the plan of a folder, and write there which rules it breaks."""
+    """Play the plan of a folder to its end, and write there which checks it breaks."""
     from kvproof.connectors.episode import play
+    from kvproof.connectors.judging import broken
+    from kvproof.model.facts.connectors import Fact, Past
 
     children.end_with_parent()
     asked = msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
-    broken = tuple(each.invariant for each in play(*asked).findings)
-    (folder / ANSWER).write_bytes(msgspec.json.encode(broken))
+    past, names = Past(), dict[str, None]()
+
+    def note(_engine: object, _at: int, facts: list[Fact]) -> bool:
+        names.update(dict.fromkeys(finding.invariant for finding in broken(facts, past)))
+        return True
+
+    play(*asked, note)
+    (folder / ANSWER).write_bytes(msgspec.json.encode((*names,)))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import inspect
-import traceback
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -14,20 +13,18 @@ from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.left_open import Opened
 from kvproof.connectors.named import NamedPrefixes
-from kvproof.connectors.ours import is_ours
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.prompts import Prompts
 from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
-from kvproof.live import build, step_output
+from kvproof.live import blame, build, step_output
 from kvproof.live.arguments import Reads
-from kvproof.live.contract.lookup import last_line
-from kvproof.live.death import death_of
+from kvproof.live.death import death_of, place
 from kvproof.live.encoder_settings import only_encodes
+from kvproof.live.endless import watched
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import (
     Announced,
     BlocksKept,
@@ -116,11 +113,12 @@ class DrivenEngine:
         self.served = self.first.changed(another, plan.dtypes)
         self.opened = Opened()
         try:
-            self.scheduler = self._scheduler()
-            self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
-            self.owners.model = self.served.unlike(self.first)
-            self.prompts = Prompts(self.owners.prompts)
-            self._begin()
+            with watched():
+                self.scheduler = self._scheduler()
+                self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
+                self.owners.model = self.served.unlike(self.first)
+                self.prompts = Prompts(self.owners.prompts)
+                self._begin()
         except BaseException:
             self.opened.note()
             self.opened.remove()
@@ -235,15 +233,15 @@ class DrivenEngine:
             )
         except Exception as error:
             self.forgets = False
-            # vLLM refuses to reset while a transfer has blocks, and says so.
-            if isinstance(error, RuntimeError) and "Failed to reset KV cache" in str(error):
+            # The scheduler itself refuses to reset while a transfer has blocks.
+            of_scheduler = place(error).name == "reset_prefix_cache"
+            if isinstance(error, RuntimeError) and of_scheduler:
                 return
-            if is_ours(error) or not connector:
+            if blame.is_ours(error) or not connector:
                 raise
             if isinstance(error, NotImplementedError):
                 return
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            self.facts.append(ResetRaised(death_of(error, place)))
+            self.facts.append(ResetRaised(death_of(error)))
         self.owners.judged["resets"] += connector
 
     def pause(self, new: bool) -> None:
@@ -355,7 +353,7 @@ class DrivenEngine:
         """Give back what an engine that died still has."""
         self.clock.over = True
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), watched():
                 part.shutdown()
         self.clock.end()
         self.opened.remove()
@@ -516,15 +514,14 @@ class DrivenEngine:
         if self.dead:
             return
         try:
-            what(*arguments)
+            with watched():
+                what(*arguments)
         except Exception as error:
             self.dead = True
-            frames = traceback.extract_tb(error.__traceback__)
-            if is_ours(error):
-                raise AdapterDrift(f"The kit does not fit this vLLM: {last_line(error)}") from error
+            blame.spare(error)
             home = inspect.getsourcefile(type(self.scheduler.connector))
-            inside = any(frame.filename == home for frame in frames)
-            self.facts.append(Died(death_of(error, frames[-1]), inside))
+            inside = blame.went_through(error, home)
+            self.facts.append(Died(death_of(error), inside))
 
     def loses(self) -> None:
         """The memory behind the connector fails: nothing is expected of it from now on."""

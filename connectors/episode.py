@@ -16,7 +16,6 @@ from kvproof.connectors.drift import require_replaced
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.judging import CONTRACT, broken, times_judged
 from kvproof.connectors.memory import Memory
-from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.pair import EnginePair
 from kvproof.connectors.peers import EnginePeers
 from kvproof.connectors.plan import (
@@ -37,6 +36,7 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.several import EngineReplicas, SeveralEngines
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
+from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check

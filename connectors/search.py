@@ -20,11 +20,11 @@ from kvproof.connectors.drawn import (
 )
 from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.smaller import smaller
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt
+from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift

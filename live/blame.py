@@ -1,49 +1,68 @@
-"""Who caused an exception in a call of vLLM: the adapter or an engine.
+"""Whose exception it was: kvproof's, or that of vLLM and what runs in it. Every driver asks here.
 
-The adapter caused an exception that is raised in its own code, or that reports a missing name of
-the contract. Any other exception is the death of an engine. (A stand-in of kvproof raises
-AdapterDrift itself for what it lacks.)
+kvproof caused an exception that is raised in its own code, that says what one of its stand-ins
+lacks or does not take, or that reports a missing name of the contract. Any other exception is the
+death of an engine, or of a connector in it. (Some stand-ins raise AdapterDrift themselves for what
+they lack.) What the device of the connector kit raises is meant for the connector: a store that
+fails, a wait without end.
 """
 
+import inspect
 import re
+import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
 from kvproof.live.damage import Damage
-from kvproof.live.fake import FakeParams
+from kvproof.live.death import place
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
 _ROOT = Path(__file__).parent.parent
-_OURS = tuple(_ROOT / room for room in ("live", "model", "strategies", "invariants"))
+_DEVICE = _ROOT / "connectors" / "device"
+
+STAND_INS = (
+    "kvproof.connectors.device.",
+    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push_wire", "loop.", "startup.")),
+)
+"""How the names of the modules begin whose functions and objects take the place of vLLM's."""
 
 _CALLED = re.compile(r"(?P<callee>[\w.<>]+)\(\) ")
+_NOT_TAKEN = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")
 _NOT_IN = re.compile(r"cannot import name '(?P<name>\w+)'")
 
 _PLACES = [place for entry in TABLE for place in entry.places]
 _OWNED = {(place.owner, place.mentioned or place.names[-1]) for place in _PLACES if place.names}
 _MODULES = {place.module for place in _PLACES}
 _NAMES = {place.names[0] for place in _PLACES if place.module and place.names}
-_TAKING = {".".join(place.names[-2:]) for place in _PLACES if place.parameter}
+_TAKING = {(".".join(place.names[-2:]), place.parameter) for place in _PLACES if place.parameter}
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether kvproof caused an exception, so that it says nothing of vLLM."""
+    return bool(_lacking(error) or _missing(error)) or _raised_by_us(error)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether what cannot be made says so on purpose. An assertion, a key that is missing, or a
+    call without end does not."""
+    mistakes = AssertionError | LookupError | AttributeError | TypeError | Damage
+    return not isinstance(error, mistakes)
 
 
 def spare(error: Exception) -> None:
-    """Raise AdapterDrift where the adapter caused the exception."""
+    """Raise AdapterDrift where kvproof caused the exception."""
     if isinstance(error, UsageError | NotAllowed):
         raise error
-    if caused_by_us(error):
+    if is_ours(error):
         why = f"The adapter does not fit: {last_line(error)}"
-        raise AdapterDrift(why, _missing(error)) from error
-
-
-def caused_by_us(error: Exception) -> bool:
-    """Whether kvproof raised an exception, or one reports a missing name of the contract."""
-    return bool(_missing(error)) or _raised_by_us(error)
+        raise AdapterDrift(why, _lacking(error) or _missing(error)) from error
 
 
 @contextmanager
@@ -70,21 +89,47 @@ def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise
     return otherwise
 
 
-def place(error: Exception) -> traceback.FrameSummary:
-    """Where an exception was raised. A KeyError of a router's parameters belongs to its reader."""
-    if isinstance(error, Damage):
-        return error.place
-    frames = traceback.extract_tb(error.__traceback__)
-    read = isinstance(error, KeyError) and frames[-1].name == FakeParams.__missing__.__name__
-    return frames[-2 if read else -1]
+def went_through(error: BaseException, file: str | None) -> bool:
+    """Whether an exception went through a function of this file."""
+    return any(each.filename == file for each in traceback.extract_tb(error.__traceback__))
 
 
-def _raised_by_us(error: Exception) -> bool:
-    last = place(error).filename
-    return any(Path(last).is_relative_to(room) for room in _OURS)
+def _raised_by_us(error: BaseException) -> bool:
+    raised = Path(place(error).filename)
+    return raised.is_relative_to(_ROOT) and not raised.is_relative_to(_DEVICE)
 
 
-def _missing(error: Exception) -> str:
+def _lacking(error: BaseException) -> str:
+    """What a stand-in lacks that vLLM looks for, or a function of one that does not take what vLLM
+    gives it: `Class.name`."""
+    if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(STAND_INS):
+        return f"{type(error.obj).__name__}.{error.name}"
+    if isinstance(error, TypeError) and (found := _CALLED.match(str(error))):
+        called = found["callee"].partition(".<locals>")[0]
+        return called if called in _stand_ins() else ""
+    return ""
+
+
+def _stand_ins() -> frozenset[str]:
+    """The names of all functions of stand-ins, as Python has them in its errors."""
+    modules = [each for name, each in sys.modules.items() if name.startswith(STAND_INS)]
+    return frozenset(name for module in modules for name in _functions(module, module.__name__))
+
+
+def _functions(owner: ModuleType | type, module: str) -> Iterator[str]:
+    made: Any
+    for made in vars(owner).values():
+        made = getattr(made, "__func__", made)  # of a method of the class
+        if getattr(made, "__module__", "") != module:
+            continue
+        if inspect.isfunction(made):
+            yield made.__qualname__
+        elif inspect.isclass(made):
+            yield from (made.__qualname__, f"{made.__qualname__}.__init__")
+            yield from _functions(made, module)
+
+
+def _missing(error: BaseException) -> str:
     """The name that an exception reports as missing, if the contract has it."""
     if isinstance(error, AttributeError):
         return _missing_of(error.obj, error.name or "")
@@ -93,8 +138,9 @@ def _missing(error: Exception) -> str:
         name = found["name"] if found else error.name or ""
         return name if name in _NAMES | _MODULES else ""
     if isinstance(error, TypeError):
-        found = _CALLED.match(str(error))
-        return _callee(found["callee"]) if found else ""
+        found, taken = _CALLED.match(str(error)), _NOT_TAKEN.search(str(error))
+        called = found["callee"].removesuffix(".__init__") if found else ""
+        return called if taken and (called, taken["name"]) in _TAKING else ""
     return ""
 
 
@@ -106,9 +152,3 @@ def _missing_of(owner: Any, name: str) -> str:
     names = [*(each.__name__ for each in kind.__mro__), *sorted(samples.labels(kind))]
     owners = [each for each in names if (each, name) in _OWNED]
     return f"{owners[0]}.{name}" if owners else ""
-
-
-def _callee(called: str) -> str:
-    """A callee that takes other arguments, if the contract has its name."""
-    kept = called.removesuffix(".__init__")
-    return kept if kept in _TAKING else ""

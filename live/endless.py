@@ -1,14 +1,15 @@
 """A call of vLLM that does not end, as a walk over a free queue that has become a circle.
 
-After `LIMIT_S` seconds of processor time in one call, `LOOKS` looks at the stack show which
-function does not return: the innermost frame that all of them have. Then `DoesNotEnd` is raised
-there. Processor time is counted, so a machine with much other work makes no difference. Only the
+Every driver watches its calls. After `LIMIT_S` seconds of processor time in one call, `LOOKS` looks
+at the stack show which function does not return: the innermost frame that all of them have. Then
+`DoesNotEnd` is raised there. Processor time is counted, so a machine with much other work makes no
+difference; a call that imports modules for the first time begins again after each look. Only the
 main thread can be interrupted; elsewhere nothing is watched.
 """
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -21,19 +22,31 @@ LOOKS = 20
 LOOK_S = 0.02
 """The processor time between two looks, in seconds."""
 
+IMPORTING = "<frozen importlib._bootstrap>"
+"""The file of the frames that import a module."""
+
 
 @contextmanager
-def watched() -> Iterator[None]:
-    """Raises DoesNotEnd in the body if it does not end."""
+def watched() -> Iterator[Callable[[], None]]:
+    """Raises DoesNotEnd in the body if it does not end. Where the body makes many calls, it says
+    with what it gets that another one begins."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     common: list[FrameType] = []
     looks = 0
 
+    def begin() -> None:
+        nonlocal common, looks
+        common, looks = [], 0
+        signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S, LOOK_S)
+
     def look(_: int, frame: FrameType | None) -> None:
         nonlocal common, looks
         stack = _stack(frame)
+        if any(each.f_code.co_filename == IMPORTING for each in stack):
+            begin()
+            return
         common = [a for a, b in zip(common or stack, stack, strict=False) if a is b]
         looks += 1
         if looks >= LOOKS:
@@ -42,9 +55,9 @@ def watched() -> Iterator[None]:
             raise DoesNotEnd(inner.f_code, inner.f_lineno, why)
 
     before = signal.signal(signal.SIGVTALRM, look)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_S, LOOK_S)
+    begin()
     try:
-        yield
+        yield begin
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)

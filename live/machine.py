@@ -136,7 +136,7 @@ class LiveMachine:
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
-        node.engine = node.engine._replace(dead=death_of(error, blame.place(error)))
+        node.engine = node.engine._replace(dead=death_of(error))
 
     def _refresh(self) -> tuple[Report, ...]:
         """Read all engines again. Returns the KV events that they reported."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvproof.campaign import planned
 from kvproof.campaign.plan import PLANS_EVERY, Plan
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.progress import Progress
@@ -20,11 +21,11 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     empty = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
     others = PLANS_EVERY * len(plan.planned)
     units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
-    planned = [unit for unit in units if isinstance(unit, PlansUnit)]
-    assert sorted(unit.plans.name for unit in planned) == sorted(plan.planned)
+    of_plans = [unit for unit in units if isinstance(unit, PlansUnit)]
+    assert sorted(unit.plans.name for unit in of_plans) == sorted(plan.planned)
     assert {START_UPS, LOOPS, "offloading", "nixl-pull"} < {*plan.planned}
     assert "decode-bench" not in plan.planned  # wrong on purpose
-    assert [unit_of(packed(unit)) for unit in planned] == planned
+    assert [unit_of(packed(unit)) for unit in of_plans] == of_plans
 
 
 def test_the_model_has_no_plans() -> None:
@@ -35,13 +36,15 @@ def test_the_model_has_no_plans() -> None:
 
 @pytest.fixture
 def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that pairs blocks from the front on a partial hit is a connector of vLLM."""
+    """A store that pairs blocks from the front on a partial hit is a connector of vLLM. What it
+    breaks needs no earlier plan."""
     pytest.importorskip("vllm")
     from kvproof.connectors.shipped import SHIPPED, Shipped
     from kvproof.connectors.subject import TestedConnector
 
     subject = TestedConnector(WRONG)
     monkeypatch.setitem(SHIPPED, OURS, Shipped(subject, (OURS,)))
+    monkeypatch.setattr(planned, "_breaks_alone", lambda _: True)
 
 
 @pytest.mark.live
@@ -80,6 +83,17 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
     assert RULE in out
     known = PlansUnit(0, unit.plans, tuple(each.signature for each in found))
     assert not carry_out_plans(known).found
+
+
+@pytest.mark.live
+@pytest.mark.usefixtures("_ours")
+def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.gate.difference.workload import Plays
+
+    monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
+    found = planned.carry_out_plans(PlansUnit(0, Plays(OURS, OURS, 3, 30))).found
+    assert found
+    assert all(planned.NEEDS_EARLIER in each.signature.words for each in found)
 
 
 @pytest.mark.live

@@ -1,6 +1,7 @@
 """What vLLM does wrong without an exception is seen, and ends the run and not kvproof."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -8,9 +9,11 @@ import pytest
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import endless
-from kvproof.live.blame import place
 from kvproof.live.damage import DoesNotEnd
+from kvproof.live.death import place
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Schedule, Submit
+from kvproof.model.plans import loop, startup
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.strategies.run import Run
@@ -51,6 +54,96 @@ def test_a_step_that_does_not_end_is_a_dead_engine(monkeypatch: pytest.MonkeyPat
     )
     [finding] = broken(machine.cluster, step, INVARIANTS.values())
     assert finding.invariant == "engine_survives"
+
+
+def without_end(self: Any, *_: Any, **__: Any) -> None:
+    while self is not None:
+        pass
+
+
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endless, "LIMIT_S", 0.5)
+
+
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("name", ["Scheduler.schedule", "Store.update_state_after_alloc"])
+def test_an_endless_call_in_an_episode_of_a_connector_is_a_death(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from kvproof.connectors.episode import play
+    from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
+    from kvproof.connectors.subject import TestedConnector
+    from tests.connectors.store import Store
+
+    kind, _, method = name.partition(".")
+    monkeypatch.setattr(Scheduler if kind == "Scheduler" else Store, method, without_end)
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
+    plan = ConnectorPlan(engine, (SubmitRequest(0, 6), RunSteps(2)))
+    [finding] = play(TestedConnector("tests.connectors.store:Store"), plan).findings
+    assert finding.invariant == "connector_survives"
+    assert "DoesNotEnd" in finding.sentence
+    assert without_end.__name__ in finding.sentence
+
+
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("place", ["EngineCore._initialize_kv_caches", "Scheduler.schedule"])
+def test_an_endless_call_in_a_start_up_is_a_death(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.engine.core import EngineCore
+
+    from kvproof.live.startup.episode import starts
+
+    owner = {"EngineCore": EngineCore, "Scheduler": Scheduler}[place.partition(".")[0]]
+    monkeypatch.setattr(owner, place.partition(".")[2], without_end)
+    plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
+    [start] = starts(plan)
+    assert start.died is not None
+    assert (start.died.exception, start.died.function) == ("DoesNotEnd", without_end.__name__)
+
+
+@pytest.mark.usefixtures("_soon")
+def test_an_endless_call_in_a_loop_is_a_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from kvproof.live.loop.episode import played
+
+    monkeypatch.setattr(Scheduler, "schedule", without_end)
+    died = played(loop.random_plan(0)).died
+    assert died is not None
+    assert (died.exception, died.function) == ("DoesNotEnd", without_end.__name__)
+
+
+@pytest.mark.usefixtures("_soon")
+def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is one of each call, in a loop as in a start-up."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from kvproof.live.loop.episode import played
+    from kvproof.live.startup.episode import starts
+
+    right, calls = Scheduler.schedule, itertools.count(1)
+
+    def slow(self: Any, *args: Any, **kwargs: Any) -> Any:
+        until = time.process_time() + 0.06
+        while time.process_time() < until:
+            pass
+        next(calls)
+        return right(self, *args, **kwargs)
+
+    monkeypatch.setattr(Scheduler, "schedule", slow)
+    for number in range(2):
+        before = next(calls)
+        assert played(loop.random_plan(number)).died is None
+        assert next(calls) - before > 10
+    before = next(calls)
+    plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
+    assert not any(start.died for start in starts(plan))
+    assert next(calls) - before > 10
 
 
 def test_a_free_queue_that_is_a_circle_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

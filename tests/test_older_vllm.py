@@ -174,7 +174,7 @@ def test_the_reports_of_an_older_worker_have_no_failed_reads() -> None:
 
 
 def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
-    from kvproof.live import blame
+    from kvproof.live.death import place
     from kvproof.live.fake import FakeParams
 
     params = FakeParams(known=1)
@@ -183,10 +183,8 @@ def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
         params["unknown"]
     with pytest.raises(KeyError) as missed:
         params["blocks"]
-    assert (
-        blame.place(missed.value).name
-        == "test_a_key_that_every_router_leaves_out_is_missed_by_its_reader"
-    )
+    reader = "test_a_key_that_every_router_leaves_out_is_missed_by_its_reader"
+    assert place(missed.value).name == reader
 
 
 @pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match", "pd-ratio-state"])

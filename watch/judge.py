@@ -1,13 +1,12 @@
 """What a watched engine is asked after each event, and what is done with the answers."""
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import why_hidden
-from kvproof.live.death import death_of
+from kvproof.live.death import death_of, place
 from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.events import Complete, Schedule
 from kvproof.model.finding import Finding
@@ -102,7 +101,7 @@ class Judge:
         name = seen.cfg.name
         event = Schedule(name, ()) if what == "schedule" else Complete(name)
         alive = Engine(name, (), ())
-        death = death_of(error, traceback.extract_tb(error.__traceback__)[-1])
+        death = death_of(error)
         dead = alive._replace(dead=death)
         step = Step(State((alive,)), event, Effects(), State((dead,)))
         for finding in self._findings(step, seen, Views.DEATH.value.checks):
@@ -114,8 +113,8 @@ class Judge:
 
     def mistake(self, error: BaseException, then: str) -> None:
         """A mistake of kvproof, and what is done then."""
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}, line {place.lineno}"
+        raised = place(error)
+        where = f"{Path(raised.filename).name}, line {raised.lineno}"
         why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")
         self.why_off.append(f"{why}; {then}")
         if self.say is not None:

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import json
-import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from kvproof.connectors.device import replaced
 from kvproof.connectors.drawn import LayerGroups
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT, broken
-from kvproof.connectors.ours import is_ours, is_refusal
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted, bare
 from kvproof.connectors.shipped import SHIPPED
@@ -28,6 +26,7 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
 from kvproof.gate.search.known_plans import Planned
+from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model.config import Cluster
@@ -168,8 +167,7 @@ class _Played:
 
     def _unmade(self, error: Exception) -> None:
         """The connector cannot be made with the engine of the plan."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.died = Died(death_of(error, frame), in_connector=True)
+        self.died = Died(death_of(error), in_connector=True)
         self.plan = msgspec.structs.replace(self.plan, actions=())
         findings = tuple(broken([self.died], self.past))
         for found in (self._break(finding, 0, {}) for finding in findings):

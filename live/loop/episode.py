@@ -2,6 +2,7 @@
 over, a pause ends and all transfers end, and the loop goes on until it waits."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from kvproof.live import blame
@@ -9,7 +10,6 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop import front
 from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
-from kvproof.live.startup.engine import not_ours
 from kvproof.model import interruption
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played
 from kvproof.model.plans.loop import (
@@ -48,6 +48,7 @@ class Episode:
         self.plan = plan
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
+        self.call_begins: Callable[[], None] = lambda: None
         self.engine = EngineLoop(plan, self.moment)
         self.worker = self.engine.worker
         self.worker.began, self.worker.settled = self._began, self._settled
@@ -67,6 +68,7 @@ class Episode:
 
     def moment(self) -> None:
         """The loop has come to a moment: the next action may be due."""
+        self.call_begins()
         self._read()
         if not self.left:
             self._go_on()
@@ -77,6 +79,7 @@ class Episode:
 
     def wait(self) -> None:
         """The loop would wait for a message."""
+        self.call_begins()
         self._read()
         self.idle.append(self._left_over(len(self.idle) + 1))
         while self.left and not self.engine.core.input_queue.qsize():
@@ -248,7 +251,7 @@ class Episode:
         seen = Played(self.plan)
         exited = False
         try:
-            with watched():
+            with watched() as self.call_begins:
                 self.engine.core.run_busy_loop()
         except SystemExit:
             exited = True
@@ -259,8 +262,8 @@ class Episode:
         except Exception as error:
             interruption.check()
             blame.spare(error)
-            not_ours(error, self.engine.core, self.worker)
-            seen = seen._replace(died=death_of(error, blame.place(error)))
+            self.worker.spare(error)
+            seen = seen._replace(died=death_of(error))
         finally:
             self.engine.close()
         return seen._replace(

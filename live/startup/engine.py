@@ -80,6 +80,13 @@ class Executor:
         if method == "update_max_model_len":
             self.known_tokens = args[0]
 
+    def spare(self, error: Exception) -> None:
+        """Raise AdapterDrift where the engine asked for an answer that kvproof does not have: what
+        failed then is not vLLM's mistake."""
+        for name in self.unanswered[:1]:
+            why = f"An engine of this vLLM needs {name}"
+            raise AdapterDrift(why, f"EngineCore.{name}") from error
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -144,15 +151,10 @@ def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
     return adapt.accepted(kind, head_size_v=0) if size > one else {}
 
 
-def not_ours(error: Exception, core: EngineCore, executor: Executor) -> None:
-    """Raise AdapterDrift where the engine needs what kvproof does not have: an answer of the
-    workers, or an attribute of the engine."""
-    lacking = getattr(error, "name", "") if getattr(error, "obj", None) is core else ""
-    other_arguments = isinstance(error, TypeError) and "Executor." in str(error)
-    if lacking or executor.unanswered or other_arguments:
-        name = lacking or next(iter(executor.unanswered), str(error))
-        why = f"An engine of this vLLM needs {name}"
-        raise AdapterDrift(why, f"EngineCore.{name}") from error
+class Core(EngineCore):  # type: ignore[misc]
+    """The engine whose start-up is carried out. Its constructor does not run."""
+
+    def __init__(self) -> None: ...
 
 
 class StartedEngine:
@@ -166,7 +168,7 @@ class StartedEngine:
         self.executor = Executor(plan, specs, memory)
         further = {"speculative_config": build.drafter(plan.drafts)} if plan.drafts else {}
         self.vllm_config = config_of(plan, override, **further)
-        core = object.__new__(EngineCore)
+        core = Core()
         core.model_executor = self.executor
         core.vllm_config = self.vllm_config
         core.available_gpu_memory_for_kv_cache = -1
@@ -175,7 +177,7 @@ class StartedEngine:
         except REFUSALS:
             raise
         except Exception as error:
-            not_ours(error, core, self.executor)
+            self.executor.spare(error)
             raise
         if isinstance(self.config, tuple):  # before it was the config alone
             blocks, _, self.config = self.config
@@ -211,7 +213,7 @@ class StartedEngine:
         found = getattr(self.vllm_config, "max_concurrent_batches", None)
         return found or (self.plan.stages if self.plan.stages > 1 else 1 + self.plan.overlaps)
 
-    def run(self) -> LoneRequest:
+    def run(self, call_begins: Callable[[], None]) -> LoneRequest:
         """A request of the largest length comes, alone, and runs to its end."""
         scheduler = self._scheduler()
         tokens = self.max_model_len
@@ -234,6 +236,7 @@ class StartedEngine:
         unerased: set[tuple[int, int]] = set()
         flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
         for _ in range(STEPS_MAX):
+            call_begins()
             output = scheduler.schedule()
             held = max(held, free - pool.get_num_free_blocks())
             erased = adapt.zeroed(output)

@@ -1,24 +1,21 @@
 """A plan is carried out: a start with plenty of memory, which shows what a block and a request
 take, and then the start that the plan says."""
 
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec.structs import replace
 
-from kvproof.live.death import death_of
+from kvproof.live import blame
+from kvproof.live.death import death_of, place
+from kvproof.live.endless import watched
 from kvproof.live.startup.engine import REFUSALS, StartedEngine
 from kvproof.model import interruption
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.startup import StartupPlan
 
 PLENTY_BLOCKS = 200
 """The blocks for which there is memory in the first start, of layers that are all alike the
 largest."""
-
-ROOM = str(Path(__file__).parents[1])
 
 CONFIG_CHECK = "validate_block_size"
 """The check of the config, which also says so by an assertion."""
@@ -58,24 +55,21 @@ def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Star
     """Start an engine, and run a request on it."""
     start = Startup(plan, blocks)
     try:
-        engine = StartedEngine(plan, memory, blocks if plan.override else None)
-        start = start._replace(
-            num_blocks=engine.config.num_blocks,
-            max_model_len=engine.max_model_len,
-            known_tokens=engine.executor.known_tokens,
-            concurrency=engine.concurrency,
-            workers=engine.workers(),
-            groups=engine.groups(),
-            in_flight_tokens=engine.in_flight_steps() * plan.chunk_tokens,
-        )
-        return start._replace(run=engine.run())
-    except AdapterDrift:
-        raise
+        with watched() as call_begins:
+            engine = StartedEngine(plan, memory, blocks if plan.override else None)
+            start = start._replace(
+                num_blocks=engine.config.num_blocks,
+                max_model_len=engine.max_model_len,
+                known_tokens=engine.executor.known_tokens,
+                concurrency=engine.concurrency,
+                workers=engine.workers(),
+                groups=engine.groups(),
+                in_flight_tokens=engine.in_flight_steps() * plan.chunk_tokens,
+            )
+            return start._replace(run=engine.run(call_begins))
     except Exception as error:
         interruption.check()
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        if place.filename.startswith(ROOM):
-            raise
-        if isinstance(error, REFUSALS) or place.name == CONFIG_CHECK:
+        blame.spare(error)
+        if isinstance(error, REFUSALS) or place(error).name == CONFIG_CHECK:
             return start._replace(refused=str(error).split(". ")[0])
-        return start._replace(died=death_of(error, place))
+        return start._replace(died=death_of(error))

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import ours, search
+from kvproof.connectors import search
 from kvproof.connectors.device import copies, streams
 from kvproof.connectors.device.peers import PeerContext
 from kvproof.connectors.drawn import ALONE
@@ -18,6 +18,7 @@ from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.shipped import BENCH
 from kvproof.connectors.shown import shown
+from kvproof.live.blame import is_ours
 
 pytestmark = pytest.mark.live
 
@@ -83,7 +84,7 @@ def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     context: Any = PeerContext(None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError) as raised:
         context.term()
-    assert ours.is_ours(raised.value)
+    assert is_ours(raised.value)
 
 
 def wrong(call: str) -> Exception:
@@ -104,12 +105,12 @@ def wrong(call: str) -> Exception:
     ],
 )
 def test_what_the_device_does_not_take_is_no_mistake_of_vllm(call: str) -> None:
-    assert ours.is_ours(wrong(call))
+    assert is_ours(wrong(call))
 
 
 @pytest.mark.parametrize("call", ["join(1)", "len()", "(lambda: 1)(2)", "1 + ''"])
 def test_another_wrong_call_is_one(call: str) -> None:
-    assert not ours.is_ours(wrong(call))
+    assert not is_ours(wrong(call))
 
 
 @pytest.mark.parametrize("extra", ["{}", '{"cpu_bytes_to_use": "much"}'])
