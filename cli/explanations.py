@@ -18,6 +18,7 @@ from kvproof.invariants.registry import CHECKS, FORMER, checks_of
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
+from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import FEATURES
 from kvproof.model.errors import NAME_MAX, UsageError
 from kvproof.model.facts.connectors import Fact
@@ -238,9 +239,18 @@ def _preset(name: str) -> Explanation:
         kind="a preset, a small cluster",
         name=name,
         sentence=file.about,
-        scenario=tuple(filter(None, (*cluster_lines(file.cluster), states))),
+        scenario=tuple(filter(None, (*cluster_lines(file.cluster), states, *_apart(file.cluster)))),
         see=(f"kvproof {machine} --config {name}", f"kvproof explain {name} --json"),
     )
+
+
+def _apart(cluster: Cluster) -> Iterator[str]:
+    """What no start-up of vLLM makes."""
+    if any(engine.drafter_is_apart for engine in cluster.engines):
+        yield (
+            "No start-up of vLLM 0.32.0 makes these cache groups: it marks none of them as the "
+            "drafter's, and then takes all for the drafter's (vllm#54094)."
+        )
 
 
 def _findings() -> Collection[str]:

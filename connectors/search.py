@@ -23,11 +23,11 @@ from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.smaller import smaller
 from kvproof.connectors.subject import TestedConnector
-from kvproof.live import adapt
+from kvproof.live import adapt, build
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.config import EngineConfig
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.severity import FAIL_ON
 from kvproof.strategies.sampling.choices import of_the_seed
 
@@ -133,6 +133,9 @@ def accepted(
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):
         if each.drafts and not _marks_drafters():
             continue
+        if (planned := _as_planned(each)) is None or planned in layers:
+            continue
+        each = planned
         if each.every_state and not adapt.keeps_every_state():
             continue
         if not subject.takes(each.groups, each.local):
@@ -156,6 +159,18 @@ def accepted(
         refusals = (e for e in raised if isinstance(e, Exception) and is_refusal(e))
         raise next(refusals, raised[-1])
     return layers
+
+
+def _as_planned(layers: LayerGroups) -> LayerGroups | None:
+    """The groups with the drafter's layers where a start-up of this vLLM has them. None where
+    kvproof cannot drive them like that."""
+    engine = bare(layers).engine
+    if not engine.drafter_is_apart:
+        return layers
+    try:
+        return layers._replace(groups=build.as_planned(engine).groups)
+    except UsageError:
+        return None
 
 
 def _marks_drafters() -> bool:

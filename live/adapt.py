@@ -202,6 +202,12 @@ def pending_copies(manager: Any, partial: bool) -> Iterable[tuple[Any, Any]]:
     return found
 
 
+def has_drafter(group: Any) -> bool:
+    """Whether vLLM marks a cache group as one with layers of the drafter; older releases mark
+    none."""
+    return bool(getattr(group, "is_eagle_group", False))
+
+
 def zeroed(output: Any) -> tuple[int, ...] | None:
     """The blocks that the worker erases before a step; None where a release reports none."""
     name = "new_block_ids_to_zero"

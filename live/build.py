@@ -273,7 +273,7 @@ def kv_cache_config(
     `ranks`, an attention block of a spec is the part of one rank. `every_state`, `of_rank`
     and `served`: see `spec_of`."""
     here = [on_rank(group, ranks) for group in cfg.groups]
-    some = any(g.attention and not g.eagle for g in cfg.groups)
+    some = cfg.drafter_is_apart
     pages = [spec_of(group, of_rank=of_rank, served=served).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
@@ -518,6 +518,30 @@ def scheduler(
     adapt.check_partial(manager.coordinator, cfg.partial_block_hits)
     adapt.check_hash_lookahead(built, cfg.hash_lookahead_tokens)
     return built
+
+
+def as_planned(cfg: config.EngineConfig) -> config.EngineConfig:
+    """The engine with drafter layers where the planning of this vLLM finds them. Where it finds
+    none, vLLM takes all attention groups for the drafter's (vllm#54094). An engine whose planning
+    fails stays as it is."""
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
+
+    made = scheduler(cfg, "fail")
+    own = made.kv_cache_config.kv_cache_groups
+    specs = {name: group.kv_cache_spec for group in own for name in group.layer_names}
+    if hasattr(made.vllm_config.cache_config, "kv_cache_layout"):
+        made.vllm_config.cache_config.kv_cache_layout = BLOCKS_FIRST
+    try:
+        planned = get_kv_cache_groups(made.vllm_config, specs)
+    except Exception:  # this vLLM refuses to plan such groups, or plans them in another way
+        return cfg
+    found = {n for group in planned if adapt.has_drafter(group) for n in group.layer_names}
+    marked = [not found or not found.isdisjoint(group.layer_names) for group in own]
+    groups = tuple(
+        structs.replace(group, eagle=group.attention and is_so)
+        for group, is_so in zip(cfg.groups, marked, strict=True)
+    )
+    return structs.replace(cfg, groups=groups)
 
 
 def token_ids(tokens: str) -> list[int]:

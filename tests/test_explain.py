@@ -63,6 +63,12 @@ def test_a_finding_and_its_fault_are_both_told(as_json: Any) -> None:
     assert main(finding["see"][0].split()[1:]) == 0
 
 
+@pytest.mark.parametrize(("name", "apart"), [("window-drafts", True), ("drafts", False)])
+def test_a_preset_that_no_start_up_makes_says_so(name: str, apart: bool, run: Any) -> None:
+    _, out, _ = run("explain", name)
+    assert ("No start-up of vLLM" in out) is apart
+
+
 @pytest.mark.parametrize(
     ("name", "hint"),
     [

@@ -55,6 +55,13 @@ def test_every_feature_is_generated() -> None:
         assert any(e.drafts and not e.lookahead for e in those)
 
 
+def test_a_drafter_has_layers_where_a_start_up_of_vllm_has_them() -> None:
+    """In all attention groups: vLLM 0.32.0 marks none of several as the drafter's."""
+    engines = [engine for seed in SEEDS for engine in random_cluster(seed).engines]
+    assert any(len(engine.groups) > 1 and engine.lookahead for engine in engines)
+    assert not any(engine.drafter_is_apart for engine in engines)
+
+
 def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
     groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
     with pytest.raises(UsageError, match=r"wider than others.* Use the smallest block_size"):

@@ -96,6 +96,12 @@ class EngineConfig(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=T
         drafter has its own layers, else 0 (vLLM's `num_lookahead_tokens`)."""
         return self.drafts if any(g.eagle for g in self.groups) else 0
 
+    @property
+    def drafter_is_apart(self) -> bool:
+        """Whether the drafter has layers in some attention groups and not in others. The start-up
+        of vLLM 0.32.0 plans no such groups: it takes all for the drafter's (vllm#54094)."""
+        return len({group.eagle for group in self.groups if group.attention}) > 1
+
     @cached_property
     def eagle_drop_tokens(self) -> int:
         """Tokens that a prompt must share with a cached prompt after a hit: one block of each group
