@@ -116,12 +116,12 @@ def _breaks_alone(found: Break) -> bool:
     nothing that could outlive its engine."""
     if not isinstance(found.plan, Play):
         return True
-    from kvproof.connectors.alone import broken_alone
+    from kvproof.connectors.alone import breaks_alone
     from kvproof.connectors.plan import ConnectorPlan
     from kvproof.gate.search import connector_plans
 
     plan = msgspec.convert(found.plan.plan, ConnectorPlan)
-    return found.signature.check in (broken_alone(connector_plans.subject(found.plan), plan) or ())
+    return breaks_alone(connector_plans.subject(found.plan), plan, found.signature.check)
 
 
 def _again(found: Break) -> DrivesPlan:

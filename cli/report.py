@@ -15,7 +15,7 @@ from kvproof.cli import parser as options
 from kvproof.cli import two_records
 from kvproof.cli.finish import finish, page_file
 from kvproof.invariants.registry import check_named
-from kvproof.live.recognised import recognised
+from kvproof.live.known.registry import recognised
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.records.record import Record, read_either, record_lines

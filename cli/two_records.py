@@ -91,7 +91,7 @@ def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
     if version != wrote or version == UNKNOWN_VERSION:
         return None, f"vLLM {wrote} wrote the record, and vLLM {version} is used here"
     try:
-        from kvproof.live.joining import trimmed
+        from kvproof.live.driver.nixl import trimmed
     except AdapterDrift as drift:
         return None, drift.why
     return trimmed, ""

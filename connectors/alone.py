@@ -39,13 +39,20 @@ def confirm(subject: TestedConnector, found: PlanSearch) -> None:
     """Play the plan that was found alone. Where it breaks its rule only after earlier episodes, the
     plan that was found first, before it was made shorter, takes its place if it needs none of them.
     Else `found.needs_earlier` says so."""
-    if found.plan is None or found.rule in (broken_alone(subject, found.plan) or ()):
+    if found.plan is None or breaks_alone(subject, found.plan, found.rule):
         return
     first = found.first
-    if first is not None and found.rule in (broken_alone(subject, first[0]) or ()):
+    if first is not None and breaks_alone(subject, first[0], found.rule):
         found.plan, found.result = first
         return
     found.needs_earlier = True
+
+
+def breaks_alone(subject: TestedConnector, plan: ConnectorPlan, check: str) -> bool:
+    """Whether a plan breaks a check alone, or its process gave no answer: then nothing is known
+    against it."""
+    broken = broken_alone(subject, plan)
+    return broken is None or check in broken
 
 
 def main(folder: Path) -> None:

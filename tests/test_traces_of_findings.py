@@ -6,8 +6,7 @@ import pytest
 
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.live.known.registry import KNOWN
-from kvproof.live.recognised import recognised
+from kvproof.live.known.registry import KNOWN, recognised
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace_reader import read

@@ -92,6 +92,17 @@ def paired(prefill: config.EngineConfig, decode: Any, local: Lists, remote: List
     return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
 
 
+def trimmed(
+    prefill: config.EngineConfig, cfg: config.EngineConfig, local: Lists, remote: Lists
+) -> Pairs:
+    """The lists of two records, D's and P's, after the trimming of D's worker. Where the worker
+    would die of them, they are as they are."""
+    try:
+        return paired(prefill, worker(cfg), local, remote)
+    except (AssertionError, ValueError, IndexError):
+        return tuple(zip(local, remote, strict=False))
+
+
 def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
     """The kernel blocks of these blocks, computed by this release's own method for this ratio."""
     lists = [list(group) for group in blocks]

@@ -4,7 +4,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 import kvproof.live.known as package
-from kvproof.model.known_finding import KnownFinding
+from kvproof.model.known_finding import KnownFinding, explaining
+from kvproof.model.step import Effects, Step
+from kvproof.model.traces.restored import restored
+from kvproof.model.traces.trace import Trace
 
 
 def _declared() -> dict[str, KnownFinding]:
@@ -19,3 +22,16 @@ def _declared() -> dict[str, KnownFinding]:
 
 KNOWN: dict[str, KnownFinding] = _declared()
 """The known findings by name."""
+
+
+def recognised(trace: Trace) -> KnownFinding | None:
+    """The known finding that explains the finding of a trace, as a search would recognise it at
+    the last event. None where none does, where several do, where the trace has no states, and where
+    the cause shows only in what a step does, which a trace does not have."""
+    found = trace.finding
+    if found is None or trace.machine != "live" or trace.changes is None:
+        return None
+    *_, before, after = map(restored, trace.states())
+    step = Step(before, trace.events[-1], Effects(), after)
+    explained = list(explaining(KNOWN.values(), trace.cluster, step, found))
+    return explained[0] if len(explained) == 1 else None
