@@ -79,7 +79,7 @@ def lost(name: str) -> list[bool]:
     """Whether the check is broken by a prompt that comes again, and by the gate's random plans."""
     result = play(SHIPPED[name].subject, ConnectorPlan(ENGINE, AGAIN))
     assert result.judged["prompts that came again"]
-    breaks = connector_plans.driven(Plays("plans", name, 1, PLANS)).breaks
+    breaks = connector_plans.driven(Plays("plans", name, 3, PLANS)).breaks
     found = ({each.invariant for each in result.findings}, {b.signature.check for b in breaks})
     return [RULE in each for each in found]
 
