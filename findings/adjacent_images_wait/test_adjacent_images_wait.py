@@ -64,7 +64,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with full attention and an EAGLE drafter."""
+    """Make the scheduler of an engine with full attention and an EAGLE drafter."""
     config = create_vllm_config(max_num_batched_tokens=1024, max_model_len=1024)
     config.kv_transfer_config = None
     config.speculative_config = SpeculativeConfig(method="ngram", num_speculative_tokens=2)

@@ -52,7 +52,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """D's scheduler."""
+    """Make D's scheduler."""
     config = create_vllm_config(
         block_size=MAMBA_BLOCK_SIZE, max_num_batched_tokens=128, max_model_len=128
     )
@@ -72,7 +72,7 @@ def make_scheduler() -> Scheduler:
 
 
 def step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
-    """One step: sample a token for each scheduled request, and report the loads."""
+    """Take one step: sample a token for each scheduled request, and report the loads."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     scheduler.update_from_output(output, create_model_runner_output(reqs, **reports))

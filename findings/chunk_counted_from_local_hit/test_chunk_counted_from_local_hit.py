@@ -51,7 +51,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with full attention and chunked local attention."""
+    """Make the scheduler of an engine with full attention and chunked local attention."""
     config = create_vllm_config(
         block_size=BLOCK_SIZE,
         kv_connector="SimpleCPUOffloadConnector",
@@ -66,12 +66,12 @@ def make_scheduler() -> Scheduler:
 
 
 def make_request(number: int, tokens: int) -> Request:
-    """A request whose prompt begins as that of the others."""
+    """Make a request whose prompt begins as that of the others."""
     return create_request(number, tokens, tokens, max_tokens=4, block_size=BLOCK_SIZE)
 
 
 def step(scheduler: Scheduler) -> Any:
-    """A step, in which the worker makes all copies. Returns the metadata of the connector."""
+    """Take a step, in which the worker makes all copies. Returns the metadata of the connector."""
     output = scheduler.schedule()
     metadata = output.kv_connector_metadata
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]

@@ -48,7 +48,7 @@ def make_request(number: int, answer: int, adapter: bool = True) -> Request:
 
 
 def step(scheduler: Scheduler, slots: set[str]) -> None:
-    """One step. `slots` are the requests in slots, as Model Runner V2 keeps them."""
+    """Take one step. `slots` are the requests in slots, as Model Runner V2 keeps them."""
     output = scheduler.schedule()
     slots.difference_update(output.finished_req_ids, output.preempted_req_ids or ())
     slots.update(output.num_scheduled_tokens)

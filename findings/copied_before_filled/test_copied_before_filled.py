@@ -81,7 +81,7 @@ def serve(manager: KVCacheManager, request: Request, *ends: int) -> None:
 
 
 def take_the_oldest_attention_block(manager: KVCacheManager) -> None:
-    """Short requests at the same time, as many as needed; none of them caches anything."""
+    """Serve short requests at the same time, as many as needed; none of them caches anything."""
 
     def hashed() -> int:
         return sum(1 for block in manager.block_pool.blocks if block.block_hash is not None)

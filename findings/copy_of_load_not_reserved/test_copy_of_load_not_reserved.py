@@ -53,7 +53,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """D's scheduler."""
+    """Make D's scheduler."""
     config = create_vllm_config(block_size=BLOCK_SIZE, max_model_len=MAX_MODEL_LEN)
     config.cache_config.mamba_cache_mode, config.cache_config.mamba_block_size = "align", BLOCK_SIZE
     cache = make_kv_cache_config(

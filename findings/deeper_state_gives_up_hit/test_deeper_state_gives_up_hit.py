@@ -47,8 +47,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_load(manager: KVCacheManager, request: Request) -> int:
-    """The calls of the scheduler when P offers `NUM_LOADED` tokens. Returns the number of tokens to
-    load."""
+    """Make the calls of the scheduler when P offers `NUM_LOADED` tokens. Returns the number of
+    tokens to load."""
     blocks, hit, _, _ = manager.get_computed_blocks_for_connector(request)
     allocated = manager.allocate_slots(
         request,

@@ -49,7 +49,7 @@ def make_scheduler(role: str) -> Scheduler:
 
 
 def make_request(kv_transfer_params: dict[str, Any]) -> Request:
-    """A request whose prompt is embeddings."""
+    """Make a request whose prompt is embeddings."""
     embeds = torch.arange(NUM_TOKENS * HIDDEN_SIZE, dtype=torch.float32).reshape(NUM_TOKENS, -1)
     request = Request(
         request_id="r0",

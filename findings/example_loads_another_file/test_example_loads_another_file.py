@@ -57,8 +57,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler(folder: Path) -> Scheduler:
-    """The scheduler of an engine with files in this folder. It runs a request, whose first block
-    was saved."""
+    """Make the scheduler of an engine with files in this folder. It runs a request, whose first
+    block was saved."""
     config = create_vllm_config(
         max_num_batched_tokens=256,
         kv_connector="ExampleConnector",
@@ -72,8 +72,8 @@ def make_scheduler(folder: Path) -> Scheduler:
 
 
 def step(scheduler: Scheduler) -> list[int]:
-    """A step, in which the worker saves and loads what the metadata name. Returns the numbers of
-    the tokens that it loads."""
+    """Take a step, in which the worker saves and loads what the metadata name. Returns the numbers
+    of the tokens that it loads."""
     output = scheduler.schedule()
     loads = []
     for each in output.kv_connector_metadata.requests:

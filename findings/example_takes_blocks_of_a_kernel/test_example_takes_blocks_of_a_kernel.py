@@ -75,7 +75,7 @@ class Engine:
         self.worker = ExampleConnector(config, KVConnectorRole.WORKER, kv_cache)
 
     def slots(self, block_id: int) -> torch.Tensor:
-        """The part of the cache that is a block of the engine: a row for each slot."""
+        """Return the part of the cache that is a block of the engine: a row for each slot."""
         ratio = BLOCK_SIZE // KERNEL_BLOCK_SIZE
         return self.cache[block_id * ratio : (block_id + 1) * ratio].transpose(1, 2).flatten(0, 1)
 

@@ -47,7 +47,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine whose store has the first tokens of a prompt."""
+    """Make the scheduler of an engine whose store has the first tokens of a prompt."""
     config = create_vllm_config(
         max_num_batched_tokens=256,
         max_model_len=256,

@@ -61,7 +61,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
-    """The scheduler of an engine with LMCache. The load of a request's first three blocks fails."""
+    """Make the scheduler of an engine with LMCache. The load of a request's first three blocks
+    fails."""
     stand_in_for_lmcache(monkeypatch)
     config = create_vllm_config(
         max_num_batched_tokens=BLOCK_SIZE,
@@ -82,7 +83,7 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
 
 
 def take_step(scheduler: Scheduler) -> SchedulerOutput:
-    """A step of a prompt that is not computed to its end."""
+    """Take a step of a prompt that is not computed to its end."""
     step = scheduler.schedule()
     ran = create_model_runner_output(list(scheduler.requests.values()))
     ran.sampled_token_ids = [[]]

@@ -67,7 +67,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:
-    """A step, after which the worker has stored what the metadata name."""
+    """Take a step, after which the worker has stored what the metadata name."""
     try:
         output = scheduler.schedule()
     except (AssertionError, TypeError) as error:

@@ -42,7 +42,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_request(number: int, num_offered: int) -> Request:
-    """A request with one token more than P offers. P has its state in block 99."""
+    """Make a request with one token more than P offers. P has its state in block 99."""
     request = create_request(number, num_offered + 1, num_offered + 1, 1, do_remote_prefill=True)
     blocks = (list(range(1, num_offered // BLOCK_SIZE + 1)), [99])
     request.kv_transfer_params["remote_block_ids"] = blocks

@@ -49,7 +49,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler) -> int:
-    """One step; a request with a computed prompt samples a token. Returns the scheduled tokens."""
+    """Take one step; a request with a computed prompt samples a token. Returns the scheduled
+    tokens."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     ran = create_model_runner_output(reqs)

@@ -46,7 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """One step; each request with a computed prompt samples a token. Returns the scheduled
+    """Take one step; each request with a computed prompt samples a token. Returns the scheduled
     requests."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]

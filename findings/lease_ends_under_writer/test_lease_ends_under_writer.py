@@ -43,7 +43,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_worker() -> Any:
-    """P's worker. It records its writes, which do not end."""
+    """Make P's worker. It records its writes, which do not end."""
     worker = make_push_worker()
     worker.written = []
 

@@ -46,7 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """D's scheduler."""
+    """Make D's scheduler."""
     config = create_vllm_config(max_model_len=MAX_MODEL_LEN)
     config.speculative_config = SpeculativeConfig(method="ngram", num_speculative_tokens=NUM_DRAFTS)
     return create_scheduler(config, POOL + 1)

@@ -36,7 +36,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
-    """The kernel blocks of a request on one engine; its blocks are numbered from 0."""
+    """Return the kernel blocks of a request on one engine; its blocks are numbered from 0."""
     blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
     expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
     return [list(group) for group in expanded]

@@ -38,7 +38,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start_load(request: Request) -> KVCacheManager:
-    """The calls of the scheduler for a request that waits for remote KV."""
+    """Make the calls of the scheduler for a request that waits for remote KV."""
     config = make_kv_cache_config(BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align")
     manager = KVCacheManager(
         config, max_model_len=1024, scheduler_block_size=BLOCK_SIZE, hash_block_size=BLOCK_SIZE

@@ -48,8 +48,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def exchanged(num_tokens: int, block_size: int, hit: int = 0) -> list[list[int]]:
-    """The blocks of a prompt that an engine exchanges, without those of a hit of so many tokens.
-    Block i has the tokens from i * block_size on."""
+    """Return the blocks of a prompt that an engine exchanges, without those of a hit of so many
+    tokens. Block i has the tokens from i * block_size on."""
     blocks = list(range(cdiv(num_tokens, block_size)))
     first_of_window = max(num_tokens - WINDOW, 0) // block_size
     begins = hit // block_size, max(hit // block_size, first_of_window)
@@ -57,8 +57,8 @@ def exchanged(num_tokens: int, block_size: int, hit: int = 0) -> list[list[int]]
 
 
 def shifted(num_tokens: int, hit: int) -> list[tuple[int, int, int]]:
-    """The pieces of D's blocks that get other tokens: the group, and the first token of D's piece
-    and of P's block."""
+    """Return the pieces of D's blocks that get other tokens: the group, and the first token of D's
+    piece and of P's block."""
     worker = make_pull_worker(make_kv_cache_config(D_BLOCK, swa_enabled=True, sw_size=WINDOW))
     local, remote = exchanged(num_tokens, D_BLOCK, hit), exchanged(num_tokens, P_BLOCK)
     local, remote = worker._map_block_ids_for_block_size_ratio(local, remote, RATIO)

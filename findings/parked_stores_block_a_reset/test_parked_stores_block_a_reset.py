@@ -59,8 +59,8 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
-    """The scheduler of P, with a CPU tier and behind it the tier of other engines. A request of a
-    router, for which D will fetch the prompt, has ended."""
+    """Make the scheduler of P, with a CPU tier and behind it the tier of other engines. A request
+    of a router, for which D will fetch the prompt, has ended."""
     monkeypatch.setattr(nixl, "_NixlAgent", None)
     with socket.socket() as free:
         free.bind(("localhost", 0))

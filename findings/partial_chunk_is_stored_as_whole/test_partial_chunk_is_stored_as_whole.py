@@ -49,7 +49,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with a CPU tier of 64 chunks or fewer."""
+    """Make the scheduler of an engine with a CPU tier of 64 chunks or fewer."""
     config = create_vllm_config(
         max_num_batched_tokens=256,
         kv_connector="OffloadingConnector",
@@ -64,12 +64,12 @@ def make_scheduler() -> Scheduler:
 
 
 def make_request(number: int, tokens: int) -> Request:
-    """A request whose prompt begins as that of the others."""
+    """Make a request whose prompt begins as that of the others."""
     return create_request(number, tokens, tokens, max_tokens=1)
 
 
 def parts(blocks: Any, chunks: Any) -> set[tuple[int, int]]:
-    """The parts of chunks that a job copies: the chunk, and the place of the block in it."""
+    """Return the parts of chunks that a job copies: the chunk, and the place of the block in it."""
     found: set[tuple[int, int]] = set()
     left = [int(chunk) for chunk in chunks.block_ids]
     for count, first in zip(blocks.group_sizes, blocks.block_indices, strict=True):

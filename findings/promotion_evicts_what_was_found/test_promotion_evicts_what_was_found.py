@@ -73,7 +73,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with a CPU tier of two chunks, and a tier behind it."""
+    """Make the scheduler of an engine with a CPU tier of two chunks, and a tier behind it."""
     config = create_vllm_config(
         kv_connector="OffloadingConnector",
         kv_role="kv_both",
@@ -100,7 +100,7 @@ def make_scheduler() -> Scheduler:
 
 
 def step(scheduler: Scheduler) -> None:
-    """A step of which the worker has done all copies at its end."""
+    """Take a step of which the worker has done all copies at its end."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     jobs = output.kv_connector_metadata

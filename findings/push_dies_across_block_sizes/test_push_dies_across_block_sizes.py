@@ -49,7 +49,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent_by_p(kernel_block: int) -> NixlAgentMetadata:
-    """What P sends in the handshake."""
+    """Return what P sends in the handshake."""
     return NixlAgentMetadata(
         engine_id="P",
         agent_metadata=b"P",
@@ -67,8 +67,8 @@ def sent_by_p(kernel_block: int) -> NixlAgentMetadata:
 
 
 def make_worker(kernel_block: int, of_p: NixlAgentMetadata) -> Any:
-    """D's worker for a model of one attention layer. It waits for r0. Its handshake, which runs in
-    another thread and asks P over the network, gets what P sends at once."""
+    """Make D's worker for a model of one attention layer. It waits for r0. Its handshake, which
+    runs in another thread and asks P over the network, gets what P sends at once."""
     worker, physical = make_push_worker(), D_BLOCK // kernel_block
     worker.block_size, worker._physical_blocks_per_logical_kv_block = kernel_block, physical
     worker._group_spec_types = (FullAttentionSpec,)

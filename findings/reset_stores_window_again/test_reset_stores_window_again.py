@@ -46,7 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with a CPU tier of 64 blocks or fewer."""
+    """Make the scheduler of an engine with a CPU tier of 64 blocks or fewer."""
     config = create_vllm_config(
         max_num_batched_tokens=256,
         kv_connector="OffloadingConnector",

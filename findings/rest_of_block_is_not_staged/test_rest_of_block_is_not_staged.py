@@ -55,7 +55,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler(chunk: int) -> Scheduler:
-    """P's scheduler."""
+    """Make P's scheduler."""
     config = create_vllm_config(max_num_batched_tokens=chunk, kv_role="kv_both")
     config.kv_transfer_config.kv_buffer_device = "cpu"
     scheduler = create_scheduler(config, NUM_BLOCKS)

@@ -52,7 +52,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler, sampled: int) -> int:
-    """One step. Returns the number of tokens that the session has computed then."""
+    """Take one step. Returns the number of tokens that the session has computed then."""
     output = scheduler.schedule()
     session = scheduler.requests["id-1"]
     ran = create_model_runner_output([session], token_id=sampled)

@@ -47,7 +47,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_request(number: int, tokens: int, *, in_session: bool) -> Request:
-    """A request, or a part of a session. P computes its tokens but the last one."""
+    """Make a request, or a part of a session. P computes its tokens but the last one."""
     request = create_request(number, tokens, tokens, max_tokens=ANSWER, do_remote_prefill=True)
     del request.kv_transfer_params["remote_block_ids"]
     request.resumable = in_session
@@ -55,7 +55,7 @@ def make_request(number: int, tokens: int, *, in_session: bool) -> Request:
 
 
 def step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
-    """One step: sample a token for each scheduled request, and report the loads."""
+    """Take one step: sample a token for each scheduled request, and report the loads."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     scheduler.update_from_output(output, create_model_runner_output(reqs, **reports))

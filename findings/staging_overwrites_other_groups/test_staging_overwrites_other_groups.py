@@ -43,14 +43,14 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def copy_blocks(source: Any, target: Any, from_ids: Any, to_ids: Any, _direction: str) -> None:
-    """What vLLM's `copy_kv_blocks` does, without a device."""
+    """Do what vLLM's `copy_kv_blocks` does, without a device."""
     for name, cache in source.items():
         target[name][to_ids] = cache[from_ids]
 
 
 def make_worker(window_heads: int) -> Any:
-    """D's worker, reduced to its caches and buffers: a layer of full attention and one of a sliding
-    window, which share a tensor."""
+    """Make D's worker, reduced to its caches and buffers: a layer of full attention and one of a
+    sliding window, which share a tensor."""
     full = torch.zeros(NUM_BLOCKS, 1, BLOCK_SIZE, 8)
     worker: Any = object.__new__(NixlPullConnectorWorker)
     worker.device_kv_caches = {

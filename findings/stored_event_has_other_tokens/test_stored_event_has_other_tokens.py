@@ -57,7 +57,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with full attention and a sliding window."""
+    """Make the scheduler of an engine with full attention and a sliding window."""
     config = create_vllm_config(
         max_num_batched_tokens=CHUNK,
         kv_connector="SimpleCPUOffloadConnector",
@@ -75,7 +75,7 @@ def make_scheduler() -> Scheduler:
 
 
 def step(scheduler: Scheduler) -> None:
-    """A step, in which the worker makes all copies."""
+    """Take a step, in which the worker makes all copies."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     event = output.kv_connector_metadata.store_event

@@ -72,7 +72,7 @@ class Saves(MockKVConnector, SupportsHMA):  # type: ignore[misc]
 
 
 def make_scheduler() -> Scheduler:
-    """D's scheduler."""
+    """Make D's scheduler."""
     saves: dict[str, Any] = {"kv_connector": "Saves", "kv_role": "kv_both"}
     saves["kv_connector_module_path"] = __name__
     saves["kv_connector_extra_config"] = {"matched_tokens": 0, "is_async": False}

@@ -73,8 +73,8 @@ def admit(manager: KVCacheManager, request: Request, num_loaded: int) -> Any:
 
 
 def serve_first(num_blocks: int) -> tuple[KVCacheManager, int]:
-    """A request loads `NUM_CACHED` tokens, which are then cached, and ends. Then another one runs.
-    Returns the blocks that this one takes, too."""
+    """Let a request load `NUM_CACHED` tokens, which are then cached, and end. Then another one
+    runs. Returns the blocks that this one takes, too."""
     config = make_kv_cache_config(
         BLOCK_SIZE, mamba_enabled=True, mamba_cache_mode="align", num_blocks=num_blocks
     )

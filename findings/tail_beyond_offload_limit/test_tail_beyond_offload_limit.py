@@ -47,7 +47,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_scheduler() -> Scheduler:
-    """The scheduler of an engine with a CPU tier of 64 blocks or fewer."""
+    """Make the scheduler of an engine with a CPU tier of 64 blocks or fewer."""
     config = create_vllm_config(
         kv_connector="OffloadingConnector",
         kv_role="kv_both",

@@ -46,7 +46,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:
-    """One step: each request with a computed prompt samples a token."""
+    """Take one step: each request with a computed prompt samples a token."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     ran = create_model_runner_output(reqs)

@@ -67,7 +67,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
-    """The scheduler of an engine with LMCache."""
+    """Make the scheduler of an engine with LMCache."""
     stand_in_for_lmcache(monkeypatch)
     config = create_vllm_config(
         max_num_batched_tokens=CHUNK,
@@ -79,7 +79,7 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
 
 
 def take_step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
-    """A step of a prompt that is not computed to its end."""
+    """Take a step of a prompt that is not computed to its end."""
     step = scheduler.schedule()
     ran = create_model_runner_output(list(scheduler.requests.values()), **reports)
     ran.sampled_token_ids = []

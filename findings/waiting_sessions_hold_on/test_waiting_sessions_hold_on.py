@@ -49,7 +49,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:
-    """One step. Returns the scheduled tokens."""
+    """Take one step. Returns the scheduled tokens."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     scheduler.update_from_output(output, create_model_runner_output(reqs))

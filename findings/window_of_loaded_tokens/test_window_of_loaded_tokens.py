@@ -51,7 +51,7 @@ def make_scheduler(role: str) -> Scheduler:
 
 
 def step(scheduler: Scheduler, **reports: Any) -> tuple[SchedulerOutput, Any]:
-    """One step: sample a token for each scheduled request, and report the transfers."""
+    """Take one step: sample a token for each scheduled request, and report the transfers."""
     output = scheduler.schedule()
     reqs = [scheduler.requests[name] for name in output.num_scheduled_tokens]
     ran = create_model_runner_output(reqs, **reports)

@@ -49,7 +49,7 @@ def patch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_connector(cache: torch.Tensor, saved: list[float]) -> Any:
-    """A connector that copies a block in the background: at the latest when it must wait."""
+    """Make a connector that copies a block in the background: at the latest when it must wait."""
     connector = create_autospec(KVConnectorBase_V1, instance=True)
 
     def wait(_metadata: KVConnectorMetadata) -> None:
@@ -62,7 +62,7 @@ def make_connector(cache: torch.Tensor, saved: list[float]) -> Any:
 
 
 def make_runner(cache: torch.Tensor, connector: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What `execute_model` needs of a model runner for a step without tokens."""
+    """Return what `execute_model` needs of a model runner for a step without tokens."""
     monkeypatch.setattr(kv_transfer_state, "_KV_CONNECTOR_AGENT", connector)
 
     def nothing(*_: Any, **__: Any) -> None:
