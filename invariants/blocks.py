@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, unpaused
-from kvproof.invariants.parties import giver, logical, taker
+from kvproof.invariants.parties import logical
 from kvproof.model.because import Judged, because, holds, reason
 from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import giver, taker
 from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
 from kvproof.model.facts.loop import Played
 from kvproof.model.needs import Need

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, get_type_hints
 
 from kvproof.invariants.arithmetic import blocks_begun
 from kvproof.invariants.hits import longest
-from kvproof.invariants.parties import coming_to, giver, is_reverse
 from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import giver, incoming, is_reverse
 from kvproof.model.events import (
     Abort,
     Complete,
@@ -322,7 +322,7 @@ def _turns(cluster: Cluster) -> bool:
 @goal("P loads the tokens that D keeps of the earlier turn", "turns", "pd-full", _turns)
 def loaded_from_decode(cluster: Cluster, step: Step, _event: Schedule) -> bool:
     return any(
-        a.external and is_reverse(coming_to(cluster, a.engine, a.request))
+        a.external and is_reverse(incoming(cluster, a.engine, a.request))
         for a in step.effects.admissions
     )
 
@@ -759,7 +759,7 @@ def _somebody_waits(cluster: Cluster) -> bool:
 )
 def trimmed_transfer(cluster: Cluster, step: Step, _event: Schedule) -> bool:
     for admission in step.effects.admissions:
-        name = coming_to(cluster, admission.engine, admission.request)
+        name = incoming(cluster, admission.engine, admission.request)
         transfer = step.after.transfer(name) if admission.external else None
         if transfer is None:
             continue

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from kvproof.invariants.changes import alive, scheduled
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, because, holds, reason
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import reverse_of, sides
 from kvproof.model.events import LeaseExpire, Schedule, TransferDone, TransferFail, TransferLost
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase, allowed, before, way_of
@@ -28,7 +29,7 @@ def _by_the_other_engine(cluster: Cluster, step: Step, admission: Admission) -> 
     """The same, of those that the other engine offers."""
     tokens, name = admission.tokens, admission.request
     if cluster.engine(admission.engine).role != "decode":
-        name = cluster.job(name).follows + REVERSE
+        name = reverse_of(cluster.job(name).follows)
     transfer = step.before.transfer(name)
     if transfer is None or transfer.phase not in OPEN:
         return 0
@@ -98,7 +99,7 @@ def transfer_follows_the_table(step: Step, cluster: Cluster) -> Iterator[Judged]
                     now=now,
                 ),
                 engine=cluster.decode.name,
-                request=name.removesuffix(REVERSE),
+                request=sides(cluster, name).sent,
             )
 
 

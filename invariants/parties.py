@@ -1,53 +1,15 @@
-"""Which engine sends and which engine receives in a KV transfer, derived from the roles of the
-engines and the name of the transfer; and which blocks it reads and writes, as the transfer itself
-names them."""
+"""The blocks that a KV transfer reads and writes, as the transfer itself names them."""
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kvproof.model.because import Reason, reason
-from kvproof.model.config import REVERSE, Cluster, EngineConfig
+from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import giver, taker
 from kvproof.model.phases import Phase
 from kvproof.model.state import NULL, State, Transfer
 
 WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
 """Phases in which the receiver's blocks may be written."""
-
-
-class Party(NamedTuple):
-    """An engine of a transfer and its request; the request is empty if it does not exist yet."""
-
-    engine: EngineConfig
-    request: str
-
-
-def is_reverse(transfer: str) -> bool:
-    """Whether a transfer of this name goes from D to P, for the next turn of a conversation."""
-    return transfer.endswith(REVERSE)
-
-
-def giver(cluster: Cluster, transfer: str) -> Party:
-    """The engine whose blocks are read: P, and D in a reverse transfer."""
-    engine = cluster.decode if is_reverse(transfer) else cluster.prefill
-    return Party(engine, transfer.removesuffix(REVERSE))
-
-
-def taker(cluster: Cluster, transfer: str) -> Party:
-    """The engine whose blocks are written: D for the same request; in a reverse transfer P for the
-    request that follows it."""
-    if not is_reverse(transfer):
-        return Party(cluster.decode, transfer)
-    earlier = transfer.removesuffix(REVERSE)
-    return Party(cluster.prefill, next((j.name for j in cluster.jobs if j.follows == earlier), ""))
-
-
-def coming_to(cluster: Cluster, engine: str, request: str) -> str:
-    """The name of the transfer that a request on this engine may load from; empty if there is
-    none."""
-    if engine == cluster.decode.name:
-        return request
-    follows = cluster.job(request).follows
-    return follows + REVERSE if follows else ""
 
 
 def kernel_block(engine: EngineConfig, block: int) -> Reason:

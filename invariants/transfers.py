@@ -3,18 +3,10 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.invariants.parties import (
-    WRITTEN,
-    blocks_filled,
-    blocks_sent,
-    coming_to,
-    giver,
-    is_reverse,
-    kernel_block,
-    taker,
-)
+from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, kernel_block
 from kvproof.model.because import Judged, Reason, because, holds, reason
 from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import giver, incoming, is_reverse, taker
 from kvproof.model.events import Complete
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -324,7 +316,7 @@ def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
     for admission in step.effects.admissions:
         if admission.route == "local":
             continue
-        name = coming_to(cluster, admission.engine, admission.request)
+        name = incoming(cluster, admission.engine, admission.request)
         transfer = step.before.transfer(name)
         if transfer is None or transfer.phase != Phase.OFFERED:
             continue

@@ -13,7 +13,8 @@ import functools
 from enum import StrEnum
 from typing import NamedTuple
 
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import is_reverse
 from kvproof.model.events import (
     Abort,
     Complete,
@@ -160,7 +161,7 @@ def phases_of(way: Way) -> frozenset[Phase]:
 
 def way_of(cluster: Cluster, transfer: str) -> Way:
     """The way of the transfer of this name."""
-    if transfer.endswith(REVERSE):
+    if is_reverse(transfer):
         return Way.REVERSE
     return Way.PUSH if cluster.pushes else Way.PULL
 

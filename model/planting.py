@@ -32,7 +32,6 @@ REPLACEABLE = (
     "counting_abstraction.table_system",
     "counting_abstraction.transfer",
     "draft_memory",
-    "environment",
     "group_needs",
     "history",
     "memory",

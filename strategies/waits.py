@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from kvproof.invariants.engines import WAITS
-from kvproof.invariants.parties import giver, taker
 from kvproof.model import planting, termination
 from kvproof.model.because import About, Reason, Reasons, reason
 from kvproof.model.config import Cluster
+from kvproof.model.config.sides import giver, taker
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase

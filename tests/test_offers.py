@@ -3,7 +3,7 @@
 import pytest
 
 from kvproof.model.config import Job
-from kvproof.model.environment.turns import reverse_of
+from kvproof.model.config.sides import reverse_of
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.reference.transfers import offers

@@ -12,6 +12,7 @@ from kvproof.live.driver import nixl
 from kvproof.live.driver.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
+from kvproof.model.config.sides import incoming, is_reverse, reverse_of, sides
 from kvproof.model.environment import turns
 from kvproof.model.phases import Phase
 from kvproof.model.state import State, Transfer
@@ -30,7 +31,7 @@ class Pull:
         """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
         D returned."""
         new = {"do_remote_decode": True, "do_remote_prefill": False}
-        return dict(self.params.get(turns.incoming(self.cluster, engine, request), new))
+        return dict(self.params.get(incoming(self.cluster, engine, request), new))
 
     def params_of_decode(self, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to D: those that P returned."""
@@ -42,7 +43,7 @@ class Pull:
         """An engine has finished a request, and returned these `kv_transfer_params`."""
         if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
             return state
-        key = request if params.get("do_remote_prefill") else turns.reverse_of(request)
+        key = request if params.get("do_remote_prefill") else reverse_of(request)
         self.params[key] = params
         lists = nixl.as_lists(params["remote_block_ids"])
         tokens = params.get("remote_num_tokens", computed_tokens)
@@ -52,7 +53,7 @@ class Pull:
         """A worker gets the requests to read, or those whose sender it notifies that no read is
         needed."""
         for name, meta in requests.items():
-            key = turns.incoming(self.cluster, node.cfg.name, name)
+            key = incoming(self.cluster, node.cfg.name, name)
             transfer = state.transfer(key)
             self.reads[key] = meta
             if transfer is not None and transfer.phase == Phase.EXPIRED:
@@ -70,20 +71,20 @@ class Pull:
             return transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
         local = nixl.as_lists(meta.local_block_ids)
         remote = nixl.as_lists(meta.remote.block_ids)
-        source = turns.parties(self.cluster, transfer.request).source
+        source = sides(self.cluster, transfer.request).source
         pairs = nixl.paired(source, node.nixl, local, remote)
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
         """A read has succeeded, or the sender was notified."""
         transfer = state.transfer(key)
-        source, sent, sink, taken = turns.parties(self.cluster, key)
+        source, sent, sink, taken = sides(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == Phase.READING:
             filled = memory.copy(p.cfg, d.cfg, p.engine, d.engine, transfer.pairs)
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
-        turned = transfer if turns.is_reverse(key) else None
+        turned = transfer if is_reverse(key) else None
         state = state.with_transfer(key, turned and turns.over(turned))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
@@ -97,14 +98,14 @@ class Pull:
         elif transfer is not None:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
-        taken = turns.parties(self.cluster, key).taken
+        taken = sides(self.cluster, key).taken
         receiver = self.receiver(key)
         receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
         return state
 
     def receiver(self, key: str) -> Node:
         """The engine that reads."""
-        return self.nodes[turns.parties(self.cluster, key).sink.name]
+        return self.nodes[sides(self.cluster, key).sink.name]
 
     def aborted(self, state: State, node: Node, request: str) -> State:
         """An engine has aborted a request: D notifies P that it will not read."""
@@ -119,9 +120,9 @@ class Pull:
     def lease_ended(self, state: State, key: str) -> State:
         """The sender's lease has ended: it frees the blocks."""
         transfer = state.transfer(key)
-        source, sent, _, _ = turns.parties(self.cluster, key)
+        source, sent, _, _ = sides(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})
-        if transfer is not None and turns.is_reverse(key):
+        if transfer is not None and is_reverse(key):
             return state.with_transfer(key, turns.expired(transfer))
         if transfer is None or transfer.phase == Phase.LOST:
             return state

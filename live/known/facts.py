@@ -2,7 +2,8 @@
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import reverse_of
 from kvproof.model.events import EVENTS, Choice, Complete, Schedule
 from kvproof.model.signature import Signature
 from kvproof.model.state import Engine, Request, Transfer
@@ -105,7 +106,7 @@ def offer(cluster: Cluster, step: Step, about: About) -> Transfer | None:
     """The transfer from which the request of a finding may load, before the step."""
     name = about.request
     if on_prefill(cluster, about) and name:
-        name = cluster.job(about.request).follows + REVERSE
+        name = reverse_of(cluster.job(about.request).follows)
     return step.before.transfer(name)
 
 

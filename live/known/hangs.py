@@ -4,7 +4,8 @@ from kvproof.live.known.facts import HANGS, seen
 from kvproof.model.arithmetic import counts
 from kvproof.model.because import About
 from kvproof.model.capacity import can_hold, has_room_for_hit, reserved_blocks
-from kvproof.model.config import REVERSE, Cluster, EngineConfig
+from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import reverse_of
 from kvproof.model.known_finding import known_finding
 from kvproof.model.phases import Phase
 from kvproof.model.state import (
@@ -183,7 +184,7 @@ def _waits_to_load(cluster: Cluster, state: State, engine: Engine) -> bool:
         return False
     if engine.name == cluster.prefill.name:
         turns = [cluster.job(r.id).follows for r in idle]
-        return any(turn and state.transfer(turn + REVERSE) is not None for turn in turns)
+        return any(turn and state.transfer(reverse_of(turn)) is not None for turn in turns)
     offered = {t.request for t in state.transfers if t.phase in (Phase.OFFERED, Phase.AWAITED)}
     return any(r.id in offered for r in idle)
 

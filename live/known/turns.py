@@ -13,7 +13,8 @@ from kvproof.live.known.facts import (
     seen,
 )
 from kvproof.model.because import About
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import reverse_of
 from kvproof.model.known_finding import known_finding
 from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADED, LOADING, PREEMPTED, WAITING, Engine, Request
@@ -73,7 +74,7 @@ def _over(cluster: Cluster, step: Step, engine: Engine, statuses: tuple[str, ...
     """Whether no request runs, and a follow-up turn with one of these statuses waits for what a
     completed transfer does not bring."""
     waiting = [r.id for r in engine.requests if r.status in statuses and cluster.job(r.id).follows]
-    transfers = (step.after.transfer(cluster.job(name).follows + REVERSE) for name in waiting)
+    transfers = (step.after.transfer(reverse_of(cluster.job(name).follows)) for name in waiting)
     return not engine.running and any(t is None or t.phase in OVER for t in transfers)
 
 
@@ -108,7 +109,7 @@ def held_list_ends_with_prompt(cluster: Cluster, step: Step, about: About) -> bo
 
 def _reads(cluster: Cluster, request: Request) -> str:
     """The name of the transfer from which a turn on P loads."""
-    return cluster.job(request.id).follows + REVERSE
+    return reverse_of(cluster.job(request.id).follows)
 
 
 @known_finding(

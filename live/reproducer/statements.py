@@ -10,7 +10,7 @@ from kvproof.live import options
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.config.engine import REQUESTS_MAX
 from kvproof.model.config.extra_keys import ADAPTERS, plain
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import sides
 from kvproof.model.environment.arrivals import arrival
 from kvproof.model.events import (
     Abort,
@@ -162,15 +162,15 @@ class Writer:
                 receives = engine == self.cluster.decode.name
                 return self._report(engine, name, "recving" if receives else "sending")
             case TransferDone(request=transfer):
-                source, sent, sink, taken = turns.parties(self.cluster, transfer)
+                source, sent, sink, taken = sides(self.cluster, transfer)
                 reader = VARIABLES[sink.role]
                 return self._call("end_transfer", source.name, repr(sent), reader, repr(taken))
             case TransferFail(request=transfer):
-                _, _, sink, taken = turns.parties(self.cluster, transfer)
+                _, _, sink, taken = sides(self.cluster, transfer)
                 failed = f"failed_recving={{{taken!r}}}"
                 return self._report(sink.name, taken, "recving", failed)
             case LeaseExpire(request=transfer):
-                source, sent, _, _ = turns.parties(self.cluster, transfer)
+                source, sent, _, _ = sides(self.cluster, transfer)
                 return self._report(source.name, sent, "sending")
         return ""
 

@@ -6,7 +6,7 @@ Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorSchedu
 from collections.abc import Iterator
 
 from kvproof.model import config
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import is_reverse, sides
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
 from kvproof.model.state import State
@@ -24,14 +24,14 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
         if transfer.phase == Phase.READING:
             if state.failures < cluster.failures:
                 yield TransferFail(name)
-            if cluster.losses and not turns.is_reverse(name):
+            if cluster.losses and not is_reverse(name):
                 yield TransferLost(name)
         if transfer.phase == Phase.REFUSED:
             yield TransferFail(name)
-        source, sent, sink, taken = turns.parties(cluster, name)
+        source, sent, sink, taken = sides(cluster, name)
         sending = state.engine(source.name).find(sent)
         idle = transfer.phase == Phase.OFFERED and not state.engine(sink.name).find(taken)
         over = transfer.phase in (Phase.ABANDONED, Phase.LOST) or (idle and cluster.losses)
-        over = over or (turns.is_reverse(name) and transfer.phase == Phase.OFFERED)
+        over = over or (is_reverse(name) and transfer.phase == Phase.OFFERED)
         if sending and over:
             yield LeaseExpire(name)

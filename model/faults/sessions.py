@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kvproof.model import config
 from kvproof.model.arithmetic.algebra import Num
 from kvproof.model.arithmetic.counts import held_tokens_loaded
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import incoming
 from kvproof.model.faults.fault import fault
 from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import allocation
@@ -118,7 +118,7 @@ def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request
     reported, and the request waits with its blocks for ever. In the same situation D marks the
     transfer as done and computes the tokens itself. Here the tokens count as if P had not
     requested them before."""
-    name = turns.incoming(cluster, cluster.prefill.name, request.id)
+    name = incoming(cluster, cluster.prefill.name, request.id)
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase in OVER:
         state = state.with_transfer(name, transfer._replace(phase=Phase.OFFERED))

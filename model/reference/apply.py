@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from kvproof.model import capacity, config, ghost
 from kvproof.model.arithmetic import counts
-from kvproof.model.environment import arrivals, turns
+from kvproof.model.config.sides import incoming
+from kvproof.model.environment import arrivals
 from kvproof.model.environment import stimuli as environment
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -111,7 +112,7 @@ def _schedule(
     after, effects = scheduler.dispatch(work)
     for admission in work.admissions:
         if not admission.external:
-            name = turns.incoming(cluster, event.engine, admission.request)
+            name = incoming(cluster, event.engine, admission.request)
             after = declined(cluster, after, name)
     return replace(event, chose=tuple(work.chose)), after, effects
 

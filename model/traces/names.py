@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import transfer_names
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.events import Evict
 
@@ -17,8 +18,7 @@ def check_names(cluster: Cluster, named: Struct) -> None:
     """Raises UsageError where an event, or what a finding is about, names an engine, a request or
     a block that the cluster does not have."""
     engines = [engine.name for engine in cluster.engines]
-    jobs = [job.name for job in cluster.jobs]
-    requests = [*jobs, *(job + REVERSE for job in jobs)]
+    requests = transfer_names(cluster)
     for field, name in _names(named):
         known: Collection[str] = engines if field == "engine" else requests
         if name not in known:

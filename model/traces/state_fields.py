@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import transfer_names
 from kvproof.model.errors import UsageError
 from kvproof.model.files.decoding import converted
 from kvproof.model.ghost_state import Ghost
@@ -59,7 +60,7 @@ class Fields:
         self.names = {
             "engines": tuple(self.blocks),
             "requests": jobs,
-            "transfers": (*jobs, *(job + REVERSE for job in jobs)),
+            "transfers": tuple(transfer_names(cluster)),
         }
         self.present = set(flat(initial(cluster)))
 

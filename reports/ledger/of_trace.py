@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from kvproof.invariants.parties import giver, taker
-from kvproof.model.config import REVERSE, Cluster, EngineConfig
+from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config.sides import giver, taker, transfer_names
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.known_finding import KnownFinding
@@ -88,9 +88,7 @@ def _engine(engine: EngineConfig) -> ShownEngine:
 def _transfers(cluster: Cluster) -> dict[str, ShownTransfer]:
     if len(cluster.engines) == 1:
         return {}
-    names = [job.name for job in cluster.jobs]
-    names += [name + REVERSE for name in names]
-    return {name: _transfer(cluster, name) for name in names}
+    return {name: _transfer(cluster, name) for name in transfer_names(cluster)}
 
 
 def _transfer(cluster: Cluster, name: str) -> ShownTransfer:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from kvproof.invariants.parties import giver, taker
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import giver, taker, transfer_names
 from kvproof.model.state import NULL
 from kvproof.model.traces.state_diff import Change, Flat
 from kvproof.model.traces.trace import Trace
@@ -76,6 +76,6 @@ def _transfers(cluster: Cluster) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """The transfers that can be, and the engine and the request of each one's two sides."""
     if len(cluster.engines) == 1:
         return
-    for name in [job.name + end for end in ("", REVERSE) for job in cluster.jobs]:
+    for name in transfer_names(cluster):
         sides = giver(cluster, name), taker(cluster, name)
         yield name, [(side.engine.name, side.request) for side in sides]

@@ -9,7 +9,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from kvproof.model.config import REVERSE, Cluster
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import is_reverse, transfer_names
 from kvproof.model.state import State
 
 NUMBER = "I"
@@ -25,9 +26,10 @@ class Collapse:
 
     def __init__(self, cluster: Cluster) -> None:
         self.engines = [engine.name for engine in cluster.engines]
-        names = [job.name for job in cluster.jobs]
-        back = [name + REVERSE for name in names] if cluster.follow_up_turns else []
-        self.transfers = sorted(names + back)
+        names = transfer_names(cluster)
+        if not cluster.follow_up_turns:
+            names = [name for name in names if not is_reverse(name)]
+        self.transfers = sorted(names)
         self.width = 2 * len(self.engines) + len(self.transfers) + 1
         self._sorted = sorted(range(len(self.engines)), key=self.engines.__getitem__)
         self._packing = struct.Struct(f">{self.width}{NUMBER}")

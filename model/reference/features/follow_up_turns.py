@@ -19,7 +19,7 @@ check (vllm#43094).
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import incoming
 from kvproof.model.events import Schedule
 from kvproof.model.phases import Way, before
 from kvproof.model.state import Request, State
@@ -31,7 +31,7 @@ OPEN = before(Schedule, Way.REVERSE)
 def loadable(cluster: config.Cluster, state: State, request: Request) -> int:
     """The number of tokens that P may load from D's kept blocks. P requests them once; tokens that
     it could not load, or that it lost again, it computes."""
-    transfer = state.transfer(turns.incoming(cluster, cluster.prefill.name, request.id))
+    transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
     if transfer is None or transfer.phase not in OPEN:
         return 0
     whole = all(g.kind == "full" for g in cluster.prefill.groups)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kvproof.model import block_lists
 from kvproof.model.arithmetic import counts
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import incoming
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, FinishLoad, Lists, bare_choice
 from kvproof.model.reference.blocks import caching, groups, partial_block_hits, pool
@@ -96,7 +96,7 @@ def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists)
     doomed = work.engine.dead
     grown = work.take_blocks(request, hit, end, recorded)
     died = work.engine.dead != doomed
-    name = turns.incoming(work.cluster, work.cfg.name, request.id)
+    name = incoming(work.cluster, work.cfg.name, request.id)
     work.state = start_load(work.cluster, work.state.with_engine(work.engine), name)
     work.engine = work.state.engine(work.engine.name)
     return None if died else grown

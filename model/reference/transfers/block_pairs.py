@@ -6,7 +6,7 @@ Sources: `NixlBaseConnectorScheduler.get_exchange_clipped_blocks` and the worker
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import is_reverse, sides
 from kvproof.model.state import NULL, Engine, Lists, Request, Transfer
 
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -68,7 +68,7 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer) -> Tra
     """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
     Where D has no block to fill, both lists of a Mamba group are empty. In a reverse transfer the
     roles are exchanged: P is `d` here and D is `p`."""
-    p, _, d, _ = turns.parties(cluster, transfer.request)
+    p, _, d, _ = sides(cluster, transfer.request)
     pairs: list[Pair] = []
     for index, group in enumerate(d.groups):
         table, fresh = request.tables[index], transfer.local[index]
@@ -81,7 +81,7 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer) -> Tra
         block_size = p.groups[index].block_size
         remote_blocks = int(counts.attention_blocks_offered(transfer.tokens, block_size))
         first = (remote_blocks - len(remote)) * p.physical_per_logical
-        if turns.is_reverse(transfer.request):
+        if is_reverse(transfer.request):
             end = len(table) * d.physical_per_logical
             first, theirs = cut_held_list(first, theirs, end)
         a, b, c, e = counts.trim(

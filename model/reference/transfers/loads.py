@@ -4,6 +4,7 @@ Source: `NixlPullConnectorScheduler.update_state_after_alloc`.
 """
 
 from kvproof.model import config
+from kvproof.model.config.sides import is_reverse, sides
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.phases import Phase
@@ -15,13 +16,13 @@ from kvproof.model.state import LOADING, State
 def start_load(cluster: config.Cluster, state: State, name: str) -> State:
     """Start to fill the blocks of a transfer's external tokens. With push, the writes start when P
     has finished."""
-    _, _, sink, taken = turns.parties(cluster, name)
+    _, _, sink, taken = sides(cluster, name)
     engine = state.engine(sink.name)
     request = engine.request(taken)._replace(status=LOADING)
     transfer = state.transfer(name)
     if transfer is None:
         raise NotAllowed(f"{taken} loads but nothing is offered")
-    if turns.is_reverse(name) and transfer.phase != Phase.OFFERED:
+    if is_reverse(name) and transfer.phase != Phase.OFFERED:
         return state.with_engine(engine.with_request(request)).with_transfer(
             name, turns.requested(transfer)
         )
@@ -44,7 +45,7 @@ def declined(cluster: config.Cluster, state: State, name: str) -> State:
         return state
     if cluster.pushes:
         return state.with_transfer(name, transfer.to(Phase.RELEASING))
-    _, _, sink, taken = turns.parties(cluster, name)
+    _, _, sink, taken = sides(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is not None and request.tables:

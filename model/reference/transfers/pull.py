@@ -6,6 +6,7 @@ Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorSchedu
 from collections.abc import Iterator
 
 from kvproof.model import config
+from kvproof.model.config.sides import is_reverse, sides
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferFail, TransferLost
@@ -48,7 +49,7 @@ def renewed(transfer: Transfer) -> bool:
 def late_leases(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """The leases that may end during a read, because they are not renewed."""
     for transfer in state.transfers:
-        source, sent, _, _ = turns.parties(cluster, transfer.request)
+        source, sent, _, _ = sides(cluster, transfer.request)
         reads = transfer.phase == Phase.READING and not renewed(transfer)
         if reads and state.engine(source.name).find(sent):
             yield LeaseExpire(transfer.request)
@@ -62,7 +63,7 @@ def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
     if transfer is None or transfer.phase not in LEASED or renewed(transfer):
         raise NotAllowed(f"{name} has no lease that could end")
     state = producer_done(cluster, state, name)
-    if turns.is_reverse(name):
+    if is_reverse(name):
         return (
             state
             if transfer.phase == Phase.READING

@@ -6,7 +6,7 @@ Source: `NixlPullConnectorScheduler.request_finished`.
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.environment import turns
+from kvproof.model.config.sides import reverse_of, sides
 from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import allocation
 from kvproof.model.reference.features import in_flight
@@ -37,7 +37,7 @@ def finish(
         lists = offered_lists(cfg, request._replace(computed=tokens))
         name = request.id
         if request.route != "to_decode":
-            name = turns.reverse_of(name)
+            name = reverse_of(name)
         offer = Transfer(name, Phase.OFFERED, tokens, lists)
         early = state.transfer(name)
         if early is not None and early.phase != Phase.AWAITED:  # D registered first
@@ -85,7 +85,7 @@ def stop_running(engine: Engine, name: str) -> Engine:
 
 def producer_done(cluster: config.Cluster, state: State, name: str) -> State:
     """Free the sender's blocks of a transfer, which it no longer needs."""
-    source, sent, _, _ = turns.parties(cluster, name)
+    source, sent, _, _ = sides(cluster, name)
     engine = state.engine(source.name)
     request = engine.find(sent)
     if request is None or request.status != SENDING:

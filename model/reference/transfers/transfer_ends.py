@@ -5,6 +5,7 @@ Sources: `Scheduler._update_from_kv_xfer_finished` and `_update_waiting_for_remo
 """
 
 from kvproof.model import config, memory
+from kvproof.model.config.sides import is_reverse, sides
 from kvproof.model.environment import disturbances, turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import TransferDone
@@ -31,7 +32,7 @@ def transfer_done(cluster: config.Cluster, state: State, name: str) -> State:
     if not transfer.remote:
         raise NotAllowed(f"{name} is not finished on P, so P cannot be notified")
     if transfer.phase != Phase.RELEASING:
-        p, _, d, taken = turns.parties(cluster, name)
+        p, _, d, taken = sides(cluster, name)
         sink = memory.copy(p, d, state.engine(p.name), state.engine(d.name), transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
@@ -51,13 +52,13 @@ def without_aborted(engine: Engine, request: Request) -> Engine:
 def _ended(state: State, transfer: Transfer) -> State:
     """The state without a transfer. The record of a reverse transfer stays, because P requests it
     only once."""
-    left = turns.over(transfer) if turns.is_reverse(transfer.request) else None
+    left = turns.over(transfer) if is_reverse(transfer.request) else None
     return state.with_transfer(transfer.request, left)
 
 
 def load_failed(cluster: config.Cluster, state: State, name: str) -> State:
     """The receiver knows that its load failed: it frees the blocks, or fills them by computing."""
-    _, _, sink, taken = turns.parties(cluster, name)
+    _, _, sink, taken = sides(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is None:
