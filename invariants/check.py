@@ -21,6 +21,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -96,19 +97,19 @@ class Check:
         named = {name: known[name] for name in self.given}
         return functools.partial(self.function, **named) if named else self.function
 
-    def of_step(self, cluster: Cluster, step: Step) -> Iterator[Judged]:
+    def of_step(self, cluster: Cluster, step: Step) -> Iterable[Judged]:
         """Judge all that a step shows of what this check is about. A dead engine stopped inside a
         step, so its blocks may be assigned and not yet written: it is judged as a step alone, and
         `engine_survives` reports its death."""
-        ask = self.asking(cluster=cluster)
+        named = {"cluster": cluster} if "cluster" in self.given else {}
         if Step in self.judged:
-            yield from ask(step)
-        elif Engine in self.judged:
-            for engine in step.after.engines:
-                if not engine.dead:
-                    yield from ask(engine)
-        elif State in self.judged:
-            yield from ask(step.after)
+            return self.function(step, **named)
+        if State in self.judged:
+            return self.function(step.after, **named)
+        engines = step.after.engines if Engine in self.judged else ()
+        return chain.from_iterable(
+            self.function(engine, **named) for engine in engines if not engine.dead
+        )
 
 
 @dataclass
