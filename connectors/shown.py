@@ -66,7 +66,7 @@ def _tolerated(searched: PlanSearch) -> Iterator[str]:
 def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
     """A violation: the check, the reasons, and the plan that leads to it."""
     first = CONTRACT[result.findings[0].invariant]
-    yield f"VIOLATED {first.id}: {first.severity.words}"
+    yield f"VIOLATED {first.id} (severity: {first.severity.words})"
     yield f"It must be true that {first.name} ({first.origin})."
     for finding in result.findings[:FINDINGS_MAX]:
         yield f"  because  {'; '.join(finding.sentences[:-1])}"

@@ -223,7 +223,7 @@ def in_vllm(
 def _verdict(finding: Finding) -> ScreenLine:
     """What is broken, and how grave that is."""
     known = CHECKS.get(finding.invariant)
-    grave = f": {known.severity.words}" if known and known.severity else ""
+    grave = f" (severity: {known.severity.words})" if known and known.severity else ""
     return ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
 
 

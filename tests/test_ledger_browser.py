@@ -70,7 +70,7 @@ def event(tab: Any) -> str:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser(shown: Open, width: int, scheme: str) -> None:
     tab = shown(page_of(trace_of("front_trim")), width=width, scheme=scheme)
-    assert "BROKEN: paired_offsets_are_equal: wrong tokens" in tab.inner_text("#verdict")
+    assert "BROKEN: paired_offsets_are_equal (severity: wrong tokens)" in tab.inner_text("#verdict")
     assert event(tab).startswith("Event 9 of 9: Schedule(D)")
     tab.keyboard.press("ArrowLeft")
     assert event(tab).startswith("Event 8 of 9: TransferDone(r0)")
@@ -225,7 +225,7 @@ def test_a_wrong_transfer_comes_first_on_a_narrow_screen(shown: Open) -> None:
 @pytest.mark.parametrize("width", [420, 1400])
 def test_a_record_in_a_browser(shown: Open, width: int) -> None:
     tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)
-    assert "BROKEN: references_are_exact: wrong tokens" in tab.inner_text("#verdict")
+    assert "BROKEN: references_are_exact (severity: wrong tokens)" in tab.inner_text("#verdict")
     assert "3 more invariants are broken, and 4 more findings" in tab.inner_text("#verdict")
     assert event(tab).startswith("Event 5 of 6: schedule: tokens to compute: r1 1")
     tab.hover("tr:has(th:text-is('block 2')) td.current")

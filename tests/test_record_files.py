@@ -93,7 +93,7 @@ def test_a_violation_writes_one_record_of_its_kind(
         assert main(["report", str(path)]) == 0
         shown = capsys.readouterr().out
         for finding in record.findings:
-            assert f"BROKEN: {finding.invariant}: " in shown
+            assert f"BROKEN: {finding.invariant} (severity: " in shown
         assert "It must be true that " in shown
         lines = [line for line in shown.splitlines() if not line.startswith("Replay it: ")]
         assert max(map(len, lines)) <= 80

@@ -35,7 +35,7 @@ def test_the_first_lines_answer_the_questions(fault: str) -> None:
     first = " ".join(" ".join(render(trace, Extra(Path("t.jsonl"))).splitlines()[:25]).split())
     known = CHECKS[trace.finding.invariant]
     assert known.severity is not None
-    assert f"BROKEN: {trace.finding.invariant}: {known.severity.words}" in first
+    assert f"BROKEN: {trace.finding.invariant} (severity: {known.severity.words})" in first
     assert known.name in first
     assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
     assert f"Where: event {len(trace.events)}" in first

@@ -81,7 +81,7 @@ function pressed(event) {
 
 function broken(finding) {
   const part = make("section", undefined, { class: "finding" });
-  part.append(make("p", `BROKEN: ${finding.name}${finding.severity ? `: ${finding.severity}` : ""}`, { class: "broken" }),
+  part.append(make("p", `BROKEN: ${finding.name}${finding.severity ? ` (severity: ${finding.severity})` : ""}`, { class: "broken" }),
     make("p", finding.must));
   const reasons = make("ul");
   reasons.append(...finding.reasons.map((reason, i) => {
