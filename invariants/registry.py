@@ -14,7 +14,7 @@ from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
-tuple(modules(room))  # each module declares its checks when it is imported
+modules(room)  # each declares its checks when it is imported
 
 
 def checks_of(*kinds: type) -> tuple[Check, ...]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.discovery import declared
 from tests.copied_tree import copied, run
 from tests.renamed_vllm import renamed
 from tests.test_commits import git
@@ -60,12 +59,6 @@ def test_each_is_one_file_that_is_new() -> None:
     files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.*")}
     assert files == FILES
     assert not any((NEW.parent.parent.parent / name).exists() for name in FILES)
-
-
-def test_a_module_without_the_name_declares_nothing() -> None:
-    import kvproof.model as room
-
-    assert list(declared(room, "FAULT")) == []
 
 
 def test_the_new_invariant_and_guard_are_listed(tree: Path) -> None:

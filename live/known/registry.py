@@ -1,9 +1,7 @@
 """The table of all known findings. A new one is a decorated function in a module of this folder."""
 
-from importlib import import_module
-from pkgutil import iter_modules
-
 import kvproof.live.known as package
+from kvproof.model.discovery import modules
 from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.step import Effects, Step
 from kvproof.model.traces.restored import restored
@@ -13,10 +11,9 @@ from kvproof.model.traces.trace import Trace
 def _declared() -> dict[str, KnownFinding]:
     """The known findings of all modules beside this one, in the order of their names."""
     found: dict[str, KnownFinding] = {}
-    for module in iter_modules(package.__path__):
-        if module.name != "registry" and not module.ispkg:
-            values = vars(import_module(f"{package.__name__}.{module.name}")).values()
-            found |= {each.name: each for each in values if isinstance(each, KnownFinding)}
+    for module in modules(package):
+        values = vars(module).values()
+        found |= {each.name: each for each in values if isinstance(each, KnownFinding)}
     return dict(sorted(found.items()))
 
 

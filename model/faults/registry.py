@@ -1,11 +1,11 @@
 """All faults. A new one is a decorated function in any module of this folder."""
 
 import kvproof.model.faults as folder
-from kvproof.model.discovery import import_all
+from kvproof.model.discovery import modules
 from kvproof.model.errors import unknown
 from kvproof.model.faults.fault import REGISTERED, Fault
 
-import_all(folder)
+modules(folder)
 FAULTS: dict[str, Fault] = dict(sorted(REGISTERED.items()))
 """The faults by name, in the order of the alphabet."""
 
