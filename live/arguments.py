@@ -6,7 +6,7 @@ it.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kvproof.model.errors import AdapterDrift
@@ -41,3 +41,17 @@ class Reads:
 
     def _drift(self, why: str) -> AdapterDrift:
         return AdapterDrift(why, self.entry)
+
+
+class Given:
+    """What calls of a bound method give, by the name of the parameter, by its name or its place."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.places = {name: at for at, name in enumerate(inspect.signature(method).parameters)}
+
+    def get(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str, otherwise: Any) -> Any:
+        """An argument of a call that may be left out."""
+        if name in kwargs:
+            return kwargs[name]
+        at = self.places.get(name, len(args))
+        return args[at] if at < len(args) else otherwise

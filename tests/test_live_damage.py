@@ -107,12 +107,15 @@ def test_an_endless_call_in_a_start_up_is_a_death(
 
 
 @pytest.mark.usefixtures("_soon")
-def test_an_endless_call_in_a_loop_is_a_death(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["EngineCore._initialize_kv_caches", "Scheduler.schedule"])
+def test_an_endless_call_in_a_loop_is_a_death(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.engine.core import EngineCore
 
     from kvproof.live.loop.episode import played
 
-    monkeypatch.setattr(Scheduler, "schedule", without_end)
+    owner = {"EngineCore": EngineCore, "Scheduler": Scheduler}[place.partition(".")[0]]
+    monkeypatch.setattr(owner, place.partition(".")[2], without_end)
     died = played(loop.random_plan(0)).died
     assert died is not None
     assert (died.exception, died.function) == ("DoesNotEnd", without_end.__name__)

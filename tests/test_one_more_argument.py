@@ -23,7 +23,7 @@ from kvproof.live.loop.episode import played
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.plans.loop import random_plan
 from kvproof.model.presets import CLUSTERS
 from tests.connectors.store import Store
@@ -89,6 +89,24 @@ def test_a_subscriber_of_events_gets_one_more_argument(monkeypatch: pytest.Monke
         assert machine.take(event).after.engine(name).dead is None
     machine.close()
     assert times
+
+
+def test_a_hit_that_is_passed_by_its_place_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by its name, as the scheduler passes it today."""
+    between = ",\n" + 16 * " "
+    named = "num_new_local_computed_tokens", "new_computed_blocks=new_computed_blocks"
+    placed = "num_new_local_computed_tokens", "new_computed_blocks"
+    old = "num_new_computed_tokens=" + between.join(named)
+    by_place = rewritten(Scheduler.schedule, old, between.join(placed))
+    monkeypatch.setattr(Scheduler, "schedule", by_place)
+    machine = LiveMachine(CLUSTERS["full"])
+    first, second, *_ = (job.name for job in CLUSTERS["full"].jobs)
+    for event in (Submit("E", first), Schedule("E"), Complete("E"), Submit("E", second)):
+        machine.take(event)
+    chose = machine.take(Schedule("E")).event.chose or ()
+    machine.close()
+    [admitted] = [choice for choice in chose if isinstance(choice, Admit)]
+    assert admitted.local_hit > 0
 
 
 LOOPS = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.live import blame
+from kvproof.live.damage import DoesNotEnd
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop import front
@@ -299,4 +300,9 @@ PAUSES = ("pause_generation", "pause_scheduler")
 
 def played(plan: LoopPlan) -> Played:
     """What comes of a plan. Raises AdapterDrift."""
-    return Episode(plan).played()
+    try:
+        with watched():
+            episode = Episode(plan)
+    except DoesNotEnd as error:
+        return Played(plan, died=death_of(error))
+    return episode.played()

@@ -7,6 +7,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
+from kvproof.live.arguments import Given
 from kvproof.live.observer.hooks import Arguments, Hooks
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Preempt
 from kvproof.model.step import Allocation
@@ -37,6 +38,8 @@ class ServingCalls(ABC):
         self.manager = scheduler.kv_cache_manager
         self.managers = tuple(self.manager.coordinator.single_type_managers)
         self.queue = self.manager.block_pool.free_block_queue
+        self.of_allocation = Given(self.manager.allocate_slots)
+        self.of_prediction = Given(self.manager.coordinator.get_num_blocks_to_allocate)
         self.request: Any = None
         self.runs = self.fresh = False
         self.predicted: int | None = None
@@ -64,9 +67,9 @@ class ServingCalls(ABC):
         self.event.choices.append(FinishLoad(request.request_id))
         yield None
 
-    def predicts(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
+    def predicts(self, blocks: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """How many blocks an allocation needs. The cap of an admission is another number."""
-        if not kwargs.get("apply_admission_cap"):
+        if not self.of_prediction.get(args, kwargs, "apply_admission_cap", False):
             self.predicted, self.free = blocks, self.queue.num_free_blocks
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -88,10 +91,12 @@ class ServingCalls(ABC):
     def chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Admit | Compute]:
         """What this allocation is for."""
         name, chosen = self.request.request_id, list[Admit | Compute]()
+        given = self.of_allocation.get
         if self.fresh:
-            hit = kwargs.get("num_new_computed_tokens", 0)
-            chosen.append(Admit(name, hit, kwargs.get("num_external_computed_tokens", 0)))
-        new = args[1] if len(args) > 1 else kwargs.get("num_new_tokens", 0)
+            hit = given(args, kwargs, "num_new_computed_tokens", 0)
+            external = given(args, kwargs, "num_external_computed_tokens", 0)
+            chosen.append(Admit(name, hit, external))
+        new = given(args, kwargs, "num_new_tokens", 0)
         return [*chosen, Compute(name, new)] if new else chosen
 
     def note_allocation(self, predicted: int | None, taken: int) -> None:

@@ -107,8 +107,8 @@ class Recorder(ServingCalls):
             for source, copy in adapt.pending_copies(manager, self.partial)
         ]
 
-    def predicts(self, blocks: int, _: Any, kwargs: dict[str, Any]) -> None:
-        super().predicts(blocks, _, kwargs)
+    def predicts(self, blocks: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().predicts(blocks, args, kwargs)
         self.need_and_free = blocks, self.queue.num_free_blocks
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
