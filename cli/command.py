@@ -43,6 +43,7 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The text of --help."""
-        from kvproof.cli.help_text import help_text
+        from kvproof.cli.help_text import Formatter, ending
 
-        return help_text(self)
+        self.formatter_class = Formatter
+        return f"{super().format_help()}\n{ending(self.prog)}\n"

@@ -1,35 +1,11 @@
-"""The text of `--help`: the options in groups, the default of each, and examples at the end."""
+"""The text of `--help`: the default of each option, and examples at the end."""
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from kvproof.reports.screen import columns, folded
 
 PROGRAM = "kvproof"
-
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "what is checked": (
-        *("name", "extra", "keeps_prompts", "config", "fault", "invariant", "obligation"),
-        *("machine", "steps_covered", "vllm", "releases", "repo", "base", "head", "fail_on"),
-    ),
-    "how much, and for how long": (
-        *("examples", "steps", "seed", "states_max", "memory_max", "timeout_s"),
-        *("budget", "units", "workers", "ray"),
-    ),
-    "files": (
-        *("traces", "trace", "resume", "graph", "junit", "table"),
-        *("replay", "cache", "sarif", "summary", "html", "out", "given"),
-    ),
-    "output": (
-        "help",
-        "version",
-        "all",
-        "explain",
-        "json",
-        "annotations",
-    ),
-}
-"""The options by group; those that have no group come after all groups."""
 
 START = (
     ("kvproof explore", "every state of two requests on P and D, without vLLM"),
@@ -39,14 +15,6 @@ START = (
     ("kvproof COMMAND --help", "the options of a command, and examples"),
 )
 """Where to start: commands, and what each shows."""
-
-COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "search for violations": ("explore", "sample", "campaign", "connector", "prove", "gate"),
-    "look at a trace or a record": ("report", "replay"),
-    "look at real vLLM": ("doctor",),
-    "list what there is": ("explain",),
-}
-"""The commands by group; those that have no group come after all groups."""
 
 EXAMPLES: Mapping[str, Sequence[str]] = {
     "explore": (
@@ -120,46 +88,8 @@ class Formatter(argparse.HelpFormatter):
         return "\n".join(indent + line for line in folded(text, width - len(indent), hang=0))
 
 
-def help_text(parser: argparse.ArgumentParser) -> str:
-    """The whole text of `--help`."""
-    text = Formatter(parser.prog)
-    text.add_usage(parser.usage, parser._actions, parser._mutually_exclusive_groups)
-    text.add_text(parser.description)
-    for title, actions in grouped(parser) if parser.prog != PROGRAM else _commands(parser):
-        text.start_section(title)
-        text.add_arguments(actions)
-        text.end_section()
-    text.add_text(parser.epilog)
-    return f"{text.format_help()}\n{_ending(parser.prog)}\n"
-
-
-def _commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
-    """The titles of the groups of the program, and the commands or options of each."""
-    actions = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    commands = {each.dest: each for action in actions for each in action._get_subactions()}
-    for title, names in COMMANDS.items():
-        yield title, [commands.pop(name) for name in names if name in commands]
-    yield "more commands", list(commands.values())
-    yield from _options(parser)
-
-
-def grouped(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
-    """The titles of the groups of a command, and the arguments of each."""
-    yield "arguments", [action for action in parser._actions if not action.option_strings]
-    yield from _options(parser)
-
-
-def _options(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
-    options = [action for action in parser._actions if action.option_strings]
-    for title, names in GROUPS.items():
-        chosen = [action for action in options if action.dest in names]
-        yield title, sorted(chosen, key=lambda action: names.index(action.dest))
-    known = {name for names in GROUPS.values() for name in names}
-    yield "options", [action for action in options if action.dest not in known]
-
-
-def _ending(prog: str) -> str:
-    """The examples of a command; for the program, where to start."""
+def ending(prog: str) -> str:
+    """The last part of `--help`: the examples of a command; for the program, where to start."""
     if prog == PROGRAM:
         lines = [line for command, what in START for line in (f"  {command}", f"      {what}")]
         return "\n".join(["where to start:", *lines])

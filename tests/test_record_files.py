@@ -180,7 +180,7 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(
 def test_a_mistake_in_the_record_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.watch import dumps
 
-    def record_of(*_: Any) -> None:
+    def record_of(*_: Any, **_named: Any) -> None:
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(dumps, "record_of", record_of)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from itertools import chain
 
-from kvproof.cli.help_text import COMMANDS, EXAMPLES, Formatter, grouped
+from kvproof.cli.help_text import EXAMPLES, Formatter
 from kvproof.cli.main import COMMANDS as DOES
 from kvproof.cli.main import parser
 from tests.reference.markdown import table
@@ -14,27 +14,21 @@ OF_ALL = ("--help", "--json", "--seed")
 
 
 def listed() -> str:
-    """The commands by purpose."""
-    return table(
-        ("to", "command", "what it does"),
-        (
-            (title if name == names[0] else "", f"[`kvproof {name}`](#kvproof-{name})", DOES[name])
-            for title, names in COMMANDS.items()
-            for name in names
-        ),
-    )
+    """The commands, and what each does."""
+    rows = ((f"[`kvproof {name}`](#kvproof-{name})", does) for name, does in DOES.items())
+    return table(("command", "what it does"), rows)
 
 
 def commands() -> str:
     """A section for each command."""
-    return "\n\n".join(chain.from_iterable(map(_section, chain(*COMMANDS.values()))))
+    return "\n\n".join(chain.from_iterable(map(_section, DOES)))
 
 
 def _section(name: str) -> Iterator[str]:
     one = _parser(name)
     yield f"### kvproof {name}"
     yield f"{DOES[name][0].upper()}{DOES[name][1:]}."
-    actions = [a for _, actions in grouped(one) for a in actions if not _of_all(a)]
+    actions = [a for a in one._actions if not _of_all(a)]
     if actions:
         yield table(("option", "meaning"), ((f"`{_usage(a)}`", _meaning(a)) for a in actions))
     yield "\n".join(["```bash", *EXAMPLES[name], "```"])
