@@ -41,11 +41,10 @@ def too_short(budget: float, start_s: float) -> str:
     )
 
 
-def enough(start_s: float, searched_s: float, driven: int, left: int) -> int:
-    """A budget, in seconds, in which the workloads that are left are driven too, if each takes as
-    long as those that were driven in the seconds of a search."""
-    needed_s = start_s + searched_s * (driven + left) / max(driven, 1)
-    return math.ceil(needed_s / SEARCHED / 10) * 10
+def enough(started_s: float, left_s: float) -> int:
+    """A budget, in seconds, in which what is left of a search is driven too, that would take so
+    long."""
+    return math.ceil((started_s + left_s) / SEARCHED / 10) * 10
 
 
 def require(budget: float, environment: Mapping[str, str], probe: str = PROBE) -> None:

@@ -204,14 +204,15 @@ class _Judge:
             if not driven:
                 return too_short(self.args.budget, self.started - self.begin)
             left = len(self.search.traces) + self.search.scouts.left - self.comparison.looked_at
-            return self._no_time("kvproof has looked for all that may reach it", driven, left)
+            left_s = self.searched_s * max(left, 1) / driven
+            return self._no_time("kvproof has looked for all that may reach it", left_s)
         return not_driven(self.changes.accounting) + self._drifted()
 
-    def _no_time(self, what: str, driven: int, left: int) -> str:
+    def _no_time(self, what: str, left_s: float) -> str:
         """That the time for the search ended before something, and a budget that is likely to be
         enough."""
-        budget = enough(self.started - self.begin, self.searched_s, driven, max(left, 1))
-        budget = max(budget, self.args.budget + 10)
+        took_s = self.started - self.begin + self.searched_s
+        budget = max(enough(took_s, left_s), self.args.budget + 10)
         return (
             f"the time for the search ended, {SEARCHED:.0%} of {self.args.budget:.0f} s, before "
             f"{what}; use --budget {budget:.0f} or more"
@@ -311,7 +312,7 @@ class _Judge:
             return self._left(left or list(self.changes.accounting)) + self._drifted()
         if missing := self.search.missing:
             what = f"{' and '.join(missing)} were driven, which a judgement needs"
-            return self._no_time(what, len(self.comparison.names), self.search.left)
+            return self._no_time(what, self.search.left_s)
         if lost := only_on_base(self.comparison):
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
             return f"{number} can be driven on base and not on head: {lost[0].reason}"

@@ -36,6 +36,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from math import ceil
+from time import perf_counter
 
 from kvproof.gate.difference.plan import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
@@ -94,7 +95,7 @@ class Search:
     it, None if nobody looked. `cut_short` says that the time ended while the search looked for what
     reaches the change. `not_run` has what the end of the search left out, and `missing` that part
     of it without which head cannot be judged: the first workloads of each kind that reaches the
-    change, `left` in number. `named` are the features that the changed statements name: clusters
+    change, `left_s` its seconds. `named` are the features that the changed statements name: clusters
     with these come first. Half of the plans for connectors are `about` the traits of cache groups
     that they name. `in_plans` are the subjects of plans that they name: these are driven beside the
     traces, which have none of it."""
@@ -142,7 +143,8 @@ class Search:
         self.traces: list[Follow] = []
         self.not_run: list[str] = []
         self.missing: list[str] = []
-        self.left = 0
+        self.left_s = 0.0
+        self._took: dict[str, tuple[int, float]] = {}
         self.cut_short = False
         self._due = True
         self._known = (0, False)
@@ -423,7 +425,13 @@ class Search:
             self.not_run.append(f"{left} of {len(these)} {what}")
             if due:
                 self.missing.append(self.not_run[-1])
-                self.left += left
+                self.left_s += left * self._seconds_each(what)
+
+    def _seconds_each(self, what: str) -> float:
+        """How long a workload of this kind takes: as those that were driven, or as the slowest kind
+        where none was."""
+        each_s = {kind: took_s / number for kind, (number, took_s) in self._took.items()}
+        return each_s.get(what, max(each_s.values(), default=0.0))
 
     def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
         """Drive workloads in parts, and confirm what differs after each part. Returns how many are
@@ -433,9 +441,12 @@ class Search:
             interruption.check()
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
+            begin = perf_counter()
             self.comparison.drive(part)
             # Also where the time ended the search: what differs must not be lost.
             self.comparison.confirm([workload.name for workload in part])
+            number, took_s = self._took.get(what, (0, 0.0))
+            self._took[what] = number + len(part), took_s + perf_counter() - begin
         return len(left)
 
     def _presets(self) -> tuple[list[str], list[str]]:
