@@ -95,7 +95,7 @@ class Search:
     it, None if nobody looked. `cut_short` says that the time ended while the search looked for what
     reaches the change. `not_run` has what the end of the search left out, and `missing` that part
     of it without which head cannot be judged: the first workloads of each kind that reaches the
-    change, `left_s` its seconds. `named` are the features that the changed statements name: clusters
+    change, `left_s` its seconds. `named` are the features that changed statements name: clusters
     with these come first. Half of the plans for connectors are `about` the traits of cache groups
     that they name. `in_plans` are the subjects of plans that they name: these are driven beside the
     traces, which have none of it."""
