@@ -342,7 +342,8 @@ class _Judge:
         for side, results in (("base", both.on_base), ("head", both.on_head)):
             for name, each in both.workloads.items():
                 if isinstance(each, Plays) and (why := results[name].reason):
-                    return f"; {each.connector} cannot be driven on {side}: {why}"
+                    first, *_ = why.splitlines()
+                    return f"; {each.connector} cannot be driven on {side}: {first}"
         return ""
 
     def _announce_first(self, one: Confirmed) -> None:

@@ -1,6 +1,7 @@
 """What one side of a comparison does for each request."""
 
 from pathlib import Path
+from traceback import extract_tb
 
 from msgspec.structs import replace
 
@@ -32,18 +33,19 @@ from kvproof.gate.difference.workload import (
     Start,
     Starts,
 )
-from kvproof.gate.search import around_scheduler
+from kvproof.gate.search import around_scheduler, unmade
+from kvproof.gate.search.unmade import EngineUnmade
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed, place
+from kvproof.live.blame import is_ours
 from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.reproducer import running
-from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import describe, stimulus
 from kvproof.model.finding import Finding
@@ -53,6 +55,9 @@ from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.strategies.run import Run
+
+FRAMES_MAX = 5
+"""The frames of an exception that are told: the last ones."""
 
 
 def look(probes: Probes) -> Seen:
@@ -78,12 +83,6 @@ def look(probes: Probes) -> Seen:
     known = connector_plans.known()
     unwatched = (f"{file} ({why})" for file, why in sorted(probes.unwatched.items()))
     return Seen("", tuple(missing), known, unwatched=tuple(unwatched))
-
-
-def _make(cluster: Cluster) -> Machine:
-    from kvproof.live.machine import LiveMachine
-
-    return LiveMachine(cluster)
 
 
 def probes(places: Places) -> Probes:
@@ -133,15 +132,20 @@ def _driven(request: Drive, note: Note | None = None) -> Result:
         return _result(request, note)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
+    except EngineUnmade as error:
+        return unmade.shown(workload.name, error)
     except Exception as error:
         return Result(workload.name, reason=_failure(error))
 
 
 def _failure(error: Exception) -> str:
-    """Why something could not be driven: a mistake of the adapter on this vLLM, not a defect of
-    vLLM."""
+    """Why something could not be driven, and whose mistake that is, with the lines of kvproof and
+    of vLLM that led to it."""
+    whose = "kvproof's adapter fails here" if is_ours(error) else "vLLM fails outside of any event"
     message = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"kvproof's adapter fails here ({message})"
+    frames = extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    lines = (f"{each.filename}:{each.lineno}: {each.line}" for each in frames)
+    return "\n".join((f"{whose} ({message})", *lines))
 
 
 def _result(request: Drive, note: Note | None) -> Result:
@@ -155,12 +159,12 @@ def _result(request: Drive, note: Note | None) -> Result:
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(
-            workload.cluster, _make, workload.events, checks, known, place, note
+            workload.cluster, unmade.made, workload.events, checks, known, place, note
         )
     else:
         found = judged.sampled(
             workload.cluster,
-            _make,
+            unmade.made,
             workload.seed,
             workload.episodes,
             workload.steps,
@@ -180,7 +184,10 @@ def _recorded(request: RecordRun) -> Recorded:
         return _of_engine(found.plan, request)
     if found.plan is not None:
         return _planned(found.plan, request)
-    machine = _make(found.cluster)
+    try:
+        machine = unmade.made(found.cluster)
+    except EngineUnmade:
+        return Recorded(error="an engine that cannot be made has no run")
     run = Run(machine, ())
     shown = None
     for event in map(stimulus, found.events):

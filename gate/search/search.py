@@ -520,7 +520,7 @@ def undriven(comparison: Comparison) -> Iterator[str]:
     for name in comparison.names:
         for side, results in (("base", comparison.on_base), ("head", comparison.on_head)):
             if reason := results[name].reason:
-                line = f"on {side}: {reason}"
+                line = f"on {side}: {reason.splitlines()[0]}"
                 reasons[line] = reasons.get(line, 0) + 1
     for line, times in reasons.items():
         yield f"{times} workload{'s' * (times > 1)} {line}"
