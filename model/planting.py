@@ -20,8 +20,8 @@ from typing import Any
 
 from kvproof.model.errors import UsageError
 
-ROOM = "kvproof.model"
-FAULTS = f"{ROOM}.faults"
+MODEL = "kvproof.model"
+FAULTS = f"{MODEL}.faults"
 
 REPLACEABLE = (
     "arithmetic.counts",
@@ -41,7 +41,7 @@ REPLACEABLE = (
 """The modules whose functions a fault may replace. The others say what a cluster, a state, an event
 or a check is, for the model and for vLLM alike."""
 
-CACHING = ("kvproof.invariants", ROOM, "kvproof.proofs", "kvproof.strategies")
+CACHING = ("kvproof.invariants", MODEL, "kvproof.proofs", "kvproof.strategies")
 """The packages whose caches may hold what was computed with a function of the model."""
 
 KEY = "mistakes"
@@ -134,7 +134,7 @@ def function_named(name: str) -> Callable[..., Any]:
     owner, attribute = _owner(name)
     found: Callable[..., Any] | None = vars(owner).get(attribute)
     if not callable(found):
-        raise UsageError(f"{ROOM} has no function {name}. Use module:function.")
+        raise UsageError(f"{MODEL} has no function {name}. Use module:function.")
     return found
 
 
@@ -143,9 +143,9 @@ def _owner(name: str) -> tuple[ModuleType | type, str]:
     module, _, path = name.partition(":")
     *classes, attribute = path.split(".")
     try:
-        owner: Any = importlib.import_module(f"{ROOM}.{module}")
+        owner: Any = importlib.import_module(f"{MODEL}.{module}")
     except ImportError as error:
-        raise UsageError(f"{ROOM} has no module {module}. Use module:function.") from error
+        raise UsageError(f"{MODEL} has no module {module}. Use module:function.") from error
     for each in classes:
         owner = getattr(owner, each)
     return owner, attribute
@@ -170,7 +170,7 @@ def _outdated_by_a_fault(value: Any) -> bool:
 
 
 def _in_the_model(module: str) -> bool:
-    return _within(module, (ROOM,)) and not _within(module, (FAULTS,))
+    return _within(module, (MODEL,)) and not _within(module, (FAULTS,))
 
 
 def _within(module: str, packages: Sequence[str]) -> bool:

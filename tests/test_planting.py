@@ -95,7 +95,7 @@ def contents(function: types.FunctionType) -> Iterator[Any]:
 def replaceable(value: Any) -> bool:
     """Whether a fault may replace a function, and it has a name of its own."""
     module = str(getattr(value, "__module__", ""))
-    places = tuple(f"{planting.ROOM}.{each}" for each in planting.REPLACEABLE)
+    places = tuple(f"{planting.MODEL}.{each}" for each in planting.REPLACEABLE)
     named = getattr(value, "__name__", "<lambda>") != "<lambda>"
     return named and any(module == each or module.startswith(f"{each}.") for each in places)
 
