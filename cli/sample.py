@@ -98,6 +98,7 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         )
         found = "something new" if known else "one"
         lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
+    lines += _silent(covered.get("judged") or {}) if outcome.finding is None else []
     if known:
         were = "was" if len(known) == 1 else "were"
         lines.append(
@@ -114,6 +115,16 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())
         lines.append(f"Permitted, and not as the reference chooses (steps): {differs}.")
     return lines
+
+
+def _silent(judged: Mapping[str, int]) -> list[str]:
+    """Which checks had nothing to judge, as far as a line has room."""
+    silent = [name for name, times in judged.items() if not times]
+    if not silent:
+        return []
+    if len(silent) > NAMES_SHOWN:
+        return [f"{len(silent)} of {len(judged)} checks had nothing to judge (--json says which)."]
+    return [f"Had nothing to judge: {', '.join(silent)}."]
 
 
 def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:

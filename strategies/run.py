@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kvproof.invariants.check import Check, broken
+from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
@@ -43,14 +43,16 @@ class Violated(Exception):
 
 
 class Run:
-    """A machine being driven. `steps` are the steps taken so far. Each step
-    of the reference must also be a transition of the systems that are proved."""
+    """A machine being driven. `steps` are the steps taken so far, and `tally` counts what the
+    checks judged in them. Each step of the reference must also be a transition of the systems that
+    are proved."""
 
     def __init__(self, machine: Machine, invariants: Iterable[Check]) -> None:
         self.machine = machine
         self.invariants = tuple(invariants)
         self.conformance = conformance_checks() if isinstance(machine, ModelMachine) else ()
         self.steps: list[Step] = []
+        self.tally = Tally()
         self.stimuli = machine.stimuli()
 
     @property
@@ -85,7 +87,8 @@ class Run:
             raise
         self.steps.append(step)
         self.stimuli = self.machine.stimuli()
-        self.fail(*broken(self.machine.cluster, step, (*self.invariants, *self.conformance)))
+        checks = (*self.invariants, *self.conformance)
+        self.fail(*broken(self.machine.cluster, step, checks, self.tally))
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, without

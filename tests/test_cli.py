@@ -132,13 +132,27 @@ def test_sample_says_in_words_what_its_episodes_show(run: Any, as_json: Any) -> 
     code, output = as_json(*args)
     assert output["unseen_at_most"] == 0.03
     code, out, _ = run(*args)
-    said, others, verdict = out.splitlines()
+    said, others, silent, verdict = out.splitlines()
     assert code == 0
     assert said == (
         f"No violation in 100 episodes ({output['steps']:,} steps) of the model, cluster oversized."
     )
     assert others.startswith("With 95 % confidence, at most 3 % of such episodes show one.")
+    judged = output["judged"]
+    assert silent == (
+        f"{[*judged.values()].count(0)} of {len(judged)} checks had nothing to judge "
+        "(--json says which)."
+    )
+    assert judged["references_are_exact"] > judged["offered_tokens_are_loaded"] == 0
     assert verdict.startswith("SAMPLED - cluster oversized: ")
+
+
+def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
+    args = ("sample", "--config", "full", "--examples", "5", "--invariant")
+    _, out, _ = run(*args, "offered_tokens_are_loaded")
+    assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
+    _, out, _ = run(*args, "references_are_exact")
+    assert "nothing to judge" not in out
 
 
 def test_known_findings_of_vllm_are_counted_in_words() -> None:

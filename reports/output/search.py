@@ -44,15 +44,17 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
 class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
     a violation. Where the search drew its clusters, `config` is null, `clusters` counts the
-    episodes of each, and `clusters_undriven` says why the others were not driven. `known`
-    counts the known deviations of vLLM, and `policy` the steps in which it made another permitted
-    choice than the reference, by kind. `import_s` is the wall time of the import of vLLM in
-    seconds, which `seconds` does not have. `tolerated` and `otherwise` are as in `Explored`."""
+    episodes of each, and `clusters_undriven` says why the others were not driven. `judged` says how
+    often each check had something to judge. `known` counts the known deviations of vLLM, and
+    `policy` the steps in which it made another permitted choice than the reference, by kind.
+    `import_s` is the wall time of the import of vLLM in seconds, which `seconds` does not have.
+    `tolerated` and `otherwise` are as in `Explored`."""
 
     import_s: Maybe[float] = UNSET
     examples: Maybe[int] = UNSET
     steps: Maybe[int] = UNSET
     events: Maybe[dict[str, int]] = UNSET
+    judged: Maybe[dict[str, int]] = UNSET
     unseen_at_most: Maybe[float] = UNSET
     clusters: Maybe[dict[str, int]] = UNSET
     clusters_undriven: Maybe[dict[str, str]] = UNSET

@@ -43,8 +43,11 @@ class Covered:
     """What complete episodes without a violation covered. The runs that Hypothesis makes while it
     shrinks a failure are not included."""
 
-    def __init__(self, wanted: int, progress: Progress | None) -> None:
+    def __init__(
+        self, wanted: int, progress: Progress | None, checks: Iterable[Check] = ()
+    ) -> None:
         self.wanted = wanted
+        self.judged = {each.id: 0 for each in checks if each.kind != "eventually"}
         self.progress = progress
         self.examples = 0
         self.events: Counter[str] = Counter()
@@ -56,15 +59,19 @@ class Covered:
             return
         self.examples += 1
         self.events.update(type(step.event).__name__ for step in run.steps)
+        for name in self.judged:
+            self.judged[name] += run.tally.judged[name]
         if self.progress is not None:
             self.progress(self.examples, self.wanted)
 
     def coverage(self) -> dict[str, Any]:
-        """Episodes, steps, and events by kind (see `unseen_at_most`)."""
+        """Episodes, steps, events by kind, and how often each check of a step had something to
+        judge (see `unseen_at_most`)."""
         return {
             "examples": self.examples,
             "steps": self.events.total(),
             "events": dict(sorted(self.events.items())),
+            "judged": self.judged,
             "unseen_at_most": unseen_at_most(self.examples),
         }
 
@@ -131,7 +138,7 @@ def sample(
     _check("The number of examples", examples)
     _check("The number of steps", steps)
     chosen = tuple(CHECKS.values() if invariants is None else invariants)
-    covered = Covered(examples, progress)
+    covered = Covered(examples, progress, chosen)
 
     def add(run: Run) -> None:
         covered.add(run)

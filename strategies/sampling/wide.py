@@ -105,6 +105,7 @@ def sample_many(
     chosen = None if invariants is None else tuple(invariants)
     total: Counter[str] = Counter()
     events: Counter[str] = Counter()
+    judged: Counter[str] = Counter()
     by_cluster: dict[str, int] = {}
     undriven: dict[str, str] = {}
     seconds = 0.0
@@ -132,6 +133,7 @@ def sample_many(
             continue
         seconds += found.seconds
         events.update(found.coverage["events"])
+        judged.update(found.coverage["judged"])
         total.update(examples=found.coverage["examples"], steps=found.coverage["steps"])
         by_cluster[cluster.name] = by_cluster.get(cluster.name, 0) + found.coverage["examples"]
         if found.verdict is not Verdict.SAMPLED or total["examples"] >= examples:
@@ -139,6 +141,7 @@ def sample_many(
     covered = {
         **total,
         "events": dict(sorted(events.items())),
+        "judged": dict(judged),
         "unseen_at_most": unseen_at_most(total["examples"]),
         "clusters": by_cluster,
     }
