@@ -43,5 +43,7 @@ def scheduled(step: Step) -> Engines | None:
     """The engine of a `Schedule` step; None if the step is another event or its engine died."""
     if not isinstance(step.event, Schedule):
         return None
-    name = step.event.engine
-    return next((e for e in alive(step) if e.after.name == name), None)
+    for before, after in zip(step.before.engines, step.after.engines, strict=True):
+        if after.name == step.event.engine:
+            return None if before.dead or after.dead else Engines(before, after)
+    return None

@@ -107,21 +107,23 @@ def table_counts(engine: Engine, request: Request | None, index: int) -> TableCo
     )
 
 
-def left_out(cluster: Cluster, cfg: config.EngineConfig) -> tuple[str, ...]:
-    """Why the block tables of an engine are not projected; empty where they are.
+def left_out(cluster: Cluster, cfg: config.EngineConfig) -> Iterator[str]:
+    """Why the block tables of an engine are not projected; nothing where they are.
 
     Where an engine loads from a store, a load ends in the same step, and the system models a load
     as a wait. Where steps overlap, the computed tokens may be ahead of the known tokens, which the
     claims are about. Drafts may be rejected after they were computed. With hits inside a block, a
     table may have a copy. A part of a session begins with a table that is not empty."""
-    because = {
-        "a store": cfg.store,
-        "overlapping steps": cfg.overlaps,
-        "drafts": cfg.drafts,
-        "hits inside a block": cfg.partial_block_hits,
-        "sessions": cluster.sessions,
-    }
-    return tuple(why for why, present in because.items() if present)
+    if cfg.store:
+        yield "a store"
+    if cfg.overlaps:
+        yield "overlapping steps"
+    if cfg.drafts:
+        yield "drafts"
+    if cfg.partial_block_hits:
+        yield "hits inside a block"
+    if cluster.sessions:
+        yield "sessions"
 
 
 def splits_elsewhere(cfg: config.EngineConfig, group: config.Group) -> bool:
@@ -218,9 +220,9 @@ def observed(cluster: Cluster, step: Step) -> Iterator[Observed]:
     for cfg, before, after in zip(
         cluster.engines, step.before.engines, step.after.engines, strict=True
     ):
-        if before is after or after.dead or left_out(cluster, cfg):
+        if before is after or after.dead or not _concerns(step.event, cfg.name):
             continue
-        if not _concerns(step.event, cfg.name):
+        if any(left_out(cluster, cfg)):
             continue
         for name in dict.fromkeys(r.id for r in (*before.requests, *after.requests)):
             old, new = before.find(name), after.find(name)

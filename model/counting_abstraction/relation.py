@@ -42,19 +42,21 @@ def _reaches(system: str, sizes: Any, before: Any, moves: tuple[Move, ...]) -> s
     return here
 
 
-def left_out(cluster: Cluster) -> tuple[str, ...]:
-    """Why no step of a cluster is projected; empty where steps are. The systems have no transfer
+def left_out(cluster: Cluster) -> Iterator[str]:
+    """Why no step of a cluster is projected; nothing where steps are. The systems have no transfer
     from D to P, as follow-up turns have it, and none that D begins, as push has it."""
-    because = {"follow-up turns": cluster.follow_up_turns, "push": cluster.pushes}
-    return tuple(why for why, present in because.items() if present)
+    if cluster.follow_up_turns:
+        yield "follow-up turns"
+    if cluster.pushes:
+        yield "push"
 
 
 def not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
     """What of the steps of a cluster is not projected, and why."""
-    whole = left_out(cluster)
+    whole = tuple(left_out(cluster))
     yield from (("any step", why) for why in whole)
     for cfg in cluster.engines if not whole else ():
-        skipped = project_table.left_out(cluster, cfg)
+        skipped = tuple(project_table.left_out(cluster, cfg))
         yield from (("the block tables of an engine", why) for why in skipped)
         if not skipped and any(project_table.splits_elsewhere(cfg, each) for each in cfg.groups):
             yield "the table of a Mamba group", "smaller blocks beside it"
@@ -64,7 +66,7 @@ def unmatched(cluster: Cluster, step: Step, project: Projection) -> Iterator[Rea
     """For each part of the state that a step changes in a way that the count-level systems do not
     allow: the part with its counts before, its sizes, the actions, and its counts after. Nothing is
     judged of a cluster that is left out."""
-    if left_out(cluster):
+    if any(left_out(cluster)):
         return
     for seen in project(cluster, step):
         led = _reaches(seen.system, seen.sizes, seen.before, seen.moves)

@@ -120,12 +120,13 @@ class PartlyHidden(tuple[Any, ...]):
 
 def guarded(state: State) -> State:
     """The state, whose tuples with hidden entries do not say how many there are."""
-    return state._replace(transfers=_guarded(state.transfers), ended=_guarded(state.ended))
+    return State(state.engines, _guarded(state.transfers), _guarded(state.ended), state.failures)
 
 
 def _guarded(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    hidden = type(entries) is tuple and any(type(each) is HiddenEntries for each in entries)
-    return PartlyHidden(entries) if hidden else entries
+    if type(entries) is tuple and HiddenEntries in map(type, entries):
+        return PartlyHidden(entries)
+    return entries
 
 
 def hidden_parts(collapse: Collapse) -> list[Any]:

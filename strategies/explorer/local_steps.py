@@ -8,7 +8,7 @@ an access; that nobody asks them is the assumption of this cache.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvproof.invariants.check import Asked, Check
 from kvproof.invariants.goals import OpenGoals
@@ -51,13 +51,21 @@ class LocalStep(NamedTuple):
 
 class Branch:
     """The step of an event depends on the part at a place: `known` has a step or a further branch
-    for each number of the part."""
+    for each number of the part. `next` is the place of all further branches, if it is the same for
+    all that is known."""
 
-    __slots__ = ("known", "place")
+    __slots__ = ("known", "next", "place")
 
     def __init__(self, place: int) -> None:
         self.place = place
         self.known: dict[int, Branch | LocalStep] = {}
+        self.next: int | None = None
+
+    def add(self, number: int, found: "Branch | LocalStep") -> None:
+        """Add what was found for a number of the part."""
+        place = found.place if isinstance(found, Branch) else None
+        self.next = place if not self.known or place == self.next else None
+        self.known[number] = found
 
 
 class LocalSteps:
@@ -87,7 +95,11 @@ class LocalSteps:
             number = parts[known.place]
             found = known.known.get(number)
             if found is None:
-                found = known.known[number] = self._found(parts, event, looked_at)
+                # A step that looks at more than it needs is right, and one that is computed in
+                # vain costs more: so this part is expected to lead where all others here do.
+                expected = None if known.next is None else Branch(known.next)
+                found = expected or self._found(parts, event, looked_at)
+                known.add(number, found)
             known = found
         return known
 
@@ -103,11 +115,13 @@ class LocalSteps:
             self._known.clear()
             self.kept = 0
         try:
-            step = self._taken(parts, event, looked_at)
+            step, after = self._taken(parts, event, looked_at)
         except Unseen as unseen:
             return Branch(unseen.place)
+        numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
+        changes = tuple((place, number) for place, number in numbers if number != parts[place])
         found: Branch | LocalStep
-        found, more = self._checked(parts, step, looked_at)
+        found, more = self._checked(parts, step, changes)
         self.kept += 1
         for place in reversed(more):
             branch = Branch(place)
@@ -122,25 +136,24 @@ class LocalSteps:
             shown[place] = self.collapse.components[parts[place]]
         return guarded(self.collapse.join(shown))
 
-    def _taken(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Step:
-        """The step, with a placeholder for all that it does not look at. Raises Unseen if it looks
-        at, or replaces, another part."""
+    def _taken(
+        self, parts: Parts, event: Event, looked_at: Sequence[int]
+    ) -> tuple[Step, list[Any]]:
+        """The step, with a placeholder for all that it does not look at, and the parts after it.
+        Raises Unseen if it looks at, or replaces, another part."""
         before = self._shown(self._all_hidden, parts, looked_at)
         step = model.apply(self.cluster, before, event)
-        for place, part in enumerate(self.collapse.split(step.after)):
+        after = self.collapse.split(step.after)
+        for place, part in enumerate(after):
             hidden = self._hidden[place]
             if place not in looked_at and part is not hidden and part != hidden:
                 raise Unseen(place)
-        return step
+        return step._replace(after=guarded(step.after)), after
 
     def _checked(
-        self, parts: Parts, step: Step, looked_at: Sequence[int]
+        self, parts: Parts, step: Step, changes: tuple[tuple[int, int], ...]
     ) -> tuple[LocalStep, list[int]]:
         """The step with the results of its checks, and the further parts that these look at."""
-        after = self.collapse.split(step.after)
-        step = step._replace(after=guarded(step.after))
-        numbers = ((place, self.collapse.number(after[place])) for place in looked_at)
-        changes = tuple((place, number) for place, number in numbers if number != parts[place])
         more: list[int] = []
         while True:
             try:
