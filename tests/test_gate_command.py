@@ -1,6 +1,7 @@
 """The command line of `kvproof gate`: which trees it takes, what it refuses, what it prints and
 writes. The trees are made up; the live test drives real ones."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -164,6 +165,20 @@ def test_a_budget_that_is_too_short_is_refused(
     monkeypatch.setattr("kvproof.gate.search.budget.measured", lambda *_: 20.0)
     said = refused(*DIFFERENT, "--budget", "60")
     assert "Use --budget 270 or more" in said
+
+
+def test_without_torch_it_says_so_before_anything_is_imported(
+    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base_and_head(tmp_path)
+    find = importlib.util.find_spec
+
+    def without_torch(name: str, package: str | None = None) -> Any:
+        return None if name == "torch" else find(name, package)
+
+    monkeypatch.setattr(importlib.util, "find_spec", without_torch)
+    monkeypatch.setattr("kvproof.gate.search.judge.started", lambda *_: pytest.fail("it starts"))
+    assert "vLLM cannot be imported. Use make live" in refused(*DIFFERENT)
 
 
 def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -> None:
