@@ -8,7 +8,6 @@ import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -262,11 +261,6 @@ def _gravest(checks: Iterable[str]) -> str:
     severities = [CHECKS[name].severity for name in checks if name in CHECKS]
     known = [each for each in severities if each is not None]
     return min(known).words if known else ""
-
-
-def _scenario(room: str, name: str) -> tuple[str, ...]:
-    """The paragraphs of a file's docstring."""
-    return _paragraphs(import_module(f"kvproof.{room}.{name}").__doc__)
 
 
 def _paragraphs(text: str | None) -> tuple[str, ...]:
