@@ -32,24 +32,27 @@ def died(dead: Death) -> Reason:
 
 @check(
     "an engine survives every event",
-    origin="vllm#42554",
+    origin="vllm#42554, vllm#46231, vllm#43281, vllm#45207, vllm#32283",
     severity=Severity.CRASH,
     killed_by="align_split_refuses_external",
     needs=(Need.DEATHS,),
     of_dead=True,
 )
-def engine_survives(seen: Step | Played | Startup) -> Iterator[Judged]:
+def engine_survives(seen: Step | Died | Played | Startup) -> Iterator[Judged]:
     """The align split of a Mamba engine asserted that a request has no external tokens. The first
     load from P broke the assertion (vllm#42554). A failed assertion in the scheduler ends the whole
     engine and every request on it.
 
-    So does one in the loop of an engine, which the message of one client must not end for all. A
-    start-up may refuse what it cannot serve, and says why: an assertion or a division by zero is no
-    answer to a user (vllm#45207, vllm#32283).
+    So does an exception in a connector, or in the scheduler that follows its answers (vllm#46231,
+    vllm#43281, vllm#42289), and one in the loop of an engine, which the message of one client must
+    not end for all. A start-up may refuse what it cannot serve, and says why: an assertion or a
+    division by zero is no answer to a user (vllm#45207, vllm#32283).
     """
     if isinstance(seen, Step):
         for _, engine in seen.touched:
             yield holds() if engine.dead is None else _died_of(seen.event, engine, engine.dead)
+    elif isinstance(seen, Died):
+        yield _died_in_call(seen)
     elif seen.died is None:
         yield holds()
     else:
@@ -83,16 +86,9 @@ def message_of(death: Death) -> Reason:
     )
 
 
-@check(
-    "no call of the connector, and none that follows its answers, raises an exception",
-    origin="vllm#46231, vllm#43281",
-    severity=Severity.CRASH,
-)
-def connector_survives(fact: Died) -> Iterator[Judged]:
-    """An exception in the connector, or in the scheduler that follows its answers, ends the engine
-    and every request on it (vllm#46231, vllm#43281, vllm#42289)."""
+def _died_in_call(fact: Died) -> Judged:
     where = fact.death.function
-    yield because(
+    return because(
         reason("connector_raised", "the connector raised an exception in {where}", where=where)
         if fact.in_connector
         else reason(

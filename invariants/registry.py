@@ -41,6 +41,7 @@ CHECKS: dict[str, Check] = INVARIANTS | GUARDS
 
 
 FORMER = {
+    "connector_survives": "engine_survives",
     "idle_engine_holds_no_block": "all_blocks_return",
     "loop_survives": "engine_survives",
     "start_up_survives": "engine_survives",

@@ -30,7 +30,7 @@ def acting(*actions: dict[str, Any]) -> Play:
 
 
 PLAN = acting()
-DIES = "connector_survives"
+DIES = "engine_survives"
 WHERE, WHAT = "AssertionError in save", "assert file"
 FILES = "ours_saves_nothing"
 

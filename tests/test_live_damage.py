@@ -83,7 +83,7 @@ def test_an_endless_call_in_an_episode_of_a_connector_is_a_death(
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
     plan = ConnectorPlan(engine, (SubmitRequest(0, 6), RunSteps(2)))
     [finding] = play(TestedConnector("tests.connectors.store:Store"), plan).findings
-    assert finding.invariant == "connector_survives"
+    assert finding.invariant == "engine_survives"
     assert "DoesNotEnd" in finding.sentence
     assert without_end.__name__ in finding.sentence
 

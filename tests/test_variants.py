@@ -35,7 +35,7 @@ def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() ->
 
 def dies(event: str, statement: str) -> Break:
     """The death of an engine in a plan."""
-    found = broken("connector_survives", event)
+    found = broken("engine_survives", event)
     return dataclasses.replace(found, plan=PLAY, death="KeyError in step", statement=statement)
 
 

@@ -183,13 +183,16 @@ def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
     yield from (f"{one}, {other}: {end}" for one, other in pairwise((kind.name, *names)))
 
 
-def _feature(seen: Any, finding: Finding) -> str:
+def _feature(kind: Kind, seen: Any, finding: Finding) -> str:
     """What is different between breaks of one check: what its reasons say, and the kinds of layers,
     since one check is broken for several causes; between hangs: a vLLM that forgets the null block
     lacks one block, and may have other mistakes."""
     parts = [str(each.facts["feature"]) for each in finding.reasons if "feature" in each.facts]
     if isinstance(seen.plan, StartupPlan):
         parts += seen.plan.kinds
+    if CHECKS[finding.invariant].judged != (kind.judged,):
+        # What other engines break of such a check hides nothing here.
+        parts.append(f"a {kind.name}")
     if finding.invariant == "admitted_length_is_served":
         parts.append("lacks a block" if seen.lacks <= 1 else "lacks blocks")
     return ", ".join(parts)
@@ -199,7 +202,7 @@ def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:
     died = seen.died if finding.invariant == engine_survives.id else None
     one = Start if kind is START else Loop
     return Break(
-        signature=Signature(finding.invariant, kind.event, _feature(seen, finding)),
+        signature=Signature(finding.invariant, kind.event, _feature(kind, seen, finding)),
         by="",
         death=died.place if died else "",
         finding=finding,

@@ -26,6 +26,7 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
 from kvproof.gate.search.known_plans import Planned
+from kvproof.invariants.engines import engine_survives
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
@@ -228,7 +229,9 @@ class _Played:
             where = (other, *where)
         if finding.of_kind("goes_round"):  # a tight pool may have this beside any other hang
             where = ("steps without end", *where)
-        died = self.died if finding.invariant == "connector_survives" else None
+        died = self.died if finding.invariant == engine_survives.id else None
+        if died:  # what other engines die of hides nothing here
+            where = (*where, "an engine with a connector")
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
             by=COPY if finding.of_kind("no_copy") or finding.of_kind("behind") else "",

@@ -22,7 +22,7 @@ def named_by(rule: str) -> Any:
 
 
 LOADED, OWN = "promised_tokens_are_loaded", "load_stays_in_its_blocks"
-MATCHED, SURVIVES = "matched_tokens_can_be_loaded", "connector_survives"
+MATCHED, SURVIVES = "matched_tokens_can_be_loaded", "engine_survives"
 REPORTS, FAILED = "reports_are_of_known_transfers", "failed_blocks_are_of_loads"
 ENDS, GIVEN_BACK = "every_request_ends", "kept_blocks_are_given_back"
 OFFERED, FORGETS = "stored_prefix_is_offered", "reset_forgets"

@@ -285,6 +285,6 @@ def test_a_finding_does_not_name_the_folder_of_its_episode() -> None:
     subject = TestedConnector(f"{__name__}:{LosesAFile.__name__}", {"folder": "{tmp}"})
     plan = msgspec.structs.replace(bare(ALONE[0]), actions=(SubmitRequest(0, 5), RunSteps(1)))
     [first, again] = [play(subject, plan).findings[0] for _ in range(2)]
-    assert first.invariant == "connector_survives"
+    assert first.invariant == "engine_survives"
     assert "{tmp}/lost" in first.sentence
     assert first == again

@@ -265,4 +265,4 @@ def test_what_an_agent_raises_at_the_end_of_a_copy_ends_no_engine(
 
     # Nothing is caught (vllm#49947).
     monkeypatch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
-    assert [finding.invariant for finding in play(OBJECTS, plan).findings] == ["connector_survives"]
+    assert [finding.invariant for finding in play(OBJECTS, plan).findings] == ["engine_survives"]

@@ -180,7 +180,7 @@ def test_an_engine_that_is_taken_for_the_one_before_it_is_named(
     monkeypatch.setattr(NixlPullConnectorWorker, "_nixl_handshake", once)
     assert played(Drain()).findings == ()
     known.clear()
-    assert played(*AGAIN).findings[0].invariant == "connector_survives"
+    assert played(*AGAIN).findings[0].invariant == "engine_survives"
 
 
 COME_AND_GO = (Restart(), ONE, Drain())

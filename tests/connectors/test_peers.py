@@ -116,7 +116,7 @@ def keep_dead_connections(patch: pytest.MonkeyPatch) -> None:
 MISTAKES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     copy_elsewhere: "promised_tokens_are_loaded",
     lose_questions: "every_request_ends",
-    keep_dead_connections: "connector_survives",
+    keep_dead_connections: "engine_survives",
 }
 
 

@@ -73,7 +73,7 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
     plan = search.bare(ALONE[0])
-    findings: Any = tuple(SimpleNamespace(invariant=each) for each in (RULE, "connector_survives"))
+    findings: Any = tuple(SimpleNamespace(invariant=each) for each in (RULE, "engine_survives"))
     found = search.PlanSearch()
     both = EpisodeResult(findings, 1, 0, Counter())
     assert found.take(plan, both, lambda _: {RULE: "a_finding"})

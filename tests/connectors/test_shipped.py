@@ -135,7 +135,7 @@ def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
         ),
     )
     result = play(SHIPPED["offloading"].subject, plan)
-    assert [finding.invariant for finding in result.findings] == ["connector_survives"]
+    assert [finding.invariant for finding in result.findings] == ["engine_survives"]
     assert "assert self._jobs[any_jid].is_store" in result.findings[0].sentence
 
 
@@ -187,8 +187,8 @@ def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() ->
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        ("offloading", "connector_survives"),
-        ("offloading-roomy", "connector_survives"),
+        ("offloading", "engine_survives"),
+        ("offloading-roomy", "engine_survives"),
         ("simple-cpu-roomy", "events_have_tokens_of_their_hash"),
     ],
 )
