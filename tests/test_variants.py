@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,12 +14,15 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.variants import VARIANTS_MAX, near, of_findings
+from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import compared, nothing, shows
 from tests.two_machines import broken, result
 
 SUBMIT = {"type": "Submit", "family": 0, "tokens": 7, "max_tokens": 3}
 ACTIONS = [SUBMIT, {"type": "Step", "times": 2}, SUBMIT, {"type": "Reset"}]
-PLAY = Play("plays:offloading:0", "offloading", {"actions": ACTIONS, "copies": {"late": True}})
+ENGINE = msgspec.to_builtins(CLUSTERS["full"].engines[0])
+PLAN = {"engine": ENGINE, "actions": ACTIONS, "copies": {"late": True}}
+PLAY = Play("plays:offloading:0", "offloading", PLAN)
 
 
 def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() -> None:
@@ -29,7 +33,7 @@ def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() ->
         assert len(changed) <= 1
         assert abs(len(each.plan["actions"]) - len(ACTIONS)) <= 1
         assert each.plan["actions"].count(SUBMIT) == 2
-    many = replace(PLAY, plan={"actions": ACTIONS * 20})
+    many = replace(PLAY, plan={"engine": ENGINE, "actions": ACTIONS * 20})
     assert len(near(many, PLAY.name)) == VARIANTS_MAX
 
 
