@@ -4,10 +4,8 @@ the campaign is interrupted; what is kept, and what is estimated."""
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -20,21 +18,18 @@ from kvproof.campaign.behaviours import PAIR, STEP
 from kvproof.campaign.carry_out import carry_out
 from kvproof.campaign.estimate import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
-from kvproof.campaign.machine import TRIES_MAX, Losses
-from kvproof.campaign.mutation import _again, mutated
-from kvproof.campaign.order import dense_first
+from kvproof.campaign.machine import TRIES_MAX
+from kvproof.campaign.mutation import mutated
 from kvproof.campaign.page import page
-from kvproof.campaign.plan import Plan, round_of
+from kvproof.campaign.plan import Plan
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, WorkUnit, packed, result_of
 from kvproof.model.config import Cluster, Job
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.traces.trace_reader import read
-from tests import signals
 from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
@@ -46,30 +41,60 @@ RAY = pytest.mark.skipif(
 )
 
 
-def campaign(folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
-    """Run a campaign in a process of its own: its exit code and output."""
-    done = started(folder, *more)
-    out, err = done.communicate(timeout=600)
-    assert "Traceback" not in err, err
-    return done.returncode, json.loads(out)
+def campaign(folder: Path, *more: str, code: str = "") -> tuple[int, dict[str, Any]]:
+    """Run a campaign in a process of its own, after some code: its exit code and output."""
+    program = ("-c", code + MAIN) if code else ("-m", "kvproof")
+    done = python(*program, "campaign", "--json", "--out", str(folder), *more)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
 
 
-def started(folder: Path, *more: str) -> "subprocess.Popen[str]":
-    """A campaign that runs."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "kvproof", "campaign", "--json", "--out", str(folder), *more],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=signals.as_in_a_terminal,
-    )
+MAIN = """
+import signal, sys
+from kvproof.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # `make test &` ignores it
+sys.exit(main(sys.argv[1:]))
+"""
 
+KILLED = """
+import os, signal
+from kvproof.campaign import processes
+from kvproof.campaign.folder import CampaignFolder
+from kvproof.campaign.machine import Losses
+give, note, lost = processes._Worker.give, CampaignFolder.note, Losses.result
+killed, seen = [], []
 
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+def given(worker, number, unit):  # the first unit is given to a worker that is killed
+    if not killed:
+        killed.append(number)
+        worker.process.kill()
+        worker.process.join()
+    give(worker, number, unit)
+
+def counted(losses, number):
+    seen.append(number)
+    return lost(losses, number)
+
+def noted(folder, result):  # the first result after that is kept, and the campaign interrupted
+    note(folder, result)
+    if seen:
+        os.kill(os.getpid(), signal.SIGINT)
+
+processes._Worker.give, CampaignFolder.note, Losses.result = given, noted, counted
+"""
+
+INTERRUPTED = """
+import os, signal
+from kvproof.cli import campaign
+write = campaign._trace
+
+def interrupted(*args):
+    os.kill(os.getpid(), signal.SIGINT)
+    return write(*args)
+
+campaign._trace = interrupted
+"""
 
 
 @pytest.fixture(scope="module")
@@ -91,42 +116,19 @@ def same(folder: Path, other: Path) -> None:
 
 def test_a_killed_worker_and_an_interruption_lose_nothing(alone: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    running = started(folder, *FAULT, *UNITS, "--workers", "2")
-    while len(children(running.pid)) < 2:
-        time.sleep(0.01)
-    os.kill(children(running.pid)[0], signal.SIGKILL)
-    while not (folder / "results.jsonl").exists() or not (folder / "results.jsonl").stat().st_size:
-        time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=600)
-    assert "Traceback" not in err
-    assert running.returncode == 130
-    assert out, err
-    interrupted = json.loads(out)
-    assert interrupted["lost_workers"] == 1
+    code, interrupted = campaign(folder, *FAULT, *UNITS, "--workers", "2", code=KILLED)
+    assert (code, interrupted["lost_workers"]) == (130, 1)
     assert interrupted["figures"]["units"] < 18
+    assert (folder / "results.jsonl").exists()
     code, output = campaign(folder, *FAULT, *UNITS, "--workers", "2", "--resume")
     assert (code, output["lost_workers"]) == (1, 0)
     same(alone, folder)
 
 
 def test_an_interruption_while_a_result_is_merged_saves_no_half_of_it(tmp_path: Path) -> None:
-    code = (
-        "import os, signal, sys\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # `make test &` ignores it
-        "from kvproof.cli import campaign\n"
-        "from kvproof.cli.main import main\n"
-        "write = campaign._trace\n"
-        "def interrupted(*args):\n"
-        "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "    return write(*args)\n"
-        "campaign._trace = interrupted\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
     folder = tmp_path / "campaign"
-    arguments = ("campaign", "--out", str(folder), *FAULT, *UNITS, "--workers", "1")
-    ended = python("-c", code, *arguments)
-    assert ended.returncode == 130, ended.stderr
+    code, _ = campaign(folder, *FAULT, *UNITS, "--workers", "1", code=INTERRUPTED)
+    assert code == 130
     progress = CampaignFolder(folder).state().progress
     assert len(progress.found) == len(progress.traces) > 0
 
@@ -219,36 +221,6 @@ def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> N
     assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
 
 
-def test_runs_that_show_much_for_their_length_are_followed_first() -> None:
-    """A step that was shown counts half as much, and then a third."""
-
-    def run(name: str, events: int, *shows: str) -> CorpusEntry:
-        return replace(entry(*(Submit("E", name),) * events), shows=shows)
-
-    long, short = run("long", 160, "a", "b", "c"), run("short", 10, "a", "b")
-    again, other = run("again", 10, "a"), run("other", 20, "c")
-    older = [run("older", 9), run("old", 1)]  # they do not say what they show
-    order = dense_first([*older, long, again, other, short])
-    assert order == [short, other, again, long, *older]
-
-
-def test_a_kept_run_has_its_abstract_steps() -> None:
-    result = carry_out(WorkUnit(0, "fresh", CLUSTERS["full"], 1, 1), ModelMachine)
-    [kept] = result.kept
-    assert "Submit on both: none to waiting" in kept.entry.shows
-
-
-def test_a_changed_run_may_ask_for_a_prompt_again() -> None:
-    """Alone, or as the beginning of a longer one, when all have ended."""
-    asked = entry(Submit("E", "r0"))
-    jobs, cluster = list(asked.cluster.jobs), asked.cluster
-    changed = [_again(jobs, [*asked.events], (), cluster, Random(n)) for n in range(40)]
-    prompts = {jobs[-1].prompt for jobs, _ in changed}
-    assert {"abc", "abb"} < prompts
-    assert all(prompt.startswith(("abc", "abb")) for prompt in prompts)
-    assert all(events == [Submit("E", "r0"), Submit("E", "r2")] for _, events in changed)
-
-
 def test_a_unit_whose_cluster_can_serve_no_job_ends() -> None:
     large = CLUSTERS["hybrid"]
     [engine] = large.engines
@@ -266,13 +238,6 @@ def test_a_unit_whose_cluster_can_serve_no_job_ends() -> None:
     assert not result.error
     assert result.steps == 0
     assert made == 50
-
-
-def test_rounds_follow_each_other() -> None:
-    assert [round_of(n) for n in (0, 3, 4, 11, 12, 59, 60, 123, 124, 187, 188)] == [
-        *((0, 4), (0, 4), (1, 12), (1, 12), (2, 28), (3, 60), (4, 124), (4, 124)),
-        *((5, 188), (5, 188), (6, 252)),
-    ]
 
 
 def test_a_unit_depends_on_earlier_rounds_alone() -> None:
@@ -345,12 +310,6 @@ def test_a_page_escapes_what_it_shows() -> None:
     assert "<b>" not in html
 
 
-def test_losses_are_counted_by_unit() -> None:
-    losses = Losses()
-    assert [losses.result(1), losses.result(2), losses.result(1)] == [None, None, None]
-    assert losses.result(1) is not None
-
-
 @RAY
 @pytest.mark.nightly
 def test_a_killed_node_of_ray_loses_nothing(alone: Path, tmp_path: Path) -> None:
@@ -388,8 +347,3 @@ def test_a_killed_node_of_ray_loses_nothing(alone: Path, tmp_path: Path) -> None
 )
 def test_ray_that_is_missing_is_a_usage_error(refused: Any, tmp_path: Path) -> None:
     assert "pip install" in refused("campaign", "--out", str(tmp_path / "new"), "--ray")
-
-
-def test_a_folder_without_a_campaign() -> None:
-    with pytest.raises(UsageError, match="cannot be read"):
-        CampaignFolder(Path("nowhere")).state()

@@ -49,13 +49,6 @@ def test_a_bad_file_that_nobody_uses(tmp_path: Path) -> None:
     assert [each.key for each in back.others] == ["worse.py:<module>"]
 
 
-def test_a_new_and_a_removed_file_that_is_no_program(tmp_path: Path) -> None:
-    base = package(tmp_path / "base", {"v1/core/a.py": "x ="})
-    head = package(tmp_path / "head", {"v1/core/b.py": "x ="})
-    found = [(each.key, each.kind) for each in changed(base, head).accounting]
-    assert found == [("v1/core/a.py:<module>", "removed"), ("v1/core/b.py:<module>", "new")]
-
-
 def test_a_large_file_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PROGRAM_MAX_MIB", 0)
     base = package(tmp_path / "base", {CORE: GOOD})
@@ -76,15 +69,6 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (head / CORE).unlink()
     (head / CORE).symlink_to(head / CORE)
     assert [each.name for each in changed(base, head).accounting] == ["<module>"]
-
-
-def test_a_linked_file_is_what_it_leads_to(tmp_path: Path) -> None:
-    base = package(tmp_path / "base", {CORE: GOOD})
-    (tmp_path / "store.py").write_bytes(GOOD)
-    head = package(tmp_path / "head", {"v1/__init__.py": ""})
-    (head / "v1" / "core").mkdir()
-    (head / CORE).symlink_to(tmp_path / "store.py")
-    assert changed(base, head).accounting == ()
 
 
 def test_a_linked_folder_is_not_entered(tmp_path: Path) -> None:

@@ -122,34 +122,3 @@ def test_every_mutation_is_seen(data: st.DataObject) -> None:
     mutate(node, how)
     hypothesis.assume(ast.dump(before) != ast.dump(after))
     assert is_seen(before, after), how
-
-
-@cache
-def locals_of(function: ast.FunctionDef) -> list[str]:
-    """The names that only assignments of a function bind."""
-    bound: set[str] = set()
-    others = set(names.parameters(function.args))
-    for node in ast.walk(function):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            bound.add(node.id)
-        elif isinstance(node, ast.Nonlocal | ast.Global):
-            others.update(node.names)
-        elif isinstance(node, ast.arg):
-            others.add(node.arg)
-        elif isinstance(node, ast.ClassDef | ast.Match):
-            return []
-        elif not isinstance(node, ast.Name):
-            others.update(names.binds(node))
-    return sorted(bound - others)
-
-
-@hypothesis.given(st.data())
-@hypothesis.settings(max_examples=EXAMPLES * hypothesis.settings().max_examples)
-def test_a_renamed_local_is_not_seen(data: st.DataObject) -> None:
-    before = data.draw(st.sampled_from([each for each in corpus() if locals_of(each)]))
-    after = copy.deepcopy(before)
-    name = data.draw(st.sampled_from(locals_of(before)))
-    for node in ast.walk(after):
-        if isinstance(node, ast.Name) and node.id == name:
-            node.id = "renamed_local"
-    assert not is_seen(before, after)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.trees import commit, commits, fingerprint, kept
+from kvproof.live.trees import commit, commits, kept
 from kvproof.model.errors import UsageError
 from tests.trees import imported, inside, made, refusal
 
@@ -69,21 +69,6 @@ def test_a_commit_by_all_its_names(clone: Path, cache: Path) -> None:
     assert imported(trees[0]) == "second 0.0.0+cpu"
     assert inside(trees[0].package.parent) >= {"vllm/v1/core/__init__.py"}
     assert not {"tests", "README", "vllm.tar"} & inside(trees[0].package.parent)
-
-
-def test_commits_of_one_content_share_a_folder(clone: Path, cache: Path) -> None:
-    trees = [commit(clone, ref, cache) for ref in ("first", "second", "notes")]
-    assert [tree.package for tree in trees[1:]] == [trees[1].package] * 2
-    assert len({fingerprint(tree) for tree in trees}) == 2
-    assert len(list((cache / "commits").iterdir())) == 2
-
-
-def test_a_bare_clone_and_what_is_not_committed(clone: Path, cache: Path, tmp_path: Path) -> None:
-    bare = tmp_path / "bare.git"
-    git(tmp_path, "clone", "-q", "--bare", str(clone), str(bare))
-    (clone / "vllm" / "v1" / "core" / "__init__.py").write_text("NAME = 'not committed'\n")
-    assert commit(bare, "HEAD", cache).package == commit(clone, "HEAD", cache).package
-    assert imported(commit(clone, "main", cache)).startswith("second")
 
 
 def test_a_hook_of_another_clone(clone: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

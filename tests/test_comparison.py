@@ -3,21 +3,18 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kvproof.gate.difference.compare import cut_short
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
-from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload, follow
+from kvproof.gate.difference.workload import Episodes, Follow, Workload, follow
 from kvproof.gate.search import comparison
-from kvproof.gate.search.comparison import NEIGHBOURS, TRIES, Comparison, Confirmed
+from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
-from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
@@ -76,39 +73,6 @@ def test_performance_that_base_owes_to_a_graver_defect_is_not_counted(
     assert [each.found for each in later.introduced] == [head]
 
 
-@pytest.mark.parametrize(
-    ("death", "steps", "counts"),
-    [("ValueError in f", 4, True), ("ValueError in f", 5, False), ("", 4, False)],
-)
-def test_base_says_something_of_a_head_that_dies_if_it_goes_further(
-    death: str, steps: int, counts: bool
-) -> None:
-    """Base breaks something else in the run of a plan, and is driven no further."""
-    died = replace(CRASH, death=death, plan=Play("", "offloading", {"actions": []}))
-    base = Result("plan", breaks=(LEAK,), steps=5)
-    ended = cut_short(died, base, Result("plan", breaks=(died,), steps=steps))
-    assert ended == (None if counts else LEAK)
-    assert cut_short(died, Result("plan", whole=True), Result("plan")) is None
-
-
-def test_both_sides_take_the_run_again_and_base_what_is_around_it(compare: Any) -> None:
-    asked: list[Workload] = []
-
-    def base(workload: Workload) -> Result:
-        asked.append(workload)
-        return nothing(workload)
-
-    found = compare(base, shows(CRASH), seed=5)
-    found.drive([RUN])
-    found.confirm([RUN.name])
-    _, again, around = asked
-    assert isinstance(again, Follow)
-    assert (again.cluster, again.events) == (CRASH.cluster, CRASH.events)
-    assert isinstance(around, Episodes)
-    assert (around.cluster, around.seed, around.episodes) == (CRASH.cluster, 5, NEIGHBOURS)
-    assert len({each.name for each in asked}) == 3
-
-
 @pytest.mark.parametrize("where", [", again", "around"])
 def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) -> None:
     shown = [broken("engine_survives", "Complete")]  # the same check, after another event
@@ -154,26 +118,6 @@ def test_what_shows_after_earlier_runs_alone_is_told_so(compare: Any) -> None:
     assert not found.introduced
     assert not found.not_again
     assert [each.found.key for each in found.needs_earlier] == [CRASH.key]
-
-
-def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
-    def broken_in(cluster: Cluster) -> Break:
-        return attrs_replaced(CRASH, cluster=cluster)
-
-    def head(workload: Workload) -> Result:
-        return result(workload.name, broken_in(workload.cluster))
-
-    def base(workload: Workload) -> Result:
-        breaks = workload.cluster == FULL and "," in workload.name
-        return result(workload.name, *([broken_in(FULL)] if breaks else ()))
-
-    found = compare(base, head)
-    runs = [follow(FULL, f"run {n}", CRASH.events) for n in range(TRIES + 1)]
-    runs.append(follow(CLUSTERS["window"], "another", CRASH.events))
-    for run in runs:
-        found.drive([run])
-        found.confirm([run.name])
-    assert [each.workload for each in found.introduced] == ["another"]
 
 
 def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:

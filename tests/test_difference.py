@@ -5,26 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from kvproof.gate.difference.compare import (
-    QUANTITIES,
     Results,
     only_on,
-    quantities,
     same,
     the_same,
-)
-from kvproof.gate.difference.protocol import (
-    Answer,
-    Drive,
-    Driven,
-    Look,
-    MissingFeature,
-    Recorded,
-    RecordRun,
-    Request,
-    Seen,
 )
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.shrink import AT_ONCE, shrunk
@@ -94,14 +80,6 @@ def test_a_candidate_is_the_shortest_run_and_the_most_severe_is_first() -> None:
     assert [c.workload for c in only_on(these, others, ["long"])] == ["long", "long"]
 
 
-def test_a_consequence_comes_after_a_break_that_nothing_precedes() -> None:
-    first = broken("pool_adds_up", length=9)
-    later = broken("pool_adds_up", length=2, after=(broken("writer_is_alone").key,))
-    these = Results({"a": result("a", later), "b": result("b", first)})
-    [candidate] = only_on(these, Results({"a": result("a"), "b": result("b")}), ["a", "b"])
-    assert candidate.found is first
-
-
 def test_what_could_not_be_driven_on_one_side_differs_in_nothing() -> None:
     found = Results({"w": result("w", broken("pool_adds_up"))})
     lost = Results({"w": Result("w", reason="This vLLM has no x")})
@@ -119,17 +97,6 @@ def test_the_same_break_may_come_after_another_event() -> None:
     other = result("w", broken("writer_is_alone"), broken("pool_adds_up", by="some_deviation"))
     assert not the_same(here.key, other)
     assert the_same(here.key, result("w", here))
-
-
-def test_quantities_are_those_of_runs_that_both_sides_took_whole() -> None:
-    base = Results({n: result(n, steps=5, hit_tokens=4, blocks_held=3) for n in "abc"})
-    head = Results({n: result(n, steps=6, hit_tokens=1, blocks_held=3) for n in "ab"})
-    head["c"] = replace(base["c"], whole=False, steps=99)
-    found = quantities(base, head, ["a", "b", "c", "not driven"])
-    assert found.workloads == 2
-    assert dict(found.before) == {"cached tokens": 8, "steps": 10, "blocks held": 6}
-    assert dict(found.after) == {"cached tokens": 2, "steps": 12, "blocks held": 6}
-    assert {*QUANTITIES} == {*found.before}
 
 
 def test_a_check_without_a_severity_is_bookkeeping() -> None:
@@ -185,32 +152,6 @@ def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None
     turns = iter([True, True, False, False, False, False])
     shorter = shrunk(run, lambda _: 0, lambda: next(turns, False))
     assert 1 < len(shorter.events) <= len(run.events)
-
-
-MISSING = MissingFeature("push", "NixlConnectorScheduler.x", "removed")
-MESSAGES: list[Any] = [
-    Look(),
-    Drive(follow(CLUSTERS["pd-ratio"], "w", (Submit("P", "r0"),)), reach=True),
-    Drive(Episodes("e", FULL, 3, 6, 30)),
-    RecordRun(broken("pool_adds_up", by="known"), "kvproof-traces", "pool_adds_up"),
-    Seen("", (MISSING,)),
-    Driven(driven(Episodes("e", FULL, 3, 2, 9), ["double_free"])),
-    Driven(Result("w", reason="no", entry="x")),
-    Recorded("a.jsonl", ("Submit r0",)),
-]
-
-
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: type(m).__name__)
-def test_a_message_is_one_line_and_reads_back(message: Any) -> None:
-    line = msgspec.json.encode(message)
-    assert b"\n" not in line
-    assert msgspec.json.decode(line, type=Request | Answer) == message
-
-
-def test_a_message_with_another_field_or_type_is_refused() -> None:
-    for text in (b'{"type":"Look","x":1}', b'{"type":"Stop"}', b'{"type":"Driven"}', b"[]"):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.json.decode(text, type=Request | Answer)
 
 
 def test_a_break_that_was_sent_has_the_same_key_and_run() -> None:

@@ -8,9 +8,7 @@ import pytest
 
 from kvproof.cli import gate_files
 from kvproof.cli.command import Parser
-from kvproof.cli.outputs import check_apart
-from kvproof.gate.formats import github, junit, markdown, sarif
-from kvproof.model.errors import UsageError
+from kvproof.gate.formats import github, markdown
 from tests.gates import ALL
 from tests.sentences import two_sentences
 
@@ -39,10 +37,6 @@ def test_markdown_shows_every_text_as_it_is(name: str) -> None:
     if name == "hostile":
         shown = "".join(each.content for each in tokens if each.type == "text")
         assert "]]>&<script>%0A\\r\\n##[error]x|`*_[a](b)" in shown
-
-
-def test_a_summary_that_is_cut_says_so() -> None:
-    assert markdown.document(ALL["huge"]).endswith(markdown.CUT)
 
 
 # GitHub
@@ -125,46 +119,6 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
-def test_each_file_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
-    args = parsed("--junit", "j.xml", "--sarif", "s.json", "--summary", "m.md")
-    written = gate_files.files(args, ALL["introduced"])
-    for file in written:
-        file.write()
-    assert [file.error for file in written] == [""] * 3
-    assert (tmp_path / "j.xml").read_text("utf-8") == junit.document(ALL["introduced"])
-    assert (tmp_path / "s.json").read_text("utf-8") == sarif.document(ALL["introduced"])
-    assert (tmp_path / "m.md").read_text("utf-8") == markdown.document(ALL["introduced"])
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_nothing_is_written_that_nobody_asked_for() -> None:
-    assert gate_files.files(parsed(), ALL["introduced"]) == []
-
-
-@pytest.mark.parametrize("option", ["--junit", "--sarif", "--summary"])
-def test_a_file_is_not_overwritten(option: str, step: Path) -> None:
-    with pytest.raises(UsageError, match="exists and is not overwritten"):
-        parsed(option, str(step))
-
-
-def test_github_gets_annotations_and_the_summary(
-    step: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    [file] = gate_files.files(parsed(), ALL["introduced"])
-    file.write()
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.splitlines() == github.commands(ALL["introduced"])
-    whole = step.read_text(encoding="utf-8")
-    assert whole == "of another step\n" + markdown.document(ALL["introduced"])
-
-
-@pytest.mark.usefixtures("step")
-def test_annotations_can_be_switched_off() -> None:
-    assert gate_files.files(parsed("--annotations", "none"), ALL["introduced"]) == []
-
-
-@pytest.mark.usefixtures("_elsewhere")
 def test_annotations_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     [file] = gate_files.files(parsed("--annotations", "github"), ALL["introduced"])
     file.write()
@@ -179,9 +133,3 @@ def test_a_summary_that_cannot_be_written_changes_no_exit_code(
     file.write()
     assert file.error == ""
     assert two_sentences(capsys.readouterr().err)
-
-
-def test_two_files_have_two_paths() -> None:
-    args = argparse.Namespace(sarif=Path("x"), summary=Path("./x"))
-    with pytest.raises(UsageError, match="--sarif and --summary are both"):
-        check_apart(args)

@@ -18,8 +18,6 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
-from kvproof.gate.search.comparison import Confirmed
-from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -174,12 +172,6 @@ def test_a_tolerated_finding_does_not_hide_what_is_unknown(judged: Any) -> None:
     assert [each.kind for each in gate.findings] == ["introduced"]
 
 
-def test_what_breaks_in_the_run_of_another_is_told_with_it(judged: Any) -> None:
-    gate = judged(nothing, shows(CRASH, LEAK, reached=(SOME,)))
-    [finding] = gate.findings
-    assert finding.also == (LEAK.key.words,)
-
-
 def test_a_trace_that_cannot_be_written_takes_nothing_from_the_verdict(judged: Any) -> None:
     error = "The file t cannot be written (No space left on device). Use another."
     side = FakeSide(shows(CRASH, reached=(SOME,)), recorded=Recorded(error=error))
@@ -317,14 +309,6 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
         *[each.signature.check for each in leaks][: judge.WRITTEN_MAX - 2],
     ]
     assert [each.trace for each in gate.findings].count(None) == len(many) - judge.WRITTEN_MAX
-
-
-def test_the_shown_words_of_a_finding_without_a_trace_are_its_events() -> None:
-    one = Confirmed("w", CRASH, frozenset())
-    args = argparse.Namespace(fail_on=Severity.CRASH)
-    found = GateOutcome(introduced=[(one, Written())])
-    [finding] = outcome._findings(args.fail_on, Changes((), ()), found)
-    assert len(finding.events) == len(CRASH.events)
 
 
 ENCODED = ChangedFunction(

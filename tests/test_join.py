@@ -13,11 +13,10 @@ from kvproof.model.events import (
     Complete,
     Schedule,
     Submit,
-    TransferDone,
 )
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.records.record import Record, read, write_in
+from kvproof.model.records.record import Record, write_in
 from kvproof.reports.output.join import Joined
 from tests.mistakes import MISTAKES
 from tests.outputs import decoded
@@ -145,24 +144,3 @@ def test_wrong_files(refused: Any, tmp_path: Path) -> None:
         cut = tmp_path / f"cut{number}.jsonl"
         cut.write_text(text[:end], encoding="utf-8")
         assert two_sentences(refused("report", p, str(cut)))
-
-
-def test_a_transfer_ends_as_it_is_recorded(tmp_path: Path) -> None:
-    recorded = pair()
-    recorded.take(Submit("D", "r0"))
-    recorded.take(Schedule("D"))
-    recorded.take(TransferDone("r0"))
-    recorded.take(Schedule("D"))
-    p, d = (
-        [event for event, _ in read(Path(path)).events]
-        for path in written(tmp_path, recorded.records())
-    )
-    [offer] = [offer for event in p for offer in event.offers]
-    [remote] = [event.arrived.remote for event in d if event.arrived and event.arrived.remote]
-    [load] = [load for event in d for load in event.loads]
-    assert offer.blocks == remote.blocks
-    assert (offer.request, offer.tokens) == (remote.request, remote.tokens)
-    assert len(load.blocks[0]) == len(offer.blocks[0])
-    assert [event.sent for event in p if event.sent] == [("r0",)]
-    assert [event.received for event in d if event.received] == [("r0",)]
-    assert [event.loaded for event in d if event.loaded] == [("r0",)]

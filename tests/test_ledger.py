@@ -32,19 +32,6 @@ def test_the_page_needs_no_network() -> None:
     assert not re.search(r"<(?:link|img|iframe)|\bsrc=|@import|url\(", html)
 
 
-def test_the_page_has_what_the_trace_has() -> None:
-    trace = trace_of("front_trim")
-    data = data_of(page_of(trace))
-    assert trace.changes is not None
-    assert [step["changed"] for step in data["steps"]] == [
-        json.loads(json.dumps(change.changed)) for change in trace.changes
-    ]
-    assert data["replay"] == "Replay it: kvproof replay t.jsonl --machine model"
-    assert [n for n, step in enumerate(data["steps"], 1) if not step["near"]] == [1, 5]
-    assert [step["found"] for step in data["steps"]] == [*[[]] * 8, ["paired_offsets_are_equal"]]
-    assert "Fault front_trim: the lists are paired from the front" in data["title"]
-
-
 def test_a_reverse_transfer_goes_from_decode_to_prefill() -> None:
     trace = read(FINDINGS / "held_list_ends_with_prompt" / "trace.jsonl")
     sides = data_of(page_of(trace))["transfers"]

@@ -11,11 +11,11 @@ import pytest
 
 from kvproof.model.records.record import read as read_record
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.ledger.of_record import of_join, of_record
+from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from tests.test_ledger import FINDINGS, data_of, page_of
-from tests.test_ledger_records import DECODE, FILE, PREFILL, record_of
+from tests.test_ledger_records import FILE
 from tests.test_rendering import trace_of
 
 pytestmark = pytest.mark.nightly
@@ -107,22 +107,6 @@ def _box(element: Any) -> Any:
     return element.bounding_box()
 
 
-def test_numbers_are_explained_to_the_mouse(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")))
-    tab.hover("tr:has(th:text-is('block 3')) td >> nth=-1")
-    text = tab.inner_text("#cell")
-    assert "Block 3 of " in text
-    assert "its reference count (ref_cnt) is " in text
-    assert "Called in vLLM: Scheduler.schedule, KVCacheManager.get_computed_blocks" in text
-    tab.hover("thead th:text-is('9') >> nth=0")
-    assert "r1 is admitted with a hit of 4 tokens" in tab.inner_text("#cell")
-    tab.hover("#transfers svg g.wrong[role=img] >> nth=0")
-    assert tab.inner_text("#cell").startswith(
-        "Of P, block 1, which holds “ab”, stands for the tokens of r1 from 0 on; it sends KV, and "
-        "is paired with a block that stands for the tokens from 4 on."
-    )
-
-
 def test_numbers_are_explained_to_the_keyboard(shown: Open) -> None:
     tab = shown(page_of(trace_of("front_trim")))
     tab.focus("#all")
@@ -134,92 +118,6 @@ def test_numbers_are_explained_to_the_keyboard(shown: Open) -> None:
     assert label.startswith(("After event", "At the start"))
     assert tab.inner_text("#cell") == label
     assert event(tab).startswith("Event 9 of 9")
-
-
-def test_everything_that_can_be_focused_has_a_name(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")))
-    unnamed = """[...document.querySelectorAll('button, input, td, [tabindex]')].filter((each) =>
-      !(each.getAttribute('aria-label') || each.textContent.trim() || each.closest('label')))
-      .map((each) => each.outerHTML)"""
-    assert tab.evaluate(unnamed) == []
-    roles = [tab.get_by_role("slider", name="Event"), tab.get_by_role("navigation", name="Events")]
-    roles += [tab.get_by_role("region", name="Block ledger")]
-    assert all(role.count() == 1 for role in roles)
-
-
-def test_events_that_do_not_matter_are_folded(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")))
-    heads = "#ledger table:first-of-type thead th"
-    assert tab.locator("#events li.fold").count() == 2
-    assert tab.locator(f"#ledger .engine >> nth=0 >> {'thead th'}").all_inner_texts() == (
-        ["after event", "start", "2", "3", "4", "6", "7", "8", "9"]
-    )
-    assert tab.locator("thead th.gap").count() == 4  # two on each engine
-    tab.keyboard.press("PageUp")
-    assert event(tab).startswith("Event 8 of 9")
-    for _ in range(3):
-        tab.keyboard.press("PageUp")
-    assert event(tab).startswith("Event 4 of 9")
-    tab.click("#events li.fold button >> nth=0")
-    assert tab.is_checked("#all")
-    assert tab.locator("#events li.fold").count() == 0
-    assert tab.locator("#events li.far").count() == 2
-    assert tab.locator(f"{heads}.far").count() == 4
-
-
-def test_the_broken_event_and_the_changed_cells(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")))
-    assert tab.locator("thead th.bad").all_inner_texts() == ["9", "9"]
-    assert tab.locator("tbody th.about").all_inner_texts() == ["r1", "block 3"]
-    changed = "tr:has(th:text-is('block 3')) td.changed"
-    assert tab.locator(changed).count() >= 1
-
-
-def test_it_prints(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")), scheme="dark")
-    tab.emulate_media(media="print", color_scheme="dark")
-    assert not tab.is_visible("#slider")
-    assert not tab.is_visible("#cell")
-    assert tab.is_visible("#ledger table >> nth=0")
-    assert tab.is_visible("#legend")
-    back = "getComputedStyle(document.body).backgroundColor"
-    assert tab.evaluate(back) == "rgb(255, 255, 255)"
-    assert tab.pdf(format="A4").startswith(b"%PDF")
-
-
-def test_a_cached_block_with_other_content_is_seen(shown: Open) -> None:
-    trace = read(FINDINGS / "uncomputed_stays_cached" / "trace.jsonl")
-    tab = shown(page(of_trace(trace)))
-    assert tab.locator("td small.wrong").all_inner_texts() == ["holds abc"]
-    tab.hover("td:has(small.wrong)")
-    assert "in the prefix cache as “abc.” of group 1 (block_hash); which is not what it holds" in (
-        tab.inner_text("#cell")
-    )
-
-
-def test_the_cells_that_the_finding_is_about_have_a_frame(shown: Open) -> None:
-    tab = shown(page_of(trace_of("front_trim")))
-    framed = tab.locator("#ledger .engine >> nth=1 >> td.breaks")
-    assert framed.all_inner_texts() == ["load 5\nhit 4\n1 2 3", "r1"]  # of r1 and of block 3
-    assert tab.locator("#ledger h2 small").all_inner_texts()[1].startswith("decode; 7 blocks")
-    tab = shown(page(of_trace(read(FINDINGS / "window_of_loaded_tokens" / "trace.jsonl"))))
-    assert tab.inner_text("#ledger td.breaks") == "run 4\n1 2 | 0 3"
-
-
-def test_a_disagreement_about_tokens_is_seen(shown: Open) -> None:
-    tab = shown(page(of_trace(trace_of("decode_loads_whole_prompt"))))
-    assert tab.inner_text("#transfers b.wrong") == ", but D counts 5"
-    assert tab.locator("#transfers svg .arrow.wrong").count() == 1
-    tab.keyboard.press("ArrowLeft")
-    assert tab.locator("#transfers .wrong").count() == 0
-
-
-def test_a_wrong_transfer_comes_first_on_a_narrow_screen(shown: Open) -> None:
-    tops = "['#transfers', '#ledger'].map((id) => document.querySelector(id).offsetTop)"
-    lease = read(FINDINGS / "lease_ends_under_writer" / "trace.jsonl")
-    for trace, first in ((trace_of("front_trim"), True), (lease, False)):
-        transfers, ledger = shown(page(of_trace(trace)), width=420).evaluate(tops)
-        assert (transfers < ledger) is first
 
 
 @pytest.mark.parametrize("width", [420, 1400])
@@ -243,24 +141,6 @@ def test_a_record_in_a_browser(shown: Open, width: int) -> None:
     assert "its reference count (ref_cnt) is -1; it is in the free queue" in tab.inner_text("#cell")
     assert "not shown" not in tab.inner_text("#ledger").lower()
     assert tab.evaluate(OVERFLOW) <= 0
-
-
-def test_two_records_in_a_browser(shown: Open) -> None:
-    pairs = {"r0": (((1, 2), (5, 6)),)}
-    tab = shown(page(of_join(record_of(*PREFILL), record_of(*DECODE), (), pairs)))
-    assert tab.inner_text("#verdict") == "No invariant is broken by these two records."
-    tab.click("#events li:has-text('asks for 2 blocks')")
-    assert tab.locator("#transfers svg").count() == 1
-    assert "P to D, reading, 4 tokens offered" in tab.inner_text("#transfers")
-    assert tab.locator("#ledger table").count() == 2
-
-
-def test_a_load_whose_sender_is_not_there(shown: Open) -> None:
-    tab = shown(page(of_record(record_of(*DECODE))))
-    tab.click("#events li:has-text('asks for 2 blocks')")
-    text = tab.inner_text("#transfers")
-    assert "another engine to E, reading, 4 tokens offered" in text
-    assert "Which blocks are paired is not known" in text
 
 
 @pytest.mark.parametrize(

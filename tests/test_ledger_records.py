@@ -13,7 +13,6 @@ from kvproof.model.records.lines import (
     Arrived,
     Load,
     Offer,
-    Preempted,
     RecordedEvent,
     Remote,
     TableChange,
@@ -21,7 +20,7 @@ from kvproof.model.records.lines import (
 from kvproof.model.records.record import Happened, Record, read, write_in
 from kvproof.model.traces.state_diff import Change, nested, patched
 from kvproof.reports.ledger.data import Ledger
-from kvproof.reports.ledger.of_record import LATE, NO_CLOCK, of_join, of_record
+from kvproof.reports.ledger.of_record import NO_CLOCK, of_join, of_record
 from tests.conftest import TESTDATA
 from tests.test_ledger import data_of
 
@@ -92,21 +91,6 @@ def test_only_what_a_record_says_is_known() -> None:
     assert all("key" not in block and block["cached"] for block in end.values())
 
 
-def test_blocks_from_before_the_record_are_not_known() -> None:
-    record = record_of(
-        event("schedule", tokens={"r0": 1}, tables=(table("r0", 9, at=4),)),
-        event("schedule", preempted=(Preempted(request="r0"),), tables=(table("r0"),)),
-        event("schedule", tokens={"r0": 2}, tables=(table("r0", 3),)),
-        dropped=70,
-    )
-    ledger = of_record(record)
-    known = [state["engines"]["E"]["requests"]["r0"].get("tables") for state in states(ledger)]
-    assert known == [None, [], [[3]], [[3]]]
-    assert [step.label for step in ledger.steps] == ["71", "72", "73", "end"]
-    assert LATE in ledger.notes
-    assert LATE not in of_record(record_of()).notes
-
-
 REMOTE = Remote(engine="p", request="r7", blocks=((5, 6),), tokens=4)
 ARRIVED = Arrived(request="r0", prompt_tokens=5, output_tokens_max=2, remote=REMOTE)
 DECODE = (
@@ -146,15 +130,6 @@ def test_a_load_is_a_transfer_from_an_engine_that_is_not_there() -> None:
     assert not after[2]["transfers"]
     statuses = [state["engines"]["E"]["requests"]["r0"]["status"] for state in after]
     assert statuses == ["waiting", "loading", "loading", "running", "running"]
-
-
-def test_an_offer_lasts_until_it_is_sent() -> None:
-    after = states(of_record(record_of(*PREFILL)))
-    assert [len(state["transfers"]) for state in after] == [0, 0, 1, 0, 0]
-    requests = [state["engines"]["E"].get("requests", {}) for state in after]
-    assert requests[2]["r7"]["status"] == "sending"
-    assert requests[2]["r7"]["tables"] == [[5, 6]]
-    assert requests[3] == {}
 
 
 def test_two_records_are_put_in_the_order_of_their_times() -> None:

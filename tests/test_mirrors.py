@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kvproof.live.trees import environment, fingerprint, lend, named
-from kvproof.live.trees.mirror import for_cpu
 from kvproof.live.trees.wheel import wheel
 from tests.trees import imported, inside, made, refusal
 
@@ -44,25 +43,6 @@ def test_compiled_parts_of_the_wheel(installed: Path, tmp_path: Path, cache: Pat
     assert not (mirror / "vllm" / "gone").exists()
     assert not (mirror / "vllm" / "only_in_the_wheel.py").exists()
     assert (mirror / "vllm.libs").resolve() == installed.parent / "vllm.libs"
-
-
-def test_sources_that_were_built_keep_their_parts(
-    installed: Path, tmp_path: Path, cache: Path
-) -> None:
-    assert installed.exists()
-    source = made(tmp_path / "source")
-    (source / "vllm" / "_moe.so").write_bytes(b"own")
-    mirror = named(str(source), cache).folders[0]
-    assert (mirror / "vllm" / "_moe.so").read_bytes() == b"own"
-    assert not (mirror / "vllm" / BUILT).exists()
-
-
-def test_the_wheel_is_found_behind_a_mirror(
-    installed: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror = named(str(made(tmp_path / "source")), cache).folders[0]
-    monkeypatch.setattr(sys, "path", [str(mirror), *sys.path])
-    assert wheel() == installed
 
 
 def test_a_mirror_follows_its_tree(tmp_path: Path, cache: Path) -> None:
@@ -125,19 +105,6 @@ def test_linked_folders_and_loops(tmp_path: Path, cache: Path) -> None:
     assert fingerprint(tree) != before
 
 
-def test_a_fingerprint_is_of_the_python_files(tmp_path: Path, cache: Path) -> None:
-    one, two = (named(str(made(tmp_path / name)), cache) for name in ("a", "b"))
-    assert fingerprint(one) == fingerprint(two)
-    (one.package / "numbers.json").write_text("{}")
-    (one.package / "__pycache__").mkdir()
-    (one.package / "__pycache__" / "x.py").touch()
-    assert fingerprint(one) == fingerprint(two)
-    (one.package / "added.py").touch()
-    added = fingerprint(one)
-    (one.package / "added.py").rename(one.package / "renamed.py")
-    assert len({fingerprint(one), added, fingerprint(two)}) == 3
-
-
 def test_lending_needs_a_fresh_process(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,19 +122,6 @@ def test_an_import_hook_that_comes_first(
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
     monkeypatch.setattr("kvproof.live.trees.lending.place", lambda: tmp_path)
     assert "an import hook of this environment comes first" in refusal(lambda: lend(tree))
-
-
-@pytest.mark.parametrize(
-    ("version", "known_as"),
-    [
-        ("unknown", "0.0.0+cpu"),
-        ("0.33.0", "0.33.0+cpu"),
-        ("0.33.0+cpu", "0.33.0+cpu"),
-        ("0.33.1.dev5+g12.cu130", "0.33.1.dev5+g12.cu130.cpu"),
-    ],
-)
-def test_a_mirror_is_a_cpu_build(version: str, known_as: str) -> None:
-    assert for_cpu(version) == known_as
 
 
 def test_children_have_the_tree_before_all_else(

@@ -5,16 +5,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from kvproof.gate.formats.sentences import executed
 from kvproof.gate.source import outcomes
 from kvproof.gate.source.changes import ChangedFunction, changed
 from kvproof.gate.source.outcomes import Outcomes
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.units import Module
-from kvproof.reports.output.gate import GateFunction
 from tests.packages import package
 from tests.test_reach import module_of
 
@@ -117,20 +114,3 @@ def test_a_run_has_the_outcomes_of_the_values_that_it_met(tmp_path: Path) -> Non
     assert never != taken != late
     assert met((0, None), (1, free(2, False)), (1, free(2, True)), (1, free(0, False))) == here
     assert never | taken < here
-
-
-def test_what_was_not_seen_is_said() -> None:
-    """With the lines of head, or of base, and the end of a function."""
-    some = GateFunction(
-        function="v1/a.py:f",
-        part="x",
-        why="y",
-        statements=1,
-        outcomes=3,
-        not_seen=((7, 9), (-8, -2)),
-    )
-    assert executed(some) == (
-        "changed statements executed: 1 of 1; outcomes of changed conditions seen: 1 of 3; "
-        "not line 7 to 9, 8 of base to the end"
-    )
-    assert executed(replace(some, not_seen=())) == "changed statements executed: 1 of 1"

@@ -76,13 +76,6 @@ def test_the_event_is_named_at_which_head_leaves_the_run(head: Course, says: str
     assert parting(found(engine="E", request="r1"), whole(RUNS), head) == says
 
 
-def test_what_names_no_request_is_about_all_of_its_engine() -> None:
-    base, head = whole(RUNS, OTHER), whole(WAITS, OTHER)
-    assert "goes another way" in parting(found(engine="E"), base, head)
-    assert "goes another way" in parting(found(), base, head)
-    assert parting(found(engine="D"), base, head) == ""
-
-
 def test_the_first_other_choice_is_where_the_runs_part() -> None:
     chosen = (EVENTS[0], Schedule("E", ()), *EVENTS[2:])
     head = Course(chosen, (WAITS,), ended=True)
@@ -166,19 +159,6 @@ def test_the_same_check_in_two_runs_is_neither_mended_nor_still_there() -> None:
         "not comparable",
         "head takes this run without it, and breaks the same check in another",
     )
-
-
-def test_a_known_deviation_in_two_runs_is_still_there() -> None:
-    known = broken("pool_adds_up", by="copied_before_filled")
-    second = Follow("second", FULL, CRASH.events)
-
-    def on(name: str) -> Any:
-        return lambda w: result(w.name, *([known] if w.name == name else []))
-
-    with compared(on(RUN.name), on("second")) as both:
-        both.drive([RUN, second])
-        assert [each for _, each in both.still_there()] == [known]
-        assert not list(both.of_base())
 
 
 def test_what_base_does_not_show_again_is_not_told() -> None:

@@ -31,13 +31,6 @@ class Runner:
         return logits + {number}
 """
 
-POOL_OF_OURS = """
-from vllm.v1.core.block_pool import BlockPool as Pool
-
-def made(count):
-    return Pool(count + {number})
-"""
-
 
 def placed(tmp_path: Path, file: str, text: str) -> dict[str, ChangedFunction]:
     """The changed functions of a file whose number changes, by name."""
@@ -98,14 +91,6 @@ def test_a_file_belongs_to_a_part_by_its_folder(tmp_path: Path, file: str, part:
     assert found.why
 
 
-def test_start_up_sizing_is_told_from_the_blocks_by_name(tmp_path: Path) -> None:
-    text = "def get_kv_cache_configs():\n    return {number}\n\n"
-    text += "def hash_block():\n    return {number}\n"
-    found = placed(tmp_path, "v1/core/kv_cache_utils.py", text)
-    assert found["get_kv_cache_configs"].part == "start-up sizing"
-    assert found["hash_block"].part == "the scheduler and the block pool"
-
-
 def test_a_function_belongs_by_what_it_uses_and_its_neighbour_does_not(tmp_path: Path) -> None:
     found = placed(tmp_path, "v1/worker/some_runner.py", RUNNER)
     assert (found["Runner.update"].part, found["Runner.update"].why) == (
@@ -113,11 +98,6 @@ def test_a_function_belongs_by_what_it_uses_and_its_neighbour_does_not(tmp_path:
         "uses new_block_ids",
     )
     assert found["Runner.sample"].part == ""
-
-
-def test_another_name_for_an_import_is_seen(tmp_path: Path) -> None:
-    found = placed(tmp_path, "v1/tools/made.py", POOL_OF_OURS)
-    assert found["made"].why == "uses BlockPool"
 
 
 @pytest.mark.parametrize("file", ["v1/attention/backends/x.py", "model_executor/layers/x.py"])

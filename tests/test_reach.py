@@ -136,24 +136,6 @@ def test_what_is_nested_belongs_to_its_function(tmp_path: Path, tree: Path, name
     assert functions(keys(made, tree, CALLS[name])) == set(name.split(", "))
 
 
-def test_what_only_runs_a_definition_reaches_nothing(tmp_path: Path, tree: Path) -> None:
-    made = changes(tmp_path, tree, ("return total", "return -total"))
-    probes = Probes(tree, made.places[1])
-    with reached(probes) as found:
-        module = module_of(probes, tree)
-    assert functions(found) == {"wrapping"}
-    with reached(probes) as found:
-        generator = module.numbers()
-    assert found.keys == set()
-    assert next(generator) == 1
-
-
-def test_each_block_is_recorded_by_itself(tmp_path: Path, tree: Path) -> None:
-    made = changes(tmp_path, tree, ("return total", "return -total"))
-    for name in ("plain", "outer", "plain"):
-        assert functions(keys(made, tree, CALLS[name])) == {name}
-
-
 def test_an_exception_ends_the_recording(tmp_path: Path, tree: Path) -> None:
     made = changes(tmp_path, tree, ("return total", "return -total"))
     probes = Probes(tree, made.places[1])
@@ -163,22 +145,6 @@ def test_an_exception_ends_the_recording(tmp_path: Path, tree: Path) -> None:
     module.outer()
     assert functions(found) == {"fails"}
     assert sys.gettrace() is None
-
-
-def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
-    head = package(tmp_path / "a[b]+{c}*?", {FILE: SOURCE})
-    made = changes(tmp_path, head, ("return total", "return -total"))
-    assert functions(keys(made, head, CALLS["plain"])) == {"plain"}
-
-
-def test_a_link_to_the_package_is_the_package(tmp_path: Path, tree: Path) -> None:
-    made = changes(tmp_path, tree, ("return total", "return -total"))
-    (tmp_path / "link").symlink_to(tree)
-    probes = Probes(tmp_path / "link", made.places[1])
-    module = module_of(probes, tree)
-    with reached(probes) as found:
-        module.plain()
-    assert functions(found) == {"plain"}
 
 
 def test_a_function_is_reached_by_what_is_changed_in_it(tmp_path: Path, tree: Path) -> None:
@@ -201,19 +167,6 @@ def test_what_the_changed_statements_name_and_which_only_raise(tmp_path: Path) -
     assert function.raises < {*function.statements}
     assert {"watermark", "ValueError"} <= function.words
     assert "sum" not in function.words
-
-
-def test_a_handler_of_exceptions_counts(tmp_path: Path, tree: Path) -> None:
-    made = changes(tmp_path, tree, ("except ValueError:", "except (ValueError, TypeError):"))
-    [function] = made.accounting
-    assert len(function.statements) == 1
-    assert not function.ran(keys(made, tree, lambda m: m.rare(1)).keys)
-    found = keys(made, tree, lambda m: m.rare(type("X", (int,), {"__int__": _no_int})()))
-    assert function.ran(found.keys)
-
-
-def _no_int(_: object) -> int:
-    raise ValueError
 
 
 def test_what_head_removes_counts_on_base(tmp_path: Path, tree: Path) -> None:
@@ -239,40 +192,6 @@ def test_a_removed_function_is_reached_on_base(tmp_path: Path, tree: Path) -> No
     with reached(probes) as found:
         module.gone()
     assert function.ran(found.keys)
-
-
-def test_a_new_function_counts_by_its_statements(tmp_path: Path, tree: Path) -> None:
-    text = SOURCE[SOURCE.index("def wrapping") : SOURCE.index("@wrapping")]
-    made = changes(tmp_path, tree, (text, ""))
-    [function] = made.accounting
-    assert function.kind == "new"
-    assert len(function.statements) == 3
-    assert not function.ran(keys(made, tree, CALLS["plain"]).keys)
-    probes = Probes(tree, made.places[1])
-    with reached(probes) as found:
-        module_of(probes, tree).wrapped()
-    assert found.keys >= set(function.statements)
-
-
-def test_the_body_of_a_class_is_reached_by_any_function_of_its_file(
-    tmp_path: Path, tree: Path
-) -> None:
-    made = changes(tmp_path, tree, ("class Thing:\n", "class Thing:\n    size = 1\n"))
-    [function] = made.accounting
-    assert function.statements == ()
-    assert function.ran(keys(made, tree, CALLS["plain"]).keys)
-    assert not function.ran(keys(made, tree, lambda _: None).keys)
-
-
-def test_documentation_is_no_statement(tmp_path: Path, tree: Path) -> None:
-    made = changes(
-        tmp_path,
-        tree,
-        ("'''What it does.'''", "'''What it did.'''"),
-        ("total = 0", "total = 3"),
-    )
-    [function] = made.accounting
-    assert len(function.statements) == 1
 
 
 def test_each_step_has_the_functions_of_which_it_executes_the_change(
@@ -426,22 +345,6 @@ def test_what_stops_is_followed_when_it_goes_on(tmp_path: Path) -> None:
     assert {*by_name["waits"].statements} <= found.keys
 
 
-def test_a_nested_function_that_stops_is_followed_when_it_goes_on(tmp_path: Path) -> None:
-    """Also where the function around it has ended."""
-    text = "def made():\n    def inner():\n        yield 1\n        yield 2\n    x = inner()\n"
-    text += "    next(x)\n    return x\n"
-    head = package(tmp_path / "head", {FILE: text})
-    made = changed(package(tmp_path / "base", {FILE: text.replace("yield 2", "yield 3")}), head)
-    probes = Probes(head, made.places[1])
-    [function] = made.accounting
-    with reached(probes) as found:
-        rest = module_of(probes, head).made()
-        found.note(["a"])
-        assert not function.ran(found.keys)
-        assert next(rest) == 2
-    assert function.ran(found.keys)
-
-
 def test_nothing_else_in_a_file_is_different(tmp_path: Path, tree: Path) -> None:
     """Its lines in a traceback, its text, and what it says when nothing is recorded."""
     made = changes(tmp_path, tree, ("return total", "return -total"))
@@ -499,32 +402,6 @@ def test_threads_and_calls_of_itself_are_followed(tmp_path: Path) -> None:
         module.down(3)
         assert sys.gettrace() is None
     assert function.ran(found.keys)
-
-
-def test_a_thread_may_go_on_while_a_step_is_noted(tmp_path: Path, tree: Path) -> None:
-    made = changes(tmp_path, tree, ("total += 1", "total += 2"))
-    probes = Probes(tree, made.places[1])
-    module, ends = module_of(probes, tree), threading.Event()
-
-    def works() -> None:
-        while not ends.is_set():
-            for call in (module.rare, lambda _: module.plain(), lambda _: module.outer()):
-                call(2)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=works)
-    try:
-        with reached(probes) as found:
-            thread.start()
-            for _ in range(2000):
-                found.note(["a"])
-            ends.set()
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-        ends.set()
-    assert functions(found) >= {"rare", "plain", "outer"}
 
 
 def test_a_file_without_calls_is_told(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

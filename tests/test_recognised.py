@@ -3,15 +3,12 @@
 import functools
 
 from benchmarks.releases.recognised import (
-    departed,
     made_by,
     on_the_model,
     repeats,
-    trap,
 )
 from kvproof.gate.difference.judged import Break, followed
 from kvproof.live.known.registry import KNOWN
-from kvproof.model.events import Admit, Compute, Event, Preempt, Schedule, Submit
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -59,23 +56,3 @@ def test_a_finding_of_a_trace_is_repeated_by_the_same_signature_alone() -> None:
     for wrong in broken_with(FAULTS["null_blocks_counted_as_cached"], run):
         if wrong.signature != own.signature:
             assert not repeats(run.cluster, run.events[-1], run.finding, wrong)
-
-
-def test_the_trap_ends_where_the_fault_acts() -> None:
-    run = witness("front_trim")
-    led = trap(run.cluster, run.events, run.fault)
-    assert 0 < len(led) <= len(run.events)
-    assert not departed(led, run.events)
-    assert departed(led, run.events[: len(led) // 2]) != ""
-
-
-def test_a_run_departs_where_a_request_is_served_in_another_way() -> None:
-    def step(*chose: Admit | Compute | Preempt) -> Event:
-        return Schedule("E", chose)
-
-    led = (Submit("E", "r0"), step(Admit("r0", 4, 0), Compute("r0", 1)), step(Preempt("r0", "r1")))
-    longer = (step(Admit("r0", 2, 0), Compute("r0", 3)), step(), step(Preempt("r0", "r2")))
-    assert departed(led, longer) == ""
-    assert departed(led, longer[:1]) == "r0 on E"
-    assert departed(led, (step(Admit("r0", 0, 0)), longer[2])) == "r0 on E"
-    assert departed(led, (step(Admit("r0", 4, 2)), longer[2])) == "r0 on E"

@@ -1,10 +1,7 @@
 """When a record is written, where, and what happens where it cannot be."""
 
-import gc
 import os
-import re
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,18 +124,6 @@ def test_without_a_violation_nothing_is_written(folder: Path) -> None:
     assert files(folder) == []
 
 
-@pytest.mark.usefixtures("broken")
-def test_a_process_writes_a_few_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.watch import dumps
-
-    monkeypatch.setattr(dumps, "FILES_MAX", 1)
-    watched = Watched()
-    watched.run()
-    assert len(watched.watching.counts) > 1
-    assert len(files(folder)) == 1
-    assert "no record: this process has written 1 of them" in watched.text
-
-
 def test_a_record_is_written_on_request_and_no_file_is_overwritten(folder: Path) -> None:
     watched = Watched()
     watched.run(2)
@@ -149,18 +134,6 @@ def test_a_record_is_written_on_request_and_no_file_is_overwritten(folder: Path)
     (folder / f"{stem}.jsonl").write_text("mine")
     assert watched.watching.dumps.on_request() == [f"record: {folder / stem}-2.jsonl"]
     assert (folder / f"{stem}.jsonl").read_text() == "mine"
-
-
-def test_the_default_folder_is_in_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("KVPROOF_DIR", raising=False)
-    watched = Watched()
-    watched.run(1)
-    [line] = watched.watching.dumps.on_request()
-    assert re.fullmatch(r"record: kvproof-records/request-pid\d+-engine1\.jsonl", line)
-    assert len(files(tmp_path / "kvproof-records")) == 1
 
 
 @pytest.mark.usefixtures("broken")
@@ -213,15 +186,6 @@ def test_the_death_of_an_engine_is_in_its_record(
     assert [finding.invariant for finding in last.findings] == ["engine_survives"]
 
 
-def test_an_engine_that_is_gone_is_not_kept(folder: Path) -> None:
-    watched = Watched()
-    watched.run(1)
-    watched.machine = None
-    gc.collect()
-    assert watched.watching.dumps.on_request() == []
-    assert files(folder) == []
-
-
 @pytest.fixture
 def no_handler() -> Iterator[None]:
     """Whatever handles the signal handles it again after the test."""
@@ -250,11 +214,3 @@ def test_the_handler_of_somebody_else_stays() -> None:
     signal.signal(signal.SIGUSR2, handler)
     Watched().watching.dumps.listen()
     assert signal.getsignal(signal.SIGUSR2) is handler
-
-
-@pytest.mark.usefixtures("no_handler")
-def test_only_the_main_thread_listens() -> None:
-    thread = threading.Thread(target=Watched().watching.dumps.listen)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL

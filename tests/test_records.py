@@ -14,15 +14,13 @@ from kvproof.model.records.lines import (
     Admitted,
     Arrived,
     EngineState,
-    Preempted,
     RecordedEvent,
     TableChange,
 )
 from kvproof.model.records.prompts import Inexpressible, prompts
 from kvproof.model.records.record import Happened, Record, read, read_either, write_in
 from kvproof.model.records.tables import followed
-from kvproof.model.records.words import described
-from kvproof.reports.record import render, show
+from kvproof.reports.record import render
 from kvproof.reports.schemas import text
 from tests.conftest import TESTDATA
 from tests.reasons import said
@@ -69,25 +67,6 @@ def test_the_report_of_a_record(record: Record, golden: Callable[[str, str], Non
     golden("record.txt", shown)
 
 
-def test_a_record_without_a_finding_is_shown(record: Record, capsys: Any) -> None:
-    import sys
-
-    many = tuple(Happened(RecordedEvent(step=n, at_s=n, event="add_request")) for n in range(1, 31))
-    show(sys.stdout, with_header(record, stopped="why")._replace(events=many))
-    out = capsys.readouterr().out
-    assert "No invariant is broken in this record." in out
-    assert "The last 20 events (--all shows all):" in out
-    assert "The engine was not watched any further: why." in out
-    assert "  11  add_request: nothing" in out
-    assert "\n   10  " not in out
-
-
-def test_the_report_as_json_is_its_lines(as_json: Any) -> None:
-    code, output = as_json("report", str(FILE))
-    assert code == 0
-    assert output["trace"] == [json.loads(line) for line in FILE.read_text().splitlines()]
-
-
 def test_the_file_has_its_schema() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     check = jsonschema.Draft202012Validator(json.loads(text("record.json")))
@@ -110,23 +89,6 @@ def test_a_finding_is_looked_for_where_the_record_has_it(run: Any, as_json: Any)
     )
 
 
-def test_a_hit_that_the_model_does_not_allow_is_the_diagnosis(
-    record: Record, run: Any, as_json: Any, tmp_path: Path
-) -> None:
-    """The record has a finding, and vLLM did what the spec forbids: no machine shows it again."""
-    schedule = Replace(record.events[1].event, admitted=(Admitted(request="r0", hit=4),))
-    wrong = record._replace(events=(record.events[0], Happened(schedule), *record.events[2:]))
-    path = str(write_in(tmp_path, "wrong", wrong))
-    code, out, _ = run("replay", path)
-    first, recorded, _, last = out.splitlines()
-    assert (code, first) == (3, "NOT FOLLOWED: a hit of 4 tokens does not hold in every group")
-    assert recorded.startswith("  recorded: event 2 of 5, Schedule(E): Admit(r0, 4, 0)")
-    assert last.startswith("UNKNOWN: 1 of 5 events were followed on machine model")
-    code, output = as_json("replay", path)
-    assert (code, output["verdict"], output["followed"]) == (3, "UNKNOWN", 1)
-    assert output["parted"]["why"] == "a hit of 4 tokens does not hold in every group"
-
-
 def test_a_step_that_died_has_no_choices_to_follow(
     record: Record, run: Any, tmp_path: Path
 ) -> None:
@@ -140,12 +102,6 @@ def test_a_step_that_died_has_no_choices_to_follow(
         "engine_survives is not violated\n"
     )
     assert "  here:     Schedule(E): Admit(r0, 0, 0), Compute(r0, 7)\n" in out
-
-
-def test_the_report_of_a_record_that_none_can_replay_gives_no_command(record: Record) -> None:
-    shown = render(with_header(record, from_start=False), Path("record.jsonl"), 200)
-    assert "Replay it" not in shown
-    assert "No machine can replay this record: it does not begin at the start of its" in shown
 
 
 def test_the_model_follows_a_record_without_its_mistake(
@@ -221,12 +177,6 @@ def test_prompts_are_equal_where_the_hashes_are() -> None:
     assert made["a"][4] not in made["b"] + made["c"]
 
 
-def test_an_answer_that_is_sent_again_is_an_answer() -> None:
-    made = prompts([arrived("a", 3, "1", "2", "3"), arrived("b", 7, "1", "2", "3")])
-    assert made["b"][:6] == made["a"] + "..."
-    assert made["b"][6] != "."
-
-
 def test_different_answers_to_one_prompt_have_no_texts() -> None:
     with pytest.raises(Inexpressible, match="got different answers"):
         prompts([arrived("a", 2, "1", "2"), arrived("b", 2, "1", "3")])
@@ -240,22 +190,6 @@ def test_tables_that_begin_before_the_record_are_not_known(record: Record) -> No
     events = grown(1, "a", 3, 7), grown(2, "b", 0, 1, 2), grown(3, "b", 1, 4), grown(4, "a", 0)
     tables = [after.tables for after in followed(record._replace(events=events))]
     assert tables == [{}, {"b": ((1, 2),)}, {"b": ((1, 4),)}, {"b": ((1, 4),)}]
-
-
-def test_an_event_is_one_line() -> None:
-    event = RecordedEvent(
-        step=1,
-        at_s=0,
-        event="schedule",
-        tokens={f"r{n}": n for n in range(10)},
-        admitted=(Admitted(request="r9", hit=4, external=2),),
-        preempted=(Preempted(request="r1", needy="r2"),),
-        raised="KeyError: 1",
-    )
-    assert described(event) == (
-        "schedule: tokens to compute: r0 0, r1 1, r2 2, r3 3, r4 4, r5 5, r6 6, r7 7 and 2 more; "
-        "admits r9 with 4 tokens hit and 2 to load; preempts r1 for r2; raised KeyError: 1"
-    )
 
 
 LINES = FILE.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -305,11 +239,3 @@ def test_a_broken_record_is_refused(
 def test_a_trace_is_no_record(refused: Any) -> None:
     trace = str(TESTDATA.parent.parent / "findings" / "copied_before_filled" / "trace.jsonl")
     assert "does not say kind kvproof-record. Use a record file" in refused("report", trace, trace)
-
-
-def test_the_findings_of_a_record_follow_their_event(record: Record) -> None:
-    trace = as_trace(record)
-    first = next(each for each in record.events if each.findings)
-    assert trace.finding == first.findings[0]
-    assert isinstance(trace.finding, Finding)
-    assert len(trace.events) == first.event.step

@@ -107,16 +107,6 @@ def test_a_mistake_in_what_vllm_keeps_to_itself_is_not_in_the_events(
         assert last.startswith("SAMPLED: followed to the end")
 
 
-def test_real_vllm_without_the_mistake_answers_otherwise_at_the_last_event(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = driven(CLUSTERS["full"], mistake="hit_is_one_block_too_long").records["E"]
-    path = str(write_in(tmp_path, "record", record))
-    assert main(["replay", path, "--machine", "live"]) == 0
-    first, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("NOT SHOWN AGAIN: 13 events were followed, and the last one is another")
-
-
 def test_the_first_events_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Follow, Workload
-from kvproof.gate.search import scouts, search, workloads
+from kvproof.gate.search import scouts, workloads
 from kvproof.gate.search.scouts import SCOUTS
 from tests.fake_sides import OTHER, RUN, SOME, compared, nothing
 from tests.test_search import changing, searching
@@ -51,29 +51,6 @@ def test_a_cluster_that_executes_what_is_left_is_found_and_driven() -> None:
     assert SCOUTS // 2 < made.scouts.left < SCOUTS  # nothing is missing any more
 
 
-def test_what_no_cluster_executes_is_looked_for_once() -> None:
-    with compared(nothing, side()) as found:
-        made = searching(found, changes=changing(SOME, statements=(SOME, RARE)))
-        made.run()
-        assert made.scouts.left == 0
-        looked_for = len(found.names)
-    with compared(nothing, side()) as found:
-        made = searching(found)
-        made.run()
-        assert made.scouts.left == SCOUTS  # nothing is missing
-        assert looked_for - len(found.names) >= search.FURTHER  # then it has its time
-
-
-def test_few_clusters_are_driven_for_one_statement() -> None:
-    everywhere = (f"random:{number}" for number in range(scouts.FIRST, scouts.FIRST + SCOUTS))
-    with compared(nothing, side(*everywhere)) as found:
-        made = searching(found, changes=changing(SOME, statements=(SOME, RARE)))
-        made.run()
-    assert made.scouts.left == SCOUTS - scouts.AT_ONCE
-    driven = [name for name in found.names if str(scouts.FIRST)[:4] in name]
-    assert 0 < len(driven) <= scouts.DRIVEN
-
-
 @pytest.mark.parametrize("connected", [False, True])
 def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
     """Code of connectors alone needs plans, so no cluster is looked at."""
@@ -85,16 +62,6 @@ def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
         made = searching(found, connected=[SOME] * connected)
         assert made.reaches() is not connected
         assert bool(made.scouts.found) is not connected
-
-
-def test_what_cannot_be_driven_is_not_found() -> None:
-    def cannot(each: Workload) -> Result:
-        return Result(each.name, reason="This vLLM has no x", reached=(RARE,))
-
-    with compared(nothing, cannot) as found:
-        made = searching(found).scouts
-        made.look({RARE})
-        assert not made.take()
 
 
 def test_what_only_a_connector_can_execute_does_not_hold_the_search_up() -> None:

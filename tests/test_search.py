@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Plays, Starts, Workload
+from kvproof.gate.difference.workload import Episodes, Plays, Workload
 from kvproof.gate.search import named_features, search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes
-from tests.fake_sides import CRASH, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
+from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
 from tests.two_machines import result
 
 
@@ -87,14 +87,6 @@ def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
 
     assert names(3) == names(3)
     assert not {n for n in names(3) if "random" in n} & {n for n in names(4) if "random" in n}
-
-
-def test_all_is_watched() -> None:
-    head = FakeSide(lambda each: result(each.name, reached=(SOME,)))
-    with compared(lambda each: result(each.name), head) as found:
-        searching(found, fails=some_presets()).run()
-    assert head.watched == head.driven
-    assert len(head.driven) > 2
 
 
 FURTHER = ["further traces", "presets", "further presets and traces"]
@@ -175,23 +167,6 @@ def test_the_search_goes_on_where_a_step_may_show_something_new() -> None:
     assert not made.missing
 
 
-def test_what_a_connector_reaches_is_reached_by_presets_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All that is changed was called before the first trace; yet the traces say where else it is
-    called."""
-    monkeypatch.setattr(search, "TRACES_AT_ONCE", 1)
-    here = (workloads.of_starts(0).name, RUN.name)
-    head = FakeSide(lambda each: result(each.name, reached=(SOME,) * (each.name in here)))
-    with compared(lambda each: result(each.name), head) as found:
-        made = searching(found, fails=some_presets(), sized=True)
-        made.by_traces = made.reaches()
-        made.run()
-    assert RUN.name in head.watched
-    presets = [each for each in head.driven if each.startswith("episodes of ")]
-    assert presets[0] == f"episodes of {RUN.cluster.name}"
-
-
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:
     with compared(nothing, shows(CRASH)) as found:
         made = searching(found)
@@ -246,14 +221,6 @@ def test_a_look_says_whether_anything_reaches_what_head_changes() -> None:
         assert not searching(found).reaches()
 
 
-def test_a_look_at_what_cannot_be_driven_leaves_the_reason_to_the_search() -> None:
-    def cannot(workload: Workload) -> Result:
-        return Result(workload.name, reason="This vLLM has no x")
-
-    with compared(cannot, cannot) as found:
-        assert searching(found).reaches()
-
-
 CONNECTORS = tuple(
     KitConnector(name, (f"v1/{name}",)) for name in ("example", "offloading", "store")
 )
@@ -288,64 +255,6 @@ def test_a_changed_connector_is_driven_first_and_alone() -> None:
     assert both.names[3:6] == [f"plans for store, part {part}" for part in (2, 3, 4)]
 
 
-def test_plans_of_pairs_follow_a_trace_of_each_cluster_where_nixl_changes() -> None:
-    with compared(nothing_reached, reaching("store", traces=True)) as both:
-        made = searching(both, paired=[SOME], until=time.monotonic() + 6000)
-        made.connectors = (KitConnector("store", (SOME.partition(":")[0],)),)
-        assert made.reaches()
-        assert made.reaching == ["store"]
-        made.fails = lambda: "plans for store, part 2" in both.names
-        made.run()
-    assert both.names.index(RUN.name) < both.names.index("plans for store, part 2")
-
-
-def test_connectors_that_reach_only_the_scheduler_do_not_come_before_the_traces() -> None:
-    """A pull request changes the scheduler and a connector, and every connector calls the first."""
-    with compared(nothing_reached, reaching("store", traces=True)) as both:
-        made = searching(both, connected=["v1/store/keys.py:Keys.find"])
-        made.connectors = CONNECTORS
-        assert made.reaches()
-        made.fails = lambda: RUN.name in both.names
-        made.run()
-    assert made.reaching == ["store"]
-    assert both.names[len(CONNECTORS) :] == [RUN.name]
-
-
-@pytest.mark.parametrize("reaches", [True, False])
-def test_starts_come_first_where_start_up_sizing_is_changed(reaches: bool) -> None:
-    """Where they reach it, no trace has to be driven for that; else they are one workload."""
-
-    def does(workload: Workload) -> Result:
-        drawn = isinstance(workload, Starts)
-        return result(workload.name, reached=(SOME,) if drawn and reaches else ())
-
-    with compared(does, does) as both:
-        made = searching(both, sized=True, until=time.monotonic() + 6000)
-        assert made.reaches() is reaches
-        assert (made.by_traces, both.names) == (None if reaches else False, ["starts", "loops"])
-        if reaches:
-            made.fails = lambda: len(both.names) > 14
-            made.run()
-            assert both.names[2:10] == [f"starts, part {part}" for part in range(2, 10)]
-            assert all(name.startswith("starts") for name in both.names[2:])  # no loop reaches it
-
-
-def test_code_of_connectors_that_nothing_reaches_is_not_searched() -> None:
-    with compared(nothing_reached, nothing_reached) as both:
-        made = searching(both, connected=[SOME])
-        made.connectors = CONNECTORS
-        assert not made.reaches()
-        assert len(both.names) == len(CONNECTORS)
-
-
-def test_what_the_traces_reach_needs_no_connector() -> None:
-    with compared(nothing_reached, reaching("store", traces=True)) as both:
-        made = searching(both)
-        made.connectors = CONNECTORS
-        assert made.reaches()
-        assert (made.reaching, both.names) == ([], [])
-
-
 def test_what_only_a_connector_reaches_is_driven_with_it() -> None:
     """Code of the scheduler that no cluster without a connector reaches."""
     with compared(nothing_reached, reaching("offloading")) as both:
@@ -357,23 +266,6 @@ def test_what_only_a_connector_reaches_is_driven_with_it() -> None:
 
 def nothing_reached(workload: Workload) -> Result:
     return result(workload.name)
-
-
-def test_a_connector_whose_code_is_changed_comes_first_and_may_be_enough() -> None:
-    changed = ["v1/store/keys.py:Keys.find"]
-
-    def does(workload: Workload) -> Result:
-        return result(workload.name, reached=tuple(changed))
-
-    with compared(does, does) as both:
-        made = searching(both, connected=changed, changes=changing(*changed))
-        made.connectors = CONNECTORS
-        assert made.reaches()
-        assert both.names == ["plans for store"]
-        other = searching(both, connected=changed, changes=changing(*changed, "v1/other.py:f"))
-        other.connectors = CONNECTORS
-        assert other.reaches()
-        assert {*other.reaching} == {"store", "example", "offloading"}
 
 
 def test_a_search_whose_time_ends_while_it_looks_reached_nothing() -> None:

@@ -126,18 +126,6 @@ def test_one_tree_by_all_its_names(
     assert imported(trees[0]).startswith("spaced ")
 
 
-def test_two_trees_of_one_name(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trees = []
-    for folder in ("a", "b"):
-        made(tmp_path / folder / "tree", folder)
-        monkeypatch.chdir(tmp_path / folder)
-        trees.append(named("tree", cache))
-    assert [tree.name for tree in trees] == ["tree", "tree"]
-    assert [imported(tree).split()[0] for tree in trees] == ["a", "b"]
-
-
 def test_what_is_no_tree(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
@@ -170,12 +158,6 @@ def test_a_cache_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     text = refusal(lambda: named(str(source), tmp_path / "file"))
     assert "cannot be made or written to" in text
-
-
-def test_metadata_without_a_version(tmp_path: Path, cache: Path) -> None:
-    site = made(tmp_path / "site")
-    (site / "vllm-1.dist-info").mkdir()
-    assert named(str(site), cache).version == "unknown"
 
 
 @pytest.mark.parametrize(

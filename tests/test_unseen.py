@@ -3,8 +3,8 @@
 from itertools import islice
 
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Plays, Workload, follow
-from kvproof.gate.search.named_features import COMBINED, combined, named, preferred, shared
+from kvproof.gate.difference.workload import Episodes, Plays, Workload
+from kvproof.gate.search.named_features import named, preferred, shared
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.workloads import of_random_clusters
 from kvproof.gate.source.changes import ChangedFunction
@@ -30,11 +30,6 @@ def test_it_is_what_was_seen_once_and_one_more_by_the_number_of_steps() -> None:
     assert side((PLAYS, MANY), (OTHER, Near(2, {"b": 2}))).of(FREE) == 1 / 100
 
 
-def test_few_steps_that_are_all_alike_say_little() -> None:
-    assert side((PLAYS, Near(4, {"a": 4}))).of(FREE) == 1 / 4
-    assert side((PLAYS, FEW)).of(FREE) == 1.0
-
-
 def test_each_feature_of_a_cluster_is_something_else_to_show() -> None:
     one, more = Episodes("one", FULL), Episodes("more", CLUSTERS["events-sparse"])
     new = used_by(more.cluster) - used_by(one.cluster)
@@ -50,17 +45,6 @@ def test_the_function_that_is_known_least_counts() -> None:
     assert unseen([], known, ShownNear()) == 0.0
 
 
-def test_what_head_has_no_more_counts_on_base() -> None:
-    assert unseen([FREE, GONE], side((PLAYS, MANY)), side((PLAYS, MANY), of=GONE)) == 2 / 98
-    assert unseen([FREE], side((PLAYS, FEW)), side((PLAYS, MANY))) == 1.0
-
-
-def test_what_clusters_execute_must_be_known_by_random_episodes() -> None:
-    few, trace = (Episodes("one", FULL), FEW), (follow(FULL, "trace", ()), MANY)
-    assert side((PLAYS, MANY), few).of(FREE) == 1.0
-    assert side((PLAYS, MANY), trace).of(FREE) == 1.0
-
-
 def test_random_clusters_with_the_features_that_the_change_names_are_preferred() -> None:
     change = ChangedFunction("x.py", "f", 1, 2, "changed", words=frozenset({"sliding_window", "f"}))
     features = named([change])
@@ -71,17 +55,3 @@ def test_random_clusters_with_the_features_that_the_change_names_are_preferred()
         return sum(shared(each.cluster, features) for each in chosen)
 
     assert with_windows(features) > with_windows(frozenset()) + 5
-
-
-def test_clusters_are_made_with_the_features_that_the_change_names_and_few_others() -> None:
-    wanted = frozenset({"async_scheduling", "drafts", "resets"})
-    made = [*islice(combined(wanted, 0), 3 * COMBINED)]
-    assert len({each.name for each in made}) == len(made)
-    shares = [shared(each.cluster, wanted) for each in made[:COMBINED]]
-    assert shares == sorted(shares, reverse=True)
-    assert (shares[0], shares[-1]) == (3, 2)
-    assert all(len(used_by(each.cluster)) <= 9 for each in made)
-    tight, roomy = (made[n].cluster.engines[0].num_blocks for n in (1, 0))
-    assert tight < roomy
-    assert [each.cluster for each in made[:COMBINED]] == [e.cluster for e in made[-COMBINED:]]
-    assert [*combined(frozenset({"drafts"}), 0)] == []

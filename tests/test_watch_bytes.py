@@ -55,16 +55,6 @@ def test_each_changed_byte_changes_the_sum_of_its_block_alone() -> None:
     assert sums(held, [3, 1, 3]) == [before[3], before[1], before[3]]
 
 
-def test_what_changes_places_changes_the_sum() -> None:
-    first, second = memory(1), memory(2)
-    held = layers(first, second)
-    assert len(set(sums(held, list(range(BLOCKS))))) == BLOCKS
-    assert sums(layers(second, first), [1]) != sums(held, [1])
-    before = sums(held, [1])
-    first[2, 0, 0], first[2, 0, 1] = first[2, 0, 1].clone(), first[2, 0, 0].clone()
-    assert sums(held, [1]) != before
-
-
 def test_the_sum_does_not_depend_on_the_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = memory(1)
     other = torch.zeros(4, 3, BLOCKS * RATIO, 20).permute(2, 1, 0, 3)[..., :16]
@@ -185,14 +175,6 @@ def test_the_null_block_is_read_beside_others() -> None:
     assert watched.found == [(0, "it is read again")]
 
 
-def test_an_audit_compares_all_blocks() -> None:
-    watched = Watched()
-    watched.step([1, 2], [], [1, 2])
-    watched.step([3], [], [2, 3])
-    watched.entries.audit()
-    assert (watched.found, watched.times_judged.total()) == ([(2, "all are read")], 2)
-
-
 def computed() -> Watched:
     """Blocks 1 and 2 are computed, read and evicted; their content is 1 and 2."""
     watched = Watched()
@@ -224,18 +206,6 @@ def test_a_load_brings_back_what_was_computed(
     assert watched.loaded[1:] == [("r", True, [3])]
 
 
-def test_each_bytes_that_a_key_had_are_right() -> None:
-    watched = computed()
-    watched.entries.settle()
-    watched.entries.enters(1, 0, 4, "key 1")
-    watched.cache[1] = 7
-    watched.step([], [], [])
-    for value, wrong in ((1, []), (7, []), (2, [3])):
-        watched.load({3: "key 1"}, {3: value})
-        assert watched.loaded.pop() == ("r", True, wrong)
-        watched.entries.leaves(3)
-
-
 def test_what_was_not_computed_here_or_not_read_is_trusted() -> None:
     watched = computed()
     watched.load({3: "key 1", 4: "key 9"}, {3: 1, 4: 5})
@@ -256,13 +226,3 @@ def test_a_load_that_fails_is_not_judged(how: dict[str, Any]) -> None:
         watched.entries.leaves(block)
     watched.load(KEYS, {3: 9, 4: 9})  # nor learned
     assert watched.loaded[1:] == [("r", True, [3, 4])]
-
-
-def test_what_is_known_has_a_bound() -> None:
-    from kvproof.watch.bytes import computed as module
-
-    known = module.Computed(0)
-    for key in range(module.LEAST + 1):
-        known.learn(key, key)
-    assert known.of(0) == (0,)
-    assert known.of(module.LEAST) == ()

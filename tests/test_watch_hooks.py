@@ -1,7 +1,6 @@
 """Hooks change nothing for who calls a method, replaces it or copies its owner."""
 
 import copy
-import inspect
 import pickle
 from collections.abc import Generator, Iterable
 from typing import Any
@@ -62,12 +61,6 @@ def test_an_iterator_is_read_once_however_it_is_passed(pool: Pool, seen: Seen) -
     assert not seen.mistakes
 
 
-@pytest.mark.usefixtures("seen")
-def test_it_looks_like_the_method(pool: Pool) -> None:
-    assert inspect.signature(pool.free) == inspect.signature(Pool().free)
-    assert (pool.free.__name__, pool.free.__doc__) == ("free", Pool.free.__doc__)
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda pool: pickle.loads(pickle.dumps(pool))])
 def test_a_copy_of_the_owner_is_not_watched(copied: Any, pool: Pool, seen: Seen) -> None:
     other = copied(pool)
@@ -83,18 +76,5 @@ def test_a_method_that_the_class_gets_later_is_called(
         patched.setattr(Pool, "free", lambda self, blocks: (self, list(blocks)))
         assert pool.free([1]) == (pool, [1])
     assert pool.free([1]) == 1
-    assert seen.by_hand == ["free was replaced"]
-    assert not seen.blocks
-
-
-def test_an_engine_is_not_watched_any_further_after_a_hook_was_replaced(
-    pool: Pool, seen: Seen, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = Pool()
-    seen.hooks.add(other, "free", seen.frees, event=True)
-    with monkeypatch.context() as patched:
-        patched.setattr(other, "free", lambda blocks: list(blocks))
-        assert other.free([1]) == [1]
-        assert pool.free([2]) == 1
     assert seen.by_hand == ["free was replaced"]
     assert not seen.blocks

@@ -9,33 +9,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from kvproof.invariants.check import broken
-from kvproof.invariants.registry import CHECKS
-from kvproof.model.events import Admit, Complete, Schedule, Submit
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
 from kvproof.watch.summary import Summary
 from tests.reasons import said
-
-
-def test_the_numbers_of_two_processes_are_added() -> None:
-    one, both = Summary(), Summary()
-    one.times_judged["pool_adds_up"] = 3
-    one.found["pool_adds_up"] = 1
-    one.watched.update(engines=1, steps=4)
-    one.unjudged["cache entries whose content was never seen written"] = 12
-    one.skipped["settled_frees, because its steps do not overlap"] = 1
-    both.add(one.plain())
-    both.add(one.plain())
-    lines = list(both.lines())
-    assert lines[1:3] == ["VIOLATED: pool_adds_up, 2 times", "judged: pool_adds_up 6"]
-    assert lines[0] == "1 violation, found 2 times, in 8 steps of 2 engines"
-    assert "not judged: 24 cache entries whose content was never seen written" in lines
-    assert "not judged on 2 engines, because its steps do not overlap: settled_frees" in lines
-    never = "never judged by a watcher (kvproof explain NAME says why): "
-    [names] = [line.removeprefix(never) for line in lines if line.startswith(never)]
-    assert "room_is_used" in names.split(", ")
 
 
 def test_where_nothing_was_judged_nothing_is_known() -> None:
@@ -47,25 +25,6 @@ def test_where_nothing_was_judged_nothing_is_known() -> None:
     idle = Summary()
     idle.watched["engines"] = 2
     assert next(idle.lines()) == "UNKNOWN: nothing was watched: 2 engines took no step"
-
-
-def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
-    summary = Summary()
-    summary.watched.update(engines=1, steps=1204)
-    summary.times_judged["pool_adds_up"] = 1300
-    assert next(summary.lines()) == "no violation in 1,204 steps of 1 engine"
-    summary.trusted["of MyConnector"] = 4
-    summary.by_hand["a test built a state"] = 1
-    summary.mistakes["ZeroDivisionError"] = 1
-    summary.no_bytes["they are elsewhere"] = 1
-    summary.lost["EngineCore pid 7 was killed, or died; its last saved count is of step 9"] = 1
-    verdict, lost, *_ = summary.lines()
-    assert verdict == (
-        "no violation in 1,204 steps of 1 engine; 4 loads of MyConnector were trusted, not judged; "
-        "1 engine was not watched to the end; 1 engine was watched without its bytes; "
-        "kvproof made a mistake on 1 engine; the numbers of 1 process are not whole"
-    )
-    assert lost.startswith("EngineCore pid 7 was killed")
 
 
 @pytest.mark.live
@@ -166,34 +125,6 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize(("second", "asked"), [(1.0, 0), (2.0, 1)])
-def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
-    """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
-    from kvproof.model.events import Preempt
-    from kvproof.watch.happening import Happening
-    from kvproof.watch.parts.priority import Priority
-
-    live = [
-        SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
-        for name, at in (("b", 1.0), ("a", second))
-    ]
-    event = Happening()
-    event.what, event.running, event.choices = "schedule", live, [Preempt("a", "c")]
-    scheduler = SimpleNamespace(requests={each.request_id: each for each in live})
-    slices = SimpleNamespace(queues=lambda: ())
-    seen: Any = SimpleNamespace(
-        event=event,
-        scheduler=scheduler,
-        slices=slices,
-        managers=(),
-        cfg=SimpleNamespace(name="E", by_priority=True),
-        unjudged=Counter(),
-    )
-    assert len(list(Priority(seen).questions())) == asked
-    assert sum(seen.unjudged.values()) == 1 - asked
-
-
-@pytest.mark.live
 def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
     """Their metadata has a field of the same name, and so has a mock of a test."""
     from kvproof.watch.history import History
@@ -213,15 +144,6 @@ def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
         history.scheduled(SimpleNamespace(num_scheduled_tokens={}, kv_connector_metadata=metadata))
         noted.append([note for note in history._notes if note[0] == "loads"])
     assert noted == [[("loads", "r0", [[1, 2]])], [], [], []]
-
-
-@pytest.mark.live
-def test_blocks_of_one_list_are_one_group() -> None:
-    """Some connectors offer one list of blocks, and no groups."""
-    from kvproof.watch.record import _lists
-
-    assert _lists([3, 4]) == _lists([[3, 4]]) == ((3, 4),)
-    assert _lists(None) == ()
 
 
 @pytest.mark.live
@@ -268,84 +190,3 @@ def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     assert [each.method for each in history.events] == ["schedule", "update_from_output"] * 3
     assert [each.step for each in history.events] == [1, 2, 3, 4, 5, 6]
     assert history.events[-1].notes == [("tokens", {}), ("received", ("r0",))]
-
-
-@pytest.mark.live
-def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
-    from kvproof.watch.happening import Happening
-    from kvproof.watch.history import History
-
-    history, event = History(from_start=True), Happening()
-    for event.what in ("schedule", "update_from_output", "schedule"):
-        history.note("tokens", {})
-        history.end(event)
-    history.found(Finding("pool_adds_up", said("a", "b")))
-    assert [note[0] for note in history.events[-1].notes] == ["tokens", "finding"]
-    assert history.events[-1].step == 3
-
-
-@pytest.mark.live
-@pytest.mark.parametrize("computed", [0, 4])
-def test_whether_a_waiting_request_has_blocks_is_read_from_its_table(computed: int) -> None:
-    """A waiting session that is preempted has lost its blocks and its computed tokens. A request
-    whose hit covers tokens may have no block."""
-    from kvproof.model.events import Preempt
-    from kvproof.watch.happening import Happening
-    from kvproof.watch.parts.priority import Priority
-
-    session = SimpleNamespace(
-        request_id="s", priority=0, arrival_time=1.0, num_computed_tokens=computed
-    )
-    waits = SimpleNamespace(
-        request_id="w", priority=1, arrival_time=2.0, num_computed_tokens=computed
-    )
-    event = Happening()
-    event.what, event.choices = "schedule", [Preempt("s", "w")]
-    event.tables = {"s": [[SimpleNamespace(block_id=3)]]}
-    seen: Any = SimpleNamespace(
-        event=event,
-        scheduler=SimpleNamespace(requests={"s": session, "w": waits}),
-        slices=SimpleNamespace(queues=lambda: ([waits],)),
-        managers=(SimpleNamespace(req_to_blocks={}),),
-        cfg=SimpleNamespace(name="E", by_priority=True),
-        unjudged=Counter(),
-    )
-    [question] = Priority(seen).questions()
-    held = {each.id: bool(each.tables) for each in question.step.before.engines[0].requests}
-    assert held == {"s": True, "w": False}
-
-
-@pytest.mark.live
-@pytest.mark.parametrize(
-    ("status", "fate", "holds"),
-    [
-        (WAITING, COUNTS, True),
-        (PREEMPTED, VOID, True),
-        (RUNNING, COUNTS, False),
-        (WAITING, LATE, False),
-    ],
-)
-def test_an_admission_is_judged_by_what_the_request_was(
-    status: str, fate: str, holds: bool
-) -> None:
-    """As it was before the step, and not what the step has made of it."""
-    from kvproof.watch.happening import AdmittedRequest, Happening
-    from kvproof.watch.parts.steps import Admissions
-
-    event = Happening()
-    event.what, event.choices = "schedule", [Admit("r", 0, 0)]
-    event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
-    seen: Any = SimpleNamespace(
-        event=event,
-        scheduler=None,
-        slices=None,
-        flights=SimpleNamespace(known=True),
-        cfg=SimpleNamespace(name="E", overlaps=True),
-        unjudged=Counter(),
-    )
-    [(step, _)] = Admissions(seen).questions()
-    found = [*broken(CLUSTERS["async"], step, [CHECKS["admitted_request_was_waiting"]])]
-    assert (not found) == holds
-    seen.flights.known = False
-    assert not list(Admissions(seen).questions())
-    assert sum(seen.unjudged.values()) == 1

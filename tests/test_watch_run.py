@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import python
 from tests.test_watch_switch import RUN, run
 
 BEGIN = """
@@ -225,15 +224,6 @@ def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Pat
     assert sum(n < returned for n in killed) == 1
 
 
-@pytest.mark.nightly
-@pytest.mark.live
-def test_a_run_in_which_no_engine_was_built_says_that_nothing_was_watched(tmp_path: Path) -> None:
-    code = "from vllm.plugins import load_general_plugins; load_general_plugins()"
-    ran = run(code, "raise", folder=tmp_path)
-    said = "kvproof: UNKNOWN: nothing was watched: no engine was there to be watched"
-    assert said in ran.stderr.splitlines(), ran.stderr
-
-
 LEFT_OUT = (
     "KVPROOF=raise is set, but VLLM_PLUGINS=lora leaves kvproof out, so no engine is watched. "
     "Use VLLM_PLUGINS=lora,kvproof."
@@ -244,15 +234,6 @@ LEFT_OUT = (
 def _left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVPROOF", "raise")
     monkeypatch.setenv("VLLM_PLUGINS", "lora")
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_left_out")
-def test_where_vllm_leaves_the_plugin_out_pytest_says_so(tmp_path: Path) -> None:
-    (tmp_path / "test_nothing.py").write_text("def test_nothing(): pass", encoding="utf-8")
-    ran = python("-m", "pytest", "-q", "-p", "no:cacheprovider", tmp_path, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout
-    assert LEFT_OUT in ran.stdout.splitlines()
 
 
 @pytest.mark.usefixtures("_left_out")

@@ -99,32 +99,6 @@ def test_a_mistake_is_told_as_the_mode_says(mode: str, tmp_path: Path) -> None:
         assert read(path).findings
 
 
-@pytest.mark.nightly
-@pytest.mark.live
-def test_without_a_mistake_it_says_what_it_judged() -> None:
-    search = f"import sys; print([m for m in {SEARCH} if m in sys.modules])"
-    ran = run(RUN.format(mistake=False) + f"test_answers()\n{search}", "raise")
-    assert ran.returncode == 0, ran.stderr
-    assert "kvproof: judged: " in ran.stderr
-    assert "pool_adds_up" in ran.stderr
-    assert "VIOLATED" not in ran.stderr
-
-
-@pytest.mark.live
-@pytest.mark.nightly
-def test_a_forked_engine_process_is_told_by_its_parent() -> None:
-    """As the engine core of a server: the process that serves has no scheduler."""
-    forked = """
-import multiprocessing
-process = multiprocessing.get_context("fork").Process(target=test_answers)
-process.start()
-process.join()
-"""
-    ran = run(RUN.format(mistake=False) + forked, "raise")
-    assert ran.stderr.count("kvproof: judged: ") == 1, ran.stderr
-    assert "UNKNOWN" not in ran.stderr
-
-
 @pytest.mark.live
 @pytest.mark.parametrize(
     ("mistake", "option"),

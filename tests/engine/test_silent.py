@@ -112,20 +112,6 @@ def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_core_that_is_killed_at_work_is_told(tmp_path: Path) -> None:
-    """It saves once a second. That nothing is lost when it is killed just then is possible."""
-    kill = ["call", "tests.engine.kills:in_engine_core", int(signal.SIGKILL), 2.5]
-    with Process(tmp_path, mode="record", several=True, limit_s=LIMIT_S) as process:
-        answer = process.take(engine(), kill)
-        assert (answer.error, answer.results[-1]) == (None, -signal.SIGKILL)
-    lines = said(process)
-    told = verdict(lines, "1 engine")
-    assert told.startswith("no violation in ")
-    lost = [line for line in lines if " was killed, or died; its last saved count is of" in line]
-    assert len(lost) == told.endswith("; the numbers of 1 process are not whole")
-
-
-@pytest.mark.nightly
 def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> None:
     plugin = environment(tmp_path / "plugin")
     with Process(
