@@ -58,7 +58,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 KILLED = """
-import os, signal
+import signal
 from kvproof.campaign import processes
 from kvproof.campaign.folder import CampaignFolder
 from kvproof.campaign.machine import Losses
@@ -79,18 +79,18 @@ def counted(losses, number):
 def noted(folder, result):  # the first result after that is kept, and the campaign interrupted
     note(folder, result)
     if seen:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
 processes._Worker.give, CampaignFolder.note, Losses.result = given, noted, counted
 """
 
 INTERRUPTED = """
-import os, signal
+import signal
 from kvproof.cli import campaign
 write = campaign._trace
 
 def interrupted(*args):
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.raise_signal(signal.SIGINT)
     return write(*args)
 
 campaign._trace = interrupted

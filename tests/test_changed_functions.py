@@ -39,21 +39,15 @@ class Thing(Base):
 
 HARMLESS = {
     "docstring": ("    total = a + b\n", '    """Adds."""\n    total = a + b\n'),
-    "docstring of the module": ('"""A module."""', '"""The module."""'),
     "comment": ("LIMIT = 4\n", "# how many\nLIMIT = 4  # four\n\n\n"),
     "annotations": ("def second(x):", "def second(x: int | None) -> 'int':"),
-    "annotation of a constant": ("LIMIT = 4", "LIMIT: int = 4"),
     "annotation of a local": ("    total = a + b", "    total: int = a + b"),
     "local": ("total", "summed"),
-    "local of a loop": ("each", "item"),
     "line breaks": ("total = a + b", "total = (\n        a\n        + b\n    )"),
     "carriage returns": ("\n", "\r\n"),
     "order of imports": ("import os\nimport re\n", "import re\nimport os\n"),
-    "order of imported names": ("import cdiv, helper", "import helper, cdiv"),
     "name of an import": ("cdiv, helper", "cdiv, helper as more", "helper(", "more("),
     "unused import goes": ("import re\n", ""),
-    "unused import comes": ("import re\n", "import re\nimport sys\n"),
-    "import for annotations": ("import re\n", "import re\nfrom typing import Any\n"),
     "import for a type checker": (
         "import re\n",
         "import re\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\n",
@@ -61,15 +55,6 @@ HARMLESS = {
     "log line": (
         "    return total\n",
         '    logger.info("total %s of %s", total, a)\n    return total\n',
-    ),
-    "log line of an f-string": ("    return x\n", '    logger.debug(f"x is {x}")\n    return x\n'),
-    "log line with an attribute": (
-        "        self.size += by\n",
-        '        self.size += by\n        logger.warning("now %d", self.size)\n',
-    ),
-    "log line that is logged once": (
-        "    return x\n",
-        '    logger.info_once("second was called")\n    return x\n',
     ),
     "log line under a condition": (
         "    return x\n",
@@ -82,10 +67,6 @@ HARMLESS = {
     "decorator for a type checker": (
         *("import re\n", "import re\nfrom typing_extensions import override\n"),
         *("    def grow(", "    @override\n    def grow("),
-    ),
-    "decorator of a module for a type checker": (
-        *("import re\n", "import re\nimport typing\n"),
-        *("    def grow(", "    @typing.final\n    def grow("),
     ),
     "pass": ("    return x\n", "    pass\n    return x\n"),
 }
@@ -112,9 +93,6 @@ def test_a_name_may_be_missing_that_is_imported(tmp_path: Path) -> None:
 CHANGED = {
     "constant": ("a + b", "a + 1", {"first"}),
     "kind of a constant": ("b=1", "b=1.0", {"first"}),
-    "operator": ("a + b", "a - b", {"first"}),
-    "called function": ("cdiv(each", "helper(each", {"first"}),
-    "default value": ("b=1", "b=2", {"first"}),
     "default that is no longer": ("c=None", "c", {"first"}),
     "name of a parameter": (
         "def second(x):\n    return x",
@@ -128,12 +106,10 @@ CHANGED = {
         "        return",
         {"Thing.grow"},
     ),
-    "attribute": ("self.size -= 1", "self.sizes -= 1", {"Thing.shrink"}),
     "base class": ("Thing(Base)", "Thing(Other)", {"<class Thing>"}),
     "field": ("size: int = 4", "size: int = 5", {"<class Thing>"}),
     "annotation of a field": ("size: int", "size: float", {"<class Thing>"}),
     "constant of the module": ("LIMIT = 4", "LIMIT = 5", {"<module>"}),
-    "new statement of the module": ("LIMIT = 4", "LIMIT = 4\nprint(LIMIT)", {"<module>"}),
     "what a name stands for": (
         "from vllm.utils import",
         "from vllm.other import",
@@ -147,24 +123,9 @@ CHANGED = {
         '    logger.info("x is %s", x.value)\n    return x\n',
         {"second"},
     ),
-    "log line that calls": (
-        "    return x\n",
-        '    logger.info("x is %s", x())\n    return x\n',
-        {"second"},
-    ),
-    "log line that formats": (
-        "    return x\n",
-        '    logger.info(f"{x:d}")\n    return x\n',
-        {"second"},
-    ),
     "log line with an effect": (
         "    return x\n",
         '    logger.info("x is %s", x := 1)\n    return x\n',
-        {"second"},
-    ),
-    "log line that cannot be kept": (
-        "    return x\n",
-        "    logger.info_once(x)\n    return x\n",
         {"second"},
     ),
     "condition that may raise": (

@@ -3,18 +3,21 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kvproof.gate.difference.compare import cut_short
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
-from kvproof.gate.difference.workload import Episodes, Follow, Workload, follow
+from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload, follow
 from kvproof.gate.search import comparison
 from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
+from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
@@ -174,7 +177,7 @@ def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
         return result(workload.name, *([CRASH] if len(workload.events) < 4 else []))
 
     found = compare(base, head)
-    made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 60)
+    made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 6000)
     assert len(made.found.events) == 4
     assert made.also == {LEAK.key}
     assert made.reached == {SOME}
@@ -193,7 +196,7 @@ def test_an_interruption_keeps_the_shortest_run_so_far(compare: Any) -> None:
 
     found = compare(nothing, head)
     with interruption.handled():
-        made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 60)
+        made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 6000)
     assert len(made.found.events) == min(tried[: len(tried) - 1])
     assert len(made.found.events) < len(CRASH.events)
 
@@ -231,3 +234,38 @@ def test_a_model_with_a_fault_is_judged_as_head(
     assert not other.introduced
     told = [(kind, one.found.signature.check) for kind, one in other.of_base()]
     assert {*fault.breaks} & {check for kind, check in told if kind == "mended"}
+
+
+@pytest.mark.parametrize(
+    ("death", "steps", "counts"),
+    [("ValueError in f", 4, True), ("ValueError in f", 5, False), ("", 4, False)],
+)
+def test_base_says_something_of_a_head_that_dies_if_it_goes_further(
+    death: str, steps: int, counts: bool
+) -> None:
+    """Base breaks something else in the run of a plan, and is driven no further."""
+    died = replace(CRASH, death=death, plan=Play("", "offloading", {"actions": []}))
+    base = Result("plan", breaks=(LEAK,), steps=5)
+    ended = cut_short(died, base, Result("plan", breaks=(died,), steps=steps))
+    assert ended == (None if counts else LEAK)
+    assert cut_short(died, Result("plan", whole=True), Result("plan")) is None
+
+
+def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
+    def broken_in(cluster: Cluster) -> Break:
+        return attrs_replaced(CRASH, cluster=cluster)
+
+    def head(workload: Workload) -> Result:
+        return result(workload.name, broken_in(workload.cluster))
+
+    def base(workload: Workload) -> Result:
+        breaks = workload.cluster == FULL and "," in workload.name
+        return result(workload.name, *([broken_in(FULL)] if breaks else ()))
+
+    found = compare(base, head)
+    runs = [follow(FULL, f"run {n}", CRASH.events) for n in range(TRIES + 1)]
+    runs.append(follow(CLUSTERS["window"], "another", CRASH.events))
+    for run in runs:
+        found.drive([run])
+        found.confirm([run.name])
+    assert [each.workload for each in found.introduced] == ["another"]

@@ -132,20 +132,6 @@ def test_a_run_is_made_as_short_as_what_it_shows() -> None:
     assert 0 < max(tried) <= AT_ONCE
 
 
-def test_a_job_that_another_one_follows_stays_with_it() -> None:
-    cluster = next(
-        c for c in CLUSTERS.values() if len(c.jobs) > 1 and any(j.follows for j in c.jobs)
-    )
-    run = follow(cluster, "w", tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
-
-    def wanted(made: Follow) -> bool:
-        left = {job.name for job in made.cluster.jobs}
-        assert all(not job.follows or job.follows in left for job in made.cluster.jobs)
-        return True
-
-    assert len(shrunk(run, shows(wanted, []), lambda: True).cluster.jobs) == 1
-
-
 def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None:
     run = follow(FULL, "w", (Submit("E", "r0"), *[Complete("E")] * 9))
     assert shrunk(run, lambda _: None, lambda: True) == run

@@ -34,6 +34,6 @@ def test_the_reproducer_passes_with_the_diff(name: str, tmp_path: Path) -> None:
         | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr

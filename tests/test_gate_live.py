@@ -100,7 +100,7 @@ def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
     assert "kvproof" not in "".join(re.findall("^(?:import|from) .*$", made, re.MULTILINE))
     assert "it fails on head and passes on base" in " ".join(ran.stdout.split()), ran.stdout
     again = ("replay", str(trace), "--machine", "live", "--cache", "cache", "--vllm", "head")
-    ran_again = started(again, head.parent, timeout=300)
+    ran_again = started(again, head.parent, timeout=600)
     assert ran_again.returncode == 1, ran_again.stdout + ran_again.stderr
 
 

@@ -1,9 +1,7 @@
 """The block ledger in a real browser: what is read, with the mouse and with the keyboard alone."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from tests.test_ledger import FINDINGS, data_of, page_of
+from tests.test_ledger import FINDINGS, page_of
 from tests.test_ledger_records import FILE
 from tests.test_rendering import trace_of
 
@@ -155,18 +153,3 @@ def test_every_finding_in_a_browser(shown: Open, name: str) -> None:
         tab.keyboard.press("ArrowLeft")
     assert event(tab) == f"Before the first of {len(trace.events)} events"
     assert tab.evaluate(OVERFLOW) <= 0
-
-
-def test_two_thousand_events_in_a_browser(shown: Open) -> None:
-    """The page shows a part of the columns, so its size does not grow with the trace."""
-    trace = trace_of("front_trim")
-    many = 2000 // len(trace.events) + 1
-    html = page(of_trace(replace(trace, finding=None)))
-    data = data_of(html)
-    data["steps"] *= many
-    start, end = html.index('json">') + 6, html.index("</script>")
-    tab = shown(html[:start] + json.dumps(data) + html[end:])
-    for key in ("ArrowLeft", "Home", "ArrowRight", "End", "ArrowLeft"):
-        tab.keyboard.press(key)
-    assert "of 2007" in event(tab)
-    assert tab.locator("#ledger td").count() < 1000

@@ -20,7 +20,7 @@ from kvproof.model.records.lines import (
 from kvproof.model.records.record import Happened, Record, read, write_in
 from kvproof.model.traces.state_diff import Change, nested, patched
 from kvproof.reports.ledger.data import Ledger
-from kvproof.reports.ledger.of_record import NO_CLOCK, of_join, of_record
+from kvproof.reports.ledger.of_record import of_join, of_record
 from tests.conftest import TESTDATA
 from tests.test_ledger import data_of
 
@@ -143,13 +143,6 @@ def test_two_records_are_put_in_the_order_of_their_times() -> None:
     assert ledger.transfers[name].sender.engine == "P"
     assert ledger.transfers[name].receiver.engine == "D"
     assert set(after[2]["engines"]) == {"P", "D"}
-
-
-def test_clocks_that_cannot_be_compared() -> None:
-    ledger = of_join(record_of(*PREFILL, clock="other"), record_of(*DECODE), (), {})
-    assert [step.label for step in ledger.steps][:5] == ["P1", "P2", "P3", "P4", "D1"]
-    assert NO_CLOCK in ledger.notes
-    assert NO_CLOCK not in of_join(record_of(*PREFILL), record_of(*DECODE), (), {}).notes
 
 
 @pytest.mark.live

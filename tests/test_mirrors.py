@@ -85,7 +85,7 @@ def test_two_processes_make_one_mirror(tmp_path: Path, cache: Path) -> None:
         )
         for _ in range(2)
     ]
-    folders = {process.communicate(timeout=300)[0] for process in both}
+    folders = {process.communicate(timeout=600)[0] for process in both}
     assert len(folders) == 1
     assert len(list((cache / "trees").iterdir())) == 1
 

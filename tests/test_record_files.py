@@ -198,10 +198,10 @@ def no_handler() -> Iterator[None]:
 def test_a_signal_asks_for_records(folder: Path) -> None:
     watched = Watched()
     watched.watching.dumps.listen()
-    os.kill(os.getpid(), signal.SIGUSR2)
+    signal.raise_signal(signal.SIGUSR2)
     assert watched.said == ["no record: no engine is watched in this process"]
     watched.run(1)
-    os.kill(os.getpid(), signal.SIGUSR2)
+    signal.raise_signal(signal.SIGUSR2)
     assert watched.said[1:] == [f"record: {path}" for path in files(folder)]
     assert len(files(folder)) == 1
 

@@ -13,13 +13,9 @@ from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.lines import (
     Admitted,
     Arrived,
-    EngineState,
-    RecordedEvent,
-    TableChange,
 )
 from kvproof.model.records.prompts import Inexpressible, prompts
 from kvproof.model.records.record import Happened, Record, read, read_either, write_in
-from kvproof.model.records.tables import followed
 from kvproof.reports.record import render
 from kvproof.reports.schemas import text
 from tests.conftest import TESTDATA
@@ -104,18 +100,6 @@ def test_a_step_that_died_has_no_choices_to_follow(
     assert "  here:     Schedule(E): Admit(r0, 0, 0), Compute(r0, 7)\n" in out
 
 
-def test_the_model_follows_a_record_without_its_mistake(
-    record: Record, run: Any, tmp_path: Path
-) -> None:
-    ended = EngineState(requests=(), free_blocks=4)
-    clean = with_first(record)._replace(state=ended)
-    code, out, _ = run("replay", str(write_in(tmp_path, "clean", clean)))
-    assert (code, out) == (
-        0,
-        "SAMPLED: 6 events on machine model are equal, and no invariant is violated\n",
-    )
-
-
 def test_what_the_model_does_not_follow_is_unknown(
     record: Record, run: Any, as_json: Any, tmp_path: Path
 ) -> None:
@@ -180,16 +164,6 @@ def test_prompts_are_equal_where_the_hashes_are() -> None:
 def test_different_answers_to_one_prompt_have_no_texts() -> None:
     with pytest.raises(Inexpressible, match="got different answers"):
         prompts([arrived("a", 2, "1", "2"), arrived("b", 2, "1", "3")])
-
-
-def test_tables_that_begin_before_the_record_are_not_known(record: Record) -> None:
-    def grown(step: int, name: str, at: int, *blocks: int) -> Happened:
-        change = TableChange(request=name, group=0, at=at, blocks=blocks)
-        return Happened(RecordedEvent(step=step, at_s=0, event="schedule", tables=(change,)))
-
-    events = grown(1, "a", 3, 7), grown(2, "b", 0, 1, 2), grown(3, "b", 1, 4), grown(4, "a", 0)
-    tables = [after.tables for after in followed(record._replace(events=events))]
-    assert tables == [{}, {"b": ((1, 2),)}, {"b": ((1, 4),)}, {"b": ((1, 4),)}]
 
 
 LINES = FILE.read_text(encoding="utf-8").splitlines(keepends=True)

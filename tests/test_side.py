@@ -54,7 +54,7 @@ def answer(request, probes):
         raise RuntimeError
     elif name == "hangs":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
+        time.sleep(3600)
     elif name == "half":
         os.write(sys._getframe(1).f_locals["writes"], b'{"type":"Driven","res')
         os._exit(9)
@@ -187,7 +187,7 @@ def is_there(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(pids: list[int], within_s: float = 300) -> bool:
+def gone(pids: list[int], within_s: float = 600) -> bool:
     """Whether all of these processes end in time."""
     end = time.monotonic() + within_s
     while any(map(is_there, pids)) and time.monotonic() < end:
@@ -197,7 +197,7 @@ def gone(pids: list[int], within_s: float = 300) -> bool:
 
 def until(wanted: int, pid: int) -> list[int]:
     """The children of a process, as soon as there are this many."""
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while len(found := children(pid)) < wanted:
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -207,7 +207,7 @@ def until(wanted: int, pid: int) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> None:
     begun = tmp_path / "begun"
-    imported = f"import time\nopen({str(begun)!r}, 'a').write('.')\ntime.sleep(600)\n"
+    imported = f"import time\nopen({str(begun)!r}, 'a').write('.')\ntime.sleep(3600)\n"
     made_trees.base_and_head(tmp_path, begins=imported)
     gate = subprocess.Popen(
         [sys.executable, "-m", "kvproof", *made_trees.DIFFERENT, "--json"],
@@ -221,7 +221,7 @@ def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> No
     while not begun.exists():  # one of them imports vLLM, the other is about to
         time.sleep(0.05)
     gate.send_signal(number)
-    out, err = gate.communicate(timeout=300)
+    out, err = gate.communicate(timeout=600)
     assert gone(sides)
     assert b"Traceback" not in err
     if number is signal.SIGKILL:
@@ -250,5 +250,5 @@ def test_no_workload_outlives_a_killed_kvproof(tmp_path: Path) -> None:
     [side] = until(1, parent.pid)
     [fork] = until(1, side)
     parent.kill()
-    parent.wait(timeout=300)
+    parent.wait(timeout=600)
     assert gone([side, fork])

@@ -197,18 +197,6 @@ def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert ALL[name].finds in watched.found, watched.found
 
 
-def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
-    watched = Watched()
-    machine = watched.machine(CLUSTERS["full"])
-    machine.nodes["E"].scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
-    machine.take(Submit("E", "r0"))
-    machine.take(Schedule("E"))
-    [judge] = watched.judges
-    assert judge.by_hand == "get_new_blocks was called outside of an event"
-    assert not watched.found
-    assert not judge.times_judged
-
-
 @pytest.mark.parametrize("mistake", [ZeroDivisionError, AdapterDrift])
 def test_a_mistake_of_kvproof_does_not_reach_vllm(
     mistake: type[BaseException], monkeypatch: pytest.MonkeyPatch

@@ -9,9 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
 from kvproof.watch.summary import Summary
 from tests.reasons import said
 
@@ -190,3 +193,39 @@ def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     assert [each.method for each in history.events] == ["schedule", "update_from_output"] * 3
     assert [each.step for each in history.events] == [1, 2, 3, 4, 5, 6]
     assert history.events[-1].notes == [("tokens", {}), ("received", ("r0",))]
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("status", "fate", "holds"),
+    [
+        (WAITING, COUNTS, True),
+        (PREEMPTED, VOID, True),
+        (RUNNING, COUNTS, False),
+        (WAITING, LATE, False),
+    ],
+)
+def test_an_admission_is_judged_by_what_the_request_was(
+    status: str, fate: str, holds: bool
+) -> None:
+    """As it was before the step, and not what the step has made of it."""
+    from kvproof.watch.happening import AdmittedRequest, Happening
+    from kvproof.watch.parts.steps import Admissions
+
+    event = Happening()
+    event.what, event.choices = "schedule", [Admit("r", 0, 0)]
+    event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=None,
+        slices=None,
+        flights=SimpleNamespace(known=True),
+        cfg=SimpleNamespace(name="E", overlaps=True),
+        unjudged=Counter(),
+    )
+    [(step, _)] = Admissions(seen).questions()
+    found = [*broken(CLUSTERS["async"], step, [CHECKS["admitted_request_was_waiting"]])]
+    assert (not found) == holds
+    seen.flights.known = False
+    assert not list(Admissions(seen).questions())
+    assert sum(seen.unjudged.values()) == 1

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kvproof.gate.difference.plan import covering, ordered, touched
+from kvproof.gate.difference.plan import covering, ordered
 
 REACHED = {
     "idle": frozenset({"a.py:x"}),
@@ -18,12 +18,6 @@ CHANGED = ["a.py:f", "a.py:g", "b.py:C.m", "b.py:C.n", "b.py:never"]
 
 def test_each_changed_function_is_reached_early() -> None:
     assert ordered(list(REACHED), REACHED, CHANGED) == ["three", "other", "two", "one", "idle"]
-
-
-def test_bodies_are_reached_by_the_functions_of_their_file() -> None:
-    changed = ["b.py:<module>", "a.py:<class K>", "c.py:<module>"]
-    assert ordered(list(REACHED), REACHED, changed)[0] == "three"
-    assert touched(["b.py:f", "a.py:g"], changed) == {"b.py:<module>", "a.py:<class K>"}
 
 
 @pytest.mark.parametrize("seed", range(20))
