@@ -11,21 +11,7 @@ import pytest
 
 from kvproof.live.trees import commit, commits, kept
 from kvproof.model.errors import UsageError
-from tests.trees import imported, inside, made, refusal
-
-NEVER = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
-    ran = subprocess.run(
-        ["git", "-C", str(folder), *who, *words],
-        env=os.environ | NEVER,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return ran.stdout.strip()
+from tests.trees import git, imported, inside, made, refusal
 
 
 @pytest.fixture

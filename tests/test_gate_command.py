@@ -4,7 +4,6 @@ writes. The trees are made up; the live test drives real ones."""
 import importlib.util
 import json
 import signal
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests import gates, made_trees
 from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
 from tests.outputs import decoded
 from tests.sentences import two_sentences
+from tests.trees import git
 
 
 @pytest.mark.parametrize(
@@ -195,16 +195,6 @@ def test_a_head_that_cannot_be_imported_is_unknown_with_its_own_traceback(
     assert "vllm/config.py:1" in out
     assert "noise" not in out
     assert "/importlib/" not in out
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-C", str(folder), *words],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 @pytest.mark.nightly

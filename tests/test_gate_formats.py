@@ -1,20 +1,104 @@
-"""The result of the gate as SARIF and as JUnit XML, whatever texts it has."""
+"""The result of the gate on a terminal, as JSON, SARIF, JUnit XML, Markdown and annotations of
+GitHub, whatever texts it has."""
 
+import argparse
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from kvproof.gate.formats import junit, sarif
+from kvproof.cli import gate_files
+from kvproof.cli.command import Parser
+from kvproof.gate.formats import github, junit, markdown, sarif, terminal
 from kvproof.gate.formats.levels import LEVELS, level
 from kvproof.model.severity import MEANINGS, Severity
+from kvproof.reports.output.base import encoded
 from kvproof.reports.output.gate import Gate
+from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
 from tests.gates import ALL, EVENTS, STILL, finding, gate
+from tests.sentences import two_sentences
 
+Golden = Callable[[str, str], None]
 EVERY = pytest.mark.parametrize("name", ALL)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"hostile", "huge"}))
+def test_what_a_maintainer_reads(name: str, golden: Golden) -> None:
+    golden(f"gate/{name.replace(' ', '_')}.txt", terminal.text(ALL[name]))
+
+
+@EVERY
+def test_no_line_is_wider_than_the_terminal(name: str) -> None:
+    lines = terminal.text(ALL[name]).splitlines()
+    for line in lines:
+        to_copy = line.lstrip().startswith("replay it ")
+        assert len(line) <= 80 or to_copy or len(line.split()) == 1, line
+    assert all(line.isprintable() for line in lines)
+
+
+class Screen(io.StringIO):
+    """A terminal of unknown size."""
+
+    def isatty(self) -> bool:
+        """Yes."""
+        return True
+
+
+def test_a_terminal_has_colours_and_a_file_has_whole_lines() -> None:
+    screen, file = Screen(), io.StringIO()
+    terminal.show(ALL["introduced"], screen)
+    terminal.show(ALL["introduced"], file)
+    assert "\x1b[1;31m1 defect introduced" in screen.getvalue()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    assert plain == terminal.text(ALL["introduced"])
+    assert "\x1b" not in file.getvalue()
+    assert "true that a prompt is truncated at most once, also if its" in file.getvalue()
+    assert " ".join(plain.split()) == " ".join(file.getvalue().split())
+
+
+def test_no_line_begins_as_a_command_of_a_ci_system() -> None:
+    """A runner removes spaces first."""
+    file = io.StringIO()
+    terminal.show(ALL["hostile"], file)
+    assert not [x for x in file.getvalue().splitlines() if x.lstrip().startswith(("::", "##["))]
+    assert "::error::" in file.getvalue()
+
+
+@pytest.mark.parametrize("length", [1, 12, 13, 400])
+def test_a_long_run_is_folded(length: int) -> None:
+    events = tuple(f"event {number}" for number in range(1, length + 1))
+    shown = terminal.text(gate(verdict="VIOLATED", findings=(finding(events=events),)))
+    assert f">{length:3}  event {length}\n" in shown
+    assert ("more events" in shown) == (length > 12)
+    assert shown.count("  event ") == (length if length < 13 else 11)
+
+
+def test_replay_runs_on_head() -> None:
+    replay = "replay it    kvproof replay 'kvproof-traces/a path.jsonl'"
+    assert f"{replay} --vllm cache/trees/c0ffee12e2d3\n" in terminal.text(ALL["several"])
+    installed = msgspec.structs.replace(ALL["several"].head, path=None)
+    assert f"{replay}\n" in terminal.text(msgspec.structs.replace(ALL["several"], head=installed))
+
+
+# JSON
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"huge"}))
+def test_json_matches_its_schema(name: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    text = encoded(ALL[name])
+    jsonschema.Draft202012Validator(schema((Gate,))).validate(json.loads(text))
+    if name != "hostile":  # a lone surrogate is no UTF-8
+        assert msgspec.json.decode(text, type=Gate, strict=True) == ALL[name]
+
+
 UNKNOWN = sorted(name for name, each in ALL.items() if each.verdict == "UNKNOWN")
 
 # SARIF
@@ -144,3 +228,124 @@ def test_junit_has_its_form(name: str) -> None:
     assert (judged.find("error") is not None) == (name in UNKNOWN)
     red = int(suite.attrib["failures"]) + int(suite.attrib["errors"])
     assert bool(red) == (result.exit_code != 0)
+
+
+COMMAND = re.compile(r"::(error|warning|notice) ((?:\w+=[^,:\r\n]*,)*title=[^,:\r\n]*)::([^\r\n]*)")
+"""A workflow command as the runner of GitHub reads it."""
+
+
+# Markdown
+
+
+@EVERY
+def test_markdown_shows_every_text_as_it_is(name: str) -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False})
+    text = markdown.document(ALL[name])
+    assert len(text.encode()) <= markdown.BYTES_MAX
+    tokens = [each for top in parser.parse(text) for each in (top, *(top.children or ()))]
+    kinds = {each.type for each in tokens}
+    assert not kinds & {"html_inline", "link_open", "image", "em_open", "strong_open", "s_open"}
+    for each in tokens:
+        if each.type == "html_block":
+            assert re.fullmatch(
+                r"<details><summary>[^<>]*</summary>\n?|</details>\n?", each.content
+            )
+    if name == "hostile":
+        shown = "".join(each.content for each in tokens if each.type == "text")
+        assert "]]>&<script>%0A\\r\\n##[error]x|`*_[a](b)" in shown
+
+
+# GitHub
+
+
+def read(line: str) -> tuple[str, dict[str, str], str]:
+    """A workflow command as GitHub reads it: its name, its properties, its message."""
+    found = COMMAND.fullmatch(line)
+    assert found, line
+    pairs = dict(each.split("=", 1) for each in found[2].split(","))
+    for code, char in (("%3A", ":"), ("%2C", ",")):
+        pairs = {key: value.replace(code, char) for key, value in pairs.items()}
+    return found[1], {k: plain(v) for k, v in pairs.items()}, plain(found[3])
+
+
+def plain(text: str) -> str:
+    return text.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+
+
+def test_an_annotation_lies_on_the_changed_line() -> None:
+    [command] = github.commands(ALL["introduced"])
+    name, properties, message = read(command)
+    assert name == "error"
+    assert properties == {
+        "file": "vllm/v1/core/sched/scheduler.py",
+        "line": "812",
+        "title": "kvproof: truncated_at_most_once after Schedule (wrong tokens)",
+    }
+    assert message.splitlines()[0].startswith("on head it is not always true that a prompt")
+
+
+def test_hostile_texts_stay_in_their_place() -> None:
+    [command] = github.commands(ALL["hostile"])
+    name, properties, message = read(command)
+    assert (name, properties["file"]) == ("error", "a,b:\n%c.py")
+    assert set(properties) == {"file", "line", "title"}
+    assert "%0A\\r\\n##[error]" in message
+
+
+@EVERY
+def test_annotations_are_few_and_about_what_is_new(name: str) -> None:
+    commands = github.commands(ALL[name])
+    assert len(commands) <= 10
+    assert bool(commands) == (ALL[name].verdict in ("VIOLATED", "UNKNOWN"))
+    kinds = [read(command)[0] for command in commands]
+    if name == "huge":
+        assert read(commands[-1])[2] == "16 more defects introduced; the summary has all"
+    if name in UNKNOWN:
+        assert kinds == ["warning"]
+    if name == "tolerated":
+        assert kinds == ["notice"]
+    if name == "several":  # the job is red by a leak too
+        assert kinds == ["error", "error", "notice"]
+
+
+# The options
+
+
+def parsed(*argv: str) -> argparse.Namespace:
+    parser = Parser("kvproof gate")
+    gate_files.add_options(parser)
+    return parser.parse_args(argv)
+
+
+@pytest.fixture
+def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A step of GitHub Actions: the file of its summary, which exists."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    (tmp_path / "summary").write_text("of another step\n", encoding="utf-8")
+    return tmp_path / "summary"
+
+
+@pytest.fixture
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_annotations_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    [file] = gate_files.files(parsed("--annotations", "github"), ALL["introduced"])
+    file.write()
+    assert capsys.readouterr().err.startswith("::error file=")
+
+
+def test_a_summary_that_cannot_be_written_changes_no_exit_code(
+    step: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step / "below" / "a file"))
+    [file] = gate_files.files(parsed(), ALL["nothing"])
+    file.write()
+    assert file.error == ""
+    assert two_sentences(capsys.readouterr().err)

@@ -15,7 +15,8 @@ import pytest
 from kvproof.live.availability import place
 from kvproof.live.trees.files import files
 from tests.processes import started
-from tests.test_gate_recipes import ROOT, git, recipe
+from tests.test_gate_recipes import ROOT, recipe
+from tests.trees import git
 
 pytestmark = pytest.mark.live
 

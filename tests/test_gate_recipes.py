@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.gate_stub import FILE
+from tests.trees import git
 
 ROOT = Path(__file__).parent.parent
 KVPROOF = f'exec {sys.executable} {ROOT}/tests/gate_stub.py "$@"'
@@ -32,21 +33,6 @@ def recipe(name: str) -> Any:
     import yaml
 
     return yaml.safe_load((ROOT / "gate" / "recipes" / name).read_text(encoding="utf-8"))
-
-
-def git(folder: Path, *command: str) -> str:
-    who = {
-        f"GIT_{who}_{what}": "a@b" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-    }
-    done = subprocess.run(
-        ["git", *command],
-        cwd=folder,
-        env={**os.environ, **who, "GIT_CONFIG_GLOBAL": os.devnull},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
 
 
 def commit(folder: Path, text: str, message: str) -> None:

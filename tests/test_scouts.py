@@ -1,17 +1,27 @@
-"""Clusters that are only looked at, for what no run executed. The sides are made by hand."""
+"""Where the search goes beside its traces and presets: to clusters that execute what was not
+executed, to those that execute the rarest change, and to those in which both sides differ."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Follow, Workload
+from kvproof.gate.difference.workload import Episodes, Follow, Plays, Workload
 from kvproof.gate.search import scouts, workloads
+from kvproof.gate.search.differing import unlike
+from kvproof.gate.search.differing_plans import PARTS as PLAN_PARTS
+from kvproof.gate.search.differing_plans import PARTS_IN_ALL as PLAN_PARTS_IN_ALL
+from kvproof.gate.search.differing_plans import DifferingPlans
+from kvproof.gate.search.further import Further
+from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
-from tests.fake_sides import OTHER, RUN, SOME, compared, nothing
+from kvproof.model.config.features.registry import used_by
+from kvproof.model.presets import CLUSTERS
+from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing
 from tests.test_search import changing, searching
-from tests.two_machines import result
+from tests.two_machines import driven, result
 
 RARE = "x"
 """A changed statement that one cluster executes."""
@@ -84,3 +94,103 @@ def test_what_only_a_connector_can_execute_does_not_hold_the_search_up() -> None
         made.run()
         assert made.scouts.left == SCOUTS
     assert next(turns, None) is not None
+
+
+WHERE = "full"
+SHOWN_LAST = f"episodes like episodes of {WHERE}, part 3"
+
+
+def acting(workload: Workload) -> Result:
+    """The change acts in one preset, and breaks something in few of its episodes."""
+    of_it = isinstance(workload, Episodes) and workload.cluster.name == WHERE
+    breaks = (CRASH,) if workload.name == SHOWN_LAST else ()
+    near = {SOME: Near(1000, {"a": 1000})}
+    return replace(nothing(workload), near=near, digest=int(of_it), breaks=breaks)
+
+
+def test_the_search_does_not_end_before_the_clusters_in_which_they_differ_were_driven() -> None:
+    with compared(nothing, acting) as found:
+        searching(found, fails=lambda: SHOWN_LAST in found.names).run()
+    like = [name for name in found.names if name.startswith("episodes like")]
+    assert like[:3] == [f"episodes like episodes of {WHERE}, part {n}" for n in (1, 2, 3)]
+
+
+def test_machines_that_make_other_choices_are_unlike_and_equal_ones_are_alike() -> None:
+    drawn = Episodes("drawn", CLUSTERS["full"], seed=7, episodes=4, steps=20)
+    one, again, other = driven(drawn), driven(drawn), driven(drawn, ["double_free"])
+    assert not unlike(one, again)
+    assert unlike(one, other)
+    assert not unlike(one, replace(other, reason="This vLLM has no x"))
+
+
+PLANS = Plays("plans", "offloading", kinds="")
+
+
+def test_cache_groups_in_which_a_connector_acts_have_further_plans_and_only_these() -> None:
+    def one(each: Workload) -> Result:
+        return replace(nothing(each), digests={"full": 1, "full+mamba": 2})
+
+    def other(each: Workload) -> Result:
+        return replace(nothing(each), digests={"full": 1, "full+mamba": 3})
+
+    with compared(one, other) as found:
+        found.drive([PLANS])
+        made = DifferingPlans(found)
+        taken = made.take(PLAN_PARTS_IN_ALL)
+        found.drive(taken)  # they differ, too, in the same cache groups
+        assert [each.kinds for each in taken] == ["full+mamba"] * PLAN_PARTS
+        assert len({each.seed for each in taken}) == PLAN_PARTS
+        assert not made.due
+
+
+RARE, COMMON = "a.py:rare", "a.py:common"
+
+
+def executing(feature: str) -> Callable[[Workload], Result]:
+    """One function is executed in clusters with a feature alone, the other in all."""
+
+    def run(workload: Workload) -> Result:
+        rare = isinstance(workload, Episodes) and feature in used_by(workload.cluster)
+        near = {COMMON: Near(1, {"a": 1})} | ({RARE: Near(1, {"a": 1})} if rare else {})
+        return replace(nothing(workload), watched=True, near=near)
+
+    return run
+
+
+def has(feature: str, chosen: Iterator[Episodes], number: int) -> int:
+    return sum(feature in used_by(each.cluster) for each in islice(chosen, number))
+
+
+def test_clusters_that_execute_the_rarest_change_are_driven_further_the_least_driven_first() -> (
+    None
+):
+    with compared(executing("windows"), executing("windows")) as found:
+        found.drive(workloads.of_presets(0)[:12])
+        made = Reaching(found, Further(0), (COMMON, RARE))
+        taken = made.take(40)
+    wanted = {
+        e.cluster.name for e in workloads.of_presets(0)[:12] if "windows" in used_by(e.cluster)
+    }
+    assert {each.cluster.name for each in taken} == wanted
+    assert len({each.name for each in taken}) == len(taken) == 40
+    parts = [[each.cluster.name for each in taken].count(name) for name in wanted]
+    assert max(parts) - min(parts) <= 1
+
+
+def test_random_clusters_that_are_like_these_are_chosen() -> None:
+    feature = "eagle"
+    with compared(executing(feature), executing(feature)) as found:
+        found.drive([*workloads.of_presets(0), *islice(workloads.of_random_clusters(0), 40)])
+        made = Reaching(found, Further(0), (COMMON, RARE))
+        chosen = [*islice(made.alike(workloads.of_random_clusters(1)), 20)]
+    assert len({each.name for each in chosen}) == 20
+    assert has(feature, iter(chosen), 20) >= 15
+    assert has(feature, workloads.of_random_clusters(1), 20) < 8
+
+
+def test_where_nothing_executes_a_change_nothing_is_near() -> None:
+    with compared(nothing, nothing) as found:
+        found.drive(workloads.of_presets(0)[:3])
+        made = Reaching(found, Further(0), (RARE,))
+        assert made.take(4) == []
+        assert len([*islice(made.alike(workloads.of_random_clusters(1)), 4)]) == 4

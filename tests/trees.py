@@ -1,5 +1,7 @@
 """Made-up trees of vLLM for tests: packages of a few lines. A child process imports one."""
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -62,3 +64,14 @@ def refusal(ask: Callable[[], object]) -> str:
 
 def inside(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+def git(folder: Path, *words: str) -> str:
+    """What git prints, with a name for who commits and without the settings of this machine."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main")
+    settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    command = ["git", "-C", str(folder), *who, *words]
+    ran = subprocess.run(
+        command, env=os.environ | settings, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.strip()
