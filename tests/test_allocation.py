@@ -24,21 +24,9 @@ from tests.by_hand import (
 )
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
-WINDOWED = config(FULL, WINDOW)
 
 
 # Admission and growth
-
-
-def test_an_admission_gets_the_blocks_of_its_hit() -> None:
-    engine, admitted = allocation.admit(
-        WINDOWED, cached((2, 4), (2, 4)), request(TOKENS), Hit(4, (4, 4), 2)
-    )
-    assert admitted.tables == ((1, 2), (NULL, 4))
-    assert (admitted.computed, admitted.hit, admitted.shared_prefix_boundary) == (4, 4, 2)
-    assert admitted.num_cached_blocks == (2, 2)
-    assert [b.refs for b in engine.blocks][:5] == [0, 1, 1, 0, 1]
-    assert engine.request("r0") == admitted
 
 
 def test_blocks_for_a_load_are_taken_after_all_hits_are_referenced() -> None:
@@ -59,22 +47,6 @@ def test_a_hit_inside_a_block_is_copied() -> None:
     engine, grown = allocation.grow(cfg, engine, admitted, 7, fresh=True)
     assert grown.tables == ((1, 3), (NULL, 5))
     assert engine.copies == ((0, 2, 3), (1, 4, 5))
-
-
-# What is predicted
-
-
-@pytest.mark.parametrize(("end", "blocks"), [(4, 0), (5, 2), (6, 2), (7, 3)])
-def test_a_running_request_needs_blocks_of_attention_and_one_state(end: int, blocks: int) -> None:
-    held = request(TOKENS, (1, 2), (NULL, 3), status="running", computed=4)
-    assert allocation.predicted(config(FULL, MAMBA), serving(held), held, None, end) == blocks
-
-
-def test_a_hit_that_is_free_costs_a_block_and_one_in_use_nothing() -> None:
-    hit, asked = Hit(2, (2,), 0), request("abc")
-    for held, blocks in ({}, 2), ({1: 1}, 1):
-        engine = pool_of(8, held=held, cached={(0, "ab"): 1})
-        assert allocation.predicted(config(FULL), engine, asked, hit, 3) == blocks
 
 
 # The law

@@ -36,13 +36,6 @@ def test_trace_cut_after_any_line(refused: Any, lines: list[str]) -> None:
         assert ("the file is empty" in said) == (count == 0)
 
 
-def test_trace_cut_within_a_line(refused: Any, lines: list[str]) -> None:
-    text = "".join(lines)
-    assert "Line 1 of" in bad_trace(refused, text[:20])
-    for end in (len(text) - 1, len(text) - 5, len(text) // 2):
-        assert "cut off" in bad_trace(refused, text[:end])
-
-
 def edited(lines: list[str], number: int, **fields: Any) -> str:
     """The trace with fields of one line (from 1) changed; None takes a field out."""
     record = {**json.loads(lines[number - 1]), **fields}
@@ -192,15 +185,6 @@ def test_changes_that_give_no_state(
     said = bad_trace(refused, edited(lines, 2, changed=added, removed=removed))
     assert said.startswith("Line 2 of bad.jsonl: ")
     assert says in said
-
-
-def test_a_request_does_not_lose_a_field(refused: Any, lines: list[str]) -> None:
-    removed = [REQUEST + "/tables"]
-    said = bad_trace(refused, edited(lines, 3, changed={}, removed=removed))
-    assert f"{REQUEST} has some of its fields and not {removed[0]}" in said
-    gone = [at for at in json.loads(lines[1])["changed"] if at.startswith(REQUEST + "/")]
-    said = bad_trace(refused, edited(lines, 3, changed={}, removed=gone))
-    assert said.startswith("Line 4 ")  # it is gone, and this line changes some of its fields
 
 
 def test_a_trace_has_a_largest_size(

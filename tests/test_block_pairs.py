@@ -7,40 +7,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, Group
-from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.transfers import block_pairs
-from kvproof.model.state import NULL, Block, Transfer
-from tests.by_hand import FULL, WINDOW, both, config, on_decode, on_prefill, pair
-
-# The blocks that P offers
-
-
-def offered(*groups: Group, tables: tuple[tuple[int, ...], ...], computed: int = 6, **options: Any):
-    held = on_prefill("abcdef", *tables, computed=computed)
-    return block_pairs.offered_lists(config(*groups, **options), held)
-
-
-def test_of_a_window_the_tail_is_offered() -> None:
-    """A window of 3 tokens is two blocks, and one for its unaligned start."""
-    table = (NULL, 2, 3, 4, 5)
-    assert offered(FULL, WINDOW, tables=((), table), computed=10)[1] == (3, 4, 5)
-    assert offered(FULL, WINDOW, tables=((), table), computed=6)[1] == (NULL, 2, 3)
-
-
-# The blocks that a load is to fill
-
-
-def fresh(*groups: Group, tables: tuple[tuple[int, ...], ...], external: int = 2, **options: Any):
-    held = on_decode("abcdefgh", *tables, external=external)
-    engine = both(None, held).engine("D")
-    engine = pool.with_blocks(engine, {1: Block(1, (0, "ab"))})
-    return block_pairs.fresh_lists(config(*groups, **options), engine, held)
-
-
-def test_blocks_that_are_hit_and_null_are_not_filled() -> None:
-    assert fresh(FULL, tables=((NULL, 1, 2, 3),)) == ((2, 3),)
-    assert fresh(FULL, tables=((NULL, 1, 2, 3),), external=0) == ((),)
-
+from kvproof.model.state import Transfer
+from tests.by_hand import FULL, on_decode, pair
 
 # Pairs
 
@@ -49,16 +18,6 @@ def pairs(cluster: Cluster, table: tuple[int, ...], local: Any, remote: Any, tok
     held = on_decode("abcdefgh", *(table,) * len(cluster.decode.groups), external=2)
     transfer = Transfer("r0", "reading", tokens, remote, local)
     return block_pairs.paired(cluster, held, transfer).pairs
-
-
-def test_what_d_lacks_is_paired_with_the_same_positions_of_p() -> None:
-    assert pairs(pair(FULL), (1, 2, 3), ((1, 2, 3),), ((4, 5, 6),), 6) == (((1, 2, 3), (4, 5, 6)),)
-    assert pairs(pair(FULL), (1, 2, 3), ((3,),), ((4, 5, 6),), 6) == (((3,), (6,)),)
-
-
-def test_the_longer_list_is_trimmed_at_both_ends() -> None:
-    assert pairs(pair(FULL), (1, 2, 3), ((2, 3),), ((4, 5),), 4) == (((2,), (5,)),)
-    assert pairs(pair(WINDOW), (1, 2, 3), ((1, 2, 3),), ((5, 6),), 6) == (((2, 3), (5, 6)),)
 
 
 def unequal(prefill: int, decode: int) -> Cluster:

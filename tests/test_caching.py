@@ -4,7 +4,7 @@ from kvproof.model.config import Group
 from kvproof.model.kv_events import Stored
 from kvproof.model.reference.blocks import caching
 from kvproof.model.state import Death, Engine, Request
-from tests.by_hand import EAGLE, FULL, WINDOW, config, request, serving
+from tests.by_hand import EAGLE, FULL, config, request, serving
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 
@@ -16,14 +16,6 @@ def running(*tables: tuple[int, ...], **fields: object) -> Request:
 
 def keys(engine: Engine) -> list[str]:
     return [prefix for (_, prefix), _ in engine.cached]
-
-
-def test_full_blocks_are_cached_under_their_prefixes_and_counted() -> None:
-    held = running((1, 2, 3), num_cached_blocks=(0,))
-    engine, after = caching.cache(config(FULL), serving(held), held, 5)
-    assert engine.cached == (((0, "ab"), (1,)), ((0, "abcd"), (2,)))
-    assert after.num_cached_blocks == (2,)
-    assert engine.request("r0") == after
 
 
 def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
@@ -39,13 +31,6 @@ def test_what_no_hit_can_be_about_is_not_cached_yet() -> None:
     assert [p for (group, p), _ in grown.cached if group == 0] == ["ab", "abcd", "abcdef"]
 
 
-def test_blocks_of_a_window_that_serve_no_hit_are_counted_and_not_cached() -> None:
-    held = running((4, 5), (1, 2, 3, 6))
-    engine, after = caching.cache(config(WIDE, WINDOW), serving(held), held, 8)
-    assert [p for (group, p), _ in engine.cached if group == 1] == ["abcd", "abcdefgh"]
-    assert after.num_cached_blocks == (2, 4)
-
-
 def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
     held = running((1, 1, 2))
     again = held._replace(num_cached_blocks=(0,))
@@ -53,13 +38,6 @@ def test_an_engine_that_hashes_a_block_twice_dies_and_caches_no_more() -> None:
     engine, after = caching.cache(config(FULL), begun, again, 6)
     assert engine.dead == Death(message="block 1 is to be hashed twice")
     assert (engine.cached, after) == (begun.cached, again)
-
-
-def test_a_run_of_cached_blocks_is_told_at_once() -> None:
-    held = running((1, 2, 3), num_cached_blocks=(1,))
-    begun = serving(held, reports=())
-    engine, _ = caching.cache(config(FULL, kv_events=True), begun, held, 6)
-    assert engine.reports == (Stored(0, "ab", "cdef", ("abcd", "abcdef")),)
 
 
 # Prefixes that end inside a block

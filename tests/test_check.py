@@ -7,7 +7,6 @@ import pytest
 
 from kvproof.invariants import check as form
 from kvproof.invariants.check import Check, Tally, broken, broken_by, check
-from kvproof.invariants.registry import CHECKS, FORMER, check_named
 from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -54,12 +53,6 @@ def declared(name: str = "all is well") -> Check:
             )
 
     return tokens_are_few
-
-
-def test_a_check_is_what_its_function_says() -> None:
-    found = declared()
-    assert (found.id, found.story) == ("tokens_are_few", "Once there were many.")
-    assert (found.judged, found.given) == ((Written, Read), ("past",))
 
 
 def test_what_holds_and_what_is_excused_is_counted_and_no_finding() -> None:
@@ -115,13 +108,6 @@ def test_two_checks_of_one_name_are_refused() -> None:
         @check("another", severity=Severity.LEAK)
         def tokens_are_few(fact: Read) -> Iterator[Judged]:
             yield holds(fact.tokens)
-
-
-@pytest.mark.parametrize("name", FORMER)
-def test_a_former_id_is_told_the_present_one(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"{name} is a part of .* Use {FORMER[name]}\."):
-        check_named(name)
-    assert FORMER[name] in CHECKS
 
 
 def test_a_check_says_what_it_judges() -> None:

@@ -1,28 +1,16 @@
 """How many tokens of a request a step may compute, and where a chunk ends beside a Mamba group."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Admit, Compute
-from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.chunks import aligned_chunk
 from kvproof.model.reference.scheduling.scheduler import take_choice
-from tests.by_hand import EAGLE, FULL, MAMBA, config, refused, request, running, step
+from tests.by_hand import FULL, MAMBA, config, refused, request, running, step
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 LONG = config(FULL, MAMBA, num_blocks=30, chunk_tokens=30)
-
-
-# Tokens that may be computed
-
-
-def test_known_tokens_and_drafts_within_the_budget() -> None:
-    held = running("abcdef", (1,), computed=2, drafts=1)
-    for budget, most in (8, 5), (3, 3):
-        work = step(config(EAGLE, drafts=1, chunk_tokens=budget), held)
-        assert computable_tokens(work, held, 2, False) == most
 
 
 # Where chunks end
@@ -34,22 +22,6 @@ def chunk(
     """The tokens of a chunk of a request that goes on."""
     held = running(prompt, computed=start, output=output, shared_prefix_boundary=boundary)
     return aligned_chunk(step(cfg, held), held, start, tokens, None)
-
-
-@pytest.mark.parametrize(("tokens", "left"), [(3, 2), (4, 4), (5, 4), (6, 6), (7, 6)])
-def test_a_chunk_ends_on_a_block_and_at_the_last_one_of_the_prompt(tokens: int, left: int) -> None:
-    assert chunk(LONG, "abcdefg", 0, tokens) == left
-
-
-def test_a_chunk_ends_where_prompts_part() -> None:
-    assert chunk(LONG, "abcdefg", 0, 7, boundary=2) == 2
-    held = request("abcdefg")
-    assert aligned_chunk(step(LONG, held), held, 0, 7, Hit(0, (0, 0), 4)) == 4
-
-
-def test_a_chunk_with_a_drafter_ends_a_block_earlier() -> None:
-    cfg = config(EAGLE, MAMBA, drafts=1, num_blocks=30, chunk_tokens=30)
-    assert chunk(cfg, "abcdefg", 0, 7) == 4
 
 
 def test_the_budget_may_be_too_small_for_a_block() -> None:

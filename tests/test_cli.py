@@ -1,19 +1,12 @@
 """Every command: its exit code, what it prints, what `--json` holds."""
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvproof
-from kvproof.cli.machines import Maker
-from kvproof.cli.parser import Setup
-from kvproof.cli.sample import in_words
-from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import cluster_named
 from kvproof.proofs.prove import everything
-from kvproof.strategies.verdict import Outcome, Verdict
 from tests.processes import python
 
 SMALL = ["--config", "pd-full"]
@@ -108,43 +101,9 @@ def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> 
     assert (code, out.split(":")[0]) == (3, "NOT FOLLOWED")
 
 
-def test_report_shows_a_trace_and_judges_nothing(run: Any, as_json: Any) -> None:
-    _, shown, _ = run("explore", *BROKEN)
-    code, out, _ = run("report", str(traces()[0]))
-    assert code == 0
-    command = f"Replay it: kvproof replay {traces()[0]} --machine model"
-    assert command in out.splitlines()
-    assert command in shown.splitlines()
-    assert shown.split("\nWhere: ")[0] == out.split("\nWhere: ")[0]
-    _, whole, _ = run("report", "--all", str(traces()[0]))
-    assert len(whole) >= len(out)
-    code, record = as_json("report", str(traces()[0]))
-    assert record["trace"][0]["kind"] == "kvproof-trace"
-
-
 def test_the_module_is_the_program() -> None:
     done = python("-m", "kvproof", "--version")
     assert done.stdout == f"kvproof {kvproof.__version__}\n"
-
-
-def test_sample_says_in_words_what_its_episodes_show(run: Any, as_json: Any) -> None:
-    args = "sample", "--config", "oversized", "--examples", "100", "--steps", "3"
-    code, output = as_json(*args)
-    assert output["unseen_at_most"] == 0.03
-    code, out, _ = run(*args)
-    said, others, silent, verdict = out.splitlines()
-    assert code == 0
-    assert said == (
-        f"No violation in 100 episodes ({output['steps']:,} steps) of the model, cluster oversized."
-    )
-    assert others.startswith("With 95 % confidence, at most 3 % of such episodes show one.")
-    judged = output["judged"]
-    assert silent == (
-        f"{[*judged.values()].count(0)} of {len(judged)} checks had nothing to judge "
-        "(--json says which)."
-    )
-    assert judged["references_are_exact"] > judged["offered_tokens_are_loaded"] == 0
-    assert verdict.startswith("SAMPLED - cluster oversized: ")
 
 
 def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
@@ -153,24 +112,3 @@ def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
     assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
     _, out, _ = run(*args, "references_are_exact")
     assert "nothing to judge" not in out
-
-
-def test_known_findings_of_vllm_are_counted_in_words() -> None:
-    known = {"embeddings_not_loaded": 7, "full_hit_gives_up_load": 1}
-    coverage = {"examples": 200, "steps": 1204, "unseen_at_most": 3 / 200, "known": known}
-    maker = Maker("live", ModelMachine, ModelMachine, "0.32.0", 1.0, Counter(known), Counter())
-    setup = Setup(cluster_named("pd"), (), None)
-    assert in_words(Outcome(Verdict.SAMPLED, coverage), setup, maker) == [
-        "Nothing new in 200 episodes (1,204 steps) of real vLLM 0.32.0, cluster pd.",
-        "With 95 % confidence, at most 1.5 % of such episodes show something new.",
-        "2 known findings of this vLLM were met, with counts: embeddings_not_loaded 7, "
-        "full_hit_gives_up_load 1. (kvproof explain NAME says what one is.)",
-    ]
-    several = in_words(
-        Outcome(Verdict.SAMPLED, {**coverage, "clusters": {"pd": 2, "full": 198}}),
-        setup._replace(wide=True),
-        maker,
-    )
-    assert several[1].endswith("This takes them for independent, which they are only nearly.")
-    few = Outcome(Verdict.SAMPLED, {**coverage, "examples": 1, "unseen_at_most": 1.0, "known": {}})
-    assert in_words(few, setup, maker)[1:] == ["So few episodes say nothing about others."]

@@ -23,8 +23,6 @@ from kvproof.model.events import (
     Schedule,
     Submit,
     bare,
-    describe,
-    stimulus,
 )
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -238,26 +236,6 @@ def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) ->
     assert changed != event.chose
     with pytest.raises(NotAllowed, match=says):
         begun().take(Schedule("E", changed))
-
-
-def test_a_bare_event_leaves_the_blocks_to_the_machine() -> None:
-    machine = begun()
-    state = machine.state
-    event = machine.take(Schedule("E")).event
-    assert bare(event) != event
-    assert bare(bare(event)) == bare(event)
-    assert describe(bare(event)) == describe(event)
-    assert stimulus(bare(event)) == stimulus(event) == bare(Schedule("E")) == Schedule("E")
-    machine.state = state
-    assert machine.take(bare(event)).event == event
-
-
-@pytest.mark.parametrize("preset", SAID)
-def test_events_come_back_from_plain_data(preset: str) -> None:
-    for step in runs(ModelMachine, preset, 2):
-        for event in (step.event, bare(step.event)):
-            again = msgspec.json.decode(msgspec.json.encode(event), type=Event)
-            assert (again, hash(again)) == (event, hash(event))
 
 
 @pytest.mark.parametrize("written", [[1], [[True]], [["1"]], [[-1]], {"0": [1]}, None])

@@ -4,7 +4,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from kvproof.cli.explanations import KINDS, every_name, explanations
+from kvproof.cli.explanations import every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.cli.replay import DIFFERS
 from kvproof.connectors.judging import CONTRACT
@@ -53,16 +53,6 @@ def test_every_name_is_explained() -> None:
                     parser().parse_args(words)
 
 
-def test_a_finding_and_its_fault_are_both_told(as_json: Any) -> None:
-    code, output = as_json("explain", "embeddings_not_loaded")
-    assert code == 0
-    finding, fault = output["explanations"]
-    assert finding["kind"].startswith("a finding")
-    assert fault["kind"].startswith("a fault")
-    assert finding["breaks"] == fault["breaks"] == ["offered_tokens_are_loaded"]
-    assert main(finding["see"][0].split()[1:]) == 0
-
-
 @pytest.mark.parametrize(("name", "apart"), [("window-drafts", True), ("drafts", False)])
 def test_a_preset_that_no_start_up_makes_says_so(name: str, apart: bool, run: Any) -> None:
     _, out, _ = run("explain", name)
@@ -92,20 +82,3 @@ def test_a_pull_request_names_what_comes_from_it(capsys: pytest.CaptureFixture[s
     assert "kvproof explore --fault decode_loads_whole_prompt" in out
     assert main(["explain", "vllm#1000000"]) == 2
     assert two_sentences(capsys.readouterr().err)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_list_has_every_name_of_its_kind(kind: str, run: Any, as_json: Any) -> None:
-    code, out, _ = run("explain", kind)
-    assert code == 0
-    _, output = as_json("explain", kind)
-    names = [each["name"] for each in output["explanations"]]
-    assert names == list(KINDS[kind].names())
-    shown = {line.split(" (")[0] for line in out.splitlines()}
-    assert set(names) <= shown
-
-
-def test_without_a_name_the_kinds_are_listed(run: Any) -> None:
-    code, out, _ = run("explain")
-    assert code == 0
-    assert all(f"kvproof explain {kind} " in out for kind in KINDS)

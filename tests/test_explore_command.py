@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli import explore as explore_command
 from kvproof.model.faults.registry import FAULTS
 from kvproof.strategies.explorer.packed import PackedSearch
 
@@ -57,14 +56,6 @@ def test_explore_prints_the_trace_and_a_command_that_replays_it(run: Any) -> Non
     assert out.startswith("VIOLATED, reproduced on machine model")
 
 
-def test_the_same_violation_is_written_once(run: Any) -> None:
-    run("explore", *BROKEN, "--traces", "kept")
-    first = {path: path.read_text() for path in Path("kept").iterdir()}
-    run("explore", *BROKEN, "--traces", "kept")
-    assert len(list(Path("kept").iterdir())) == 1
-    assert all(path.read_text() == text for path, text in first.items())
-
-
 def test_invariant_narrows(as_json: Any) -> None:
     code, record = as_json("explore", *BROKEN, "--invariant", "pool_adds_up")
     assert (code, record["verdict"]) == (0, "EXHAUSTED")
@@ -104,18 +95,6 @@ def test_explore_writes_the_graph(run: Any) -> None:
     assert ".graphml" in err
 
 
-def test_explore_lists_the_goals_that_it_did_not_reach(run: Any) -> None:
-    _, out, _ = run("explore", *SMALL)
-    not_reached = "partial_hit, eviction, preemption, pool_filled, chunked_prefill"
-    assert f"coverage goals not reached: {not_reached}\n" in out
-    (margins,) = [part for part in out.replace("\n   ", "").splitlines() if "margins" in part]
-    assert margins.startswith(f"{explore_command.MARGINS}: counter_counts_only_cached 0 (")
-    assert ", pool_adds_up " in margins
-    _, out, _ = run("explore", "--fault", "loads_take_the_last_blocks")
-    assert "coverage goals" not in out
-    assert explore_command.MARGINS not in out
-
-
 def test_explore_says_what_it_does_not_compare_with_the_proofs(run: Any) -> None:
     for name, left_out in (
         ("pd-full", ""),
@@ -125,14 +104,6 @@ def test_explore_says_what_it_does_not_compare_with_the_proofs(run: Any) -> None
         _, out, _ = run("explore", "--config", name)
         said = [line for line in out.splitlines() if "not compared" in line]
         assert said == ([f"not compared with what is proved: {left_out}"] if left_out else [])
-
-
-def test_an_interrupted_command_is_unknown(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_args: Any) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(explore_command, "run", interrupted)
-    assert run("explore") == (130, "UNKNOWN: interrupted\n", "")
 
 
 def test_explore_asks_the_guards_too(as_json: Any) -> None:

@@ -4,7 +4,6 @@ import networkx as nx
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model import termination
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import (
@@ -31,7 +30,6 @@ from kvproof.strategies.explorer.fairness import (
     Lasso,
     duty,
     lasso,
-    no_progress,
 )
 from kvproof.strategies.waits import HangContext, waits
 from tests.breadth_first import Reached, search
@@ -40,7 +38,6 @@ from tests.planted import under
 
 pytestmark = pytest.mark.exhaustive
 
-EVENTUALLY = INVARIANTS["every_request_can_finish"]
 PD = CLUSTERS["pd"]
 OVER = 9
 """The number, in a graph made by hand, of the state in which all is over."""
@@ -120,19 +117,6 @@ def test_a_deadlock_and_a_rest_have_no_round() -> None:
     for edges, kind in (([], DEADLOCK), ([(1, OVER, abort)], RESTS)):
         reached = graph((0, 1, schedule), *edges)
         assert lasso(PD, reached) == Lasso((schedule,), (), reached.states[1], kind)
-
-
-def test_the_nearest_lasso_is_found() -> None:
-    found = lasso(PD, graph((0, 1, schedule), (0, 2, other), (1, 3, done), (2, 2, schedule)))
-    assert found is not None
-    assert (found.prefix, found.cycle) == ((other,), (schedule,))
-
-
-def test_what_is_a_duty() -> None:
-    assert duty(PD, schedule) != duty(PD, other)
-    assert duty(PD, done) == duty(PD, LeaseExpire("r0")) == duty(PD, Submit("D", "r0"))
-    assert {duty(PD, e) for e in (evict, reset, abort, lost, Submit("P", "r0"))} == {None}
-    assert duty(CLUSTERS["full"], Submit("E", "r0")) is None
 
 
 def found_in(cluster: Cluster, states_max: int = 10_000) -> Lasso:
@@ -217,34 +201,3 @@ def test_a_request_that_preempts_itself_for_ever() -> None:
     assert (
         first.sentence == "r0 on E (preempted) is scheduled each time, and loses its progress again"
     )
-
-
-def test_preempting_until_a_read_ends_is_unfair() -> None:
-    """P has no room while it sends; it preempts itself in vain, and D must read some day."""
-    cluster = uncached("pd-full", Job("r0", "abcd"), Job("r1", "uvwxyz"))
-    reached = search(cluster, [], 2_000)
-    assert max(r.preemptions for s in reached.states for r in s.engines[0].requests) == 1
-    assert lasso(cluster, reached) is None
-
-
-def test_the_finding_says_who_waits_and_what_goes_round() -> None:
-    cluster = CLUSTERS["pd-tight"]
-    faults = [FAULTS["loads_take_the_last_blocks"]]
-    reached = under(faults, search, cluster, [], 10_000)
-    answer = under(faults, no_progress, cluster, reached, [EVENTUALLY])
-    assert answer is not None
-    finding, found = answer
-    assert finding.invariant == EVENTUALLY.id
-    assert finding.sentence == (
-        "r0 on D (waiting, has 3 blocks) needs 2 blocks and 0 of 6 are free; r1 has 3; "
-        "r1 on D (waiting, has 3 blocks) needs 2 blocks and 0 of 6 are free; r0 has 3, "
-        "yet a fair run repeats these events forever: Schedule(D): nothing"
-    )
-    assert found == lasso(cluster, reached)
-    assert no_progress(cluster, reached, []) is None
-
-
-def test_a_search_with_a_finding_is_not_asked() -> None:
-    reached = graph((0, 0, schedule))
-    reached.finding = no_progress(PD, reached, [EVENTUALLY])[0]
-    assert lasso(PD, reached) is None

@@ -4,12 +4,10 @@ import functools
 
 import pytest
 
-from kvproof.invariants.goals import GOALS, Goal, OpenGoals, goals_of
-from kvproof.model.arithmetic import counts
+from kvproof.invariants.goals import GOALS, Goal, goals_of
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from kvproof.strategies.explorer.explorer import explore
 from tests.breadth_first import search
 from tests.planted import under
 
@@ -99,40 +97,3 @@ def test_what_the_reference_no_longer_does_is_missed(name, replaced, wrong, lost
 def test_every_feature_has_a_goal_that_is_met_with_it_and_not_without(feature: str) -> None:
     with_it = [g for g in GOALS.values() if feature in used_by(CLUSTERS[g.met_in])]
     assert any(feature not in used_by(CLUSTERS[g.not_met_in]) for g in with_it)
-
-
-def test_a_search_reports_only_possible_goals_as_missed() -> None:
-    coverage = explore(CLUSTERS["window"]).coverage
-    assert set(coverage["goals"]) == met("window")
-    assert coverage["goals_not_reached"] == ["chunked_prefill"]
-
-
-def test_a_goal_that_is_met_is_asked_for_no_more() -> None:
-    cluster = CLUSTERS["window"]
-    steps: list[Step] = []
-    search(cluster, [], 10_000, on_step=steps.append)
-    goals, found = OpenGoals(cluster), list[str]()
-    for step in steps:
-        for name in [*goals.met(step)]:
-            goals.drop(name)
-            found.append(name)
-    assert sorted(found) == sorted(met("window"))
-    assert not any([*OpenGoals(cluster, found).met(step)] for step in steps)
-
-
-def test_a_hit_is_partial_or_full_by_what_leaves_a_token() -> None:
-    cluster = CLUSTERS["window"]
-    seen: set[str] = set()
-
-    def ask(step: Step) -> None:
-        ids = {*OpenGoals(cluster).met(step)} & {"partial_hit", "full_hit"}
-        longest = {
-            a.hit == counts.longest_hit_tokens(len(a.tokens), 2)
-            for a in step.effects.admissions
-            if a.hit
-        }
-        assert ids == {"full_hit" if whole else "partial_hit" for whole in longest}
-        seen.update(ids)
-
-    search(cluster, [], 10_000, on_step=ask)
-    assert seen == {"partial_hit", "full_hit"}

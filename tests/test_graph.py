@@ -1,6 +1,5 @@
 """The explored graph as a file: as many states and events as the search saw, and readable text."""
 
-import re
 from pathlib import Path
 
 import networkx as nx
@@ -12,7 +11,6 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.reports.graph import graph_of
 from kvproof.reports.graph_file import dot, graphml, write
-from kvproof.strategies.explorer.fairness import no_progress
 from tests.breadth_first import Reached, search
 from tests.planted import under
 
@@ -28,15 +26,6 @@ def healthy(name: str) -> Reached:
 def broken_by(name: str) -> Reached:
     fault = FAULTS[name]
     return under([fault], search, CLUSTERS[fault.cluster], ALL, 10_000)
-
-
-def stuck_by(name: str) -> Reached:
-    """A search that found a dead end, as `explore` reports it."""
-    reached = broken_by(name)
-    found = no_progress(CLUSTERS[FAULTS[name].cluster], reached, ALL)
-    assert found is not None
-    reached.finding, reached.events = found[0], found[1].prefix
-    return reached
 
 
 def read(path: Path) -> "nx.MultiDiGraph[int]":
@@ -71,24 +60,6 @@ def test_the_step_that_breaks_leads_to_a_node_of_its_own(tmp_path: Path) -> None
     assert graph.nodes[broken]["depth"] == len(reached.events)
     assert nx.shortest_path_length(graph, 0, broken) == len(reached.events)
     assert not graph.nodes[broken]["over"]
-
-
-def test_where_nothing_ends_is_a_state_that_was_reached(tmp_path: Path) -> None:
-    reached = stuck_by("align_split_during_load")
-    write(tmp_path / "g.graphml", reached)
-    graph = read(tmp_path / "g.graphml")
-    assert graph.number_of_nodes() == len(reached.states)
-    assert graph.number_of_edges() == len(reached.edges)
-    [broken] = [n for n in graph if graph.nodes[n]["broken"]]
-    assert graph.nodes[broken]["depth"] == len(reached.events)
-
-
-def test_dot_has_every_state_and_event() -> None:
-    reached = healthy("full")
-    text = dot(graph_of(reached))
-    assert len(re.findall(r"^  \d+ \[", text, re.MULTILINE)) == len(reached.states)
-    assert len(re.findall(r"^  \d+ -> \d+ \[", text, re.MULTILINE)) == len(reached.edges)
-    assert "red" not in text
 
 
 def test_strange_names_are_kept(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from kvproof.model import group_needs
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.reference.blocks import groups
 from kvproof.model.state import NULL, Table
-from tests.by_hand import EAGLE, FULL, MAMBA, STATE, WINDOW, config, pool_of, request
+from tests.by_hand import FULL, MAMBA, STATE, WINDOW, config, pool_of, request
 
 WIDE = Group("full", 4)
 WIDE_STATE = Group("mamba", 4)
@@ -19,19 +19,6 @@ KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
 
 
 # What is left behind
-
-
-@pytest.mark.parametrize(
-    ("kind", "skipped"),
-    [
-        ("full", [0, 0, 0, 0, 0, 0, 0]),
-        ("window", [0, 0, 0, 1, 2, 3, 4]),
-        ("mamba", [0, 0, 1, 2, 3, 4, 5]),
-    ],
-)
-def test_leading_tokens_that_are_needed_no_more(kind: str, skipped: list[int]) -> None:
-    """A window of 3 tokens sees the next token and two before it; a state is that of the last."""
-    assert [group_needs.skipped_tokens(KINDS[kind], n) for n in range(7)] == skipped
 
 
 def of(*kinds: Group) -> EngineConfig:
@@ -62,12 +49,6 @@ def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[in
     assert list(group_needs.blocks_needed(group, length)) == needed
 
 
-def test_a_drafters_group_must_match_one_block_more() -> None:
-    assert groups.blocks_matched(of(FULL), 0, 4) == (0, 1)
-    assert groups.blocks_matched(of(EAGLE), 0, 4) == (0, 1, 2)
-    assert groups.blocks_matched(of(EAGLE), 0, 0) == ()
-
-
 def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
     assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1) == (
         "abcdefgh",
@@ -84,40 +65,6 @@ def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too(
 def held(*prefixes: str):
     """An engine whose group 0 has these prefixes cached."""
     return pool_of(9, cached={(0, prefix): n for n, prefix in enumerate(prefixes, 1)})
-
-
-@pytest.mark.parametrize(
-    ("group", "prefixes", "length", "serves"),
-    [
-        (FULL, ("ab", "abcd"), 4, True),
-        (FULL, ("abcd",), 4, False),
-        (FULL, ("ab",), 4, False),
-        (WINDOW, ("abcd",), 4, True),
-        (WINDOW, ("ab",), 4, False),
-        (MAMBA, ("abcd",), 4, True),
-        (MAMBA, ("ab",), 4, False),
-        (STATE, ("abcd",), 4, False),
-        (STATE, (), 0, True),
-        (EAGLE, ("ab", "abcd"), 2, True),
-        (EAGLE, ("ab", "abcd"), 4, False),
-    ],
-)
-def test_what_a_group_alone_can_serve(
-    group: Group, prefixes: tuple[str, ...], length: int, serves: bool
-) -> None:
-    assert groups.resident(of(group), held(*prefixes), 0, "abcdef", length) is serves
-
-
-def test_the_table_of_a_hit_has_null_where_nothing_is_needed() -> None:
-    engine = held("ab", "abcd", "abcdef")
-    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 6) == (1, 2, 3)
-    assert groups.hit_blocks(of(WINDOW), engine, 0, "abcdefgh", 6) == (
-        NULL,
-        NULL,
-        3,
-    )
-    assert groups.hit_blocks(of(MAMBA), engine, 0, "abcdefgh", 4) == (NULL, 2)
-    assert groups.hit_blocks(of(FULL), engine, 0, "abcdefgh", 0) == ()
 
 
 # What is cached
@@ -153,22 +100,6 @@ def grown(
     cfg: EngineConfig, group: Group, table: Table, end: int, ahead: int = 0, fresh: bool = False
 ) -> int:
     return group_needs.grown(cfg, group, table, end, ahead, fresh=fresh)
-
-
-def test_attention_takes_what_its_tokens_lack() -> None:
-    cfg = config(FULL)
-    assert [grown(cfg, FULL, (1,), end) for end in range(6)] == [0, 0, 0, 1, 1, 2]
-
-
-def test_a_state_takes_one_block_where_the_table_must_grow() -> None:
-    cfg = config(FULL, MAMBA)
-    assert [grown(cfg, MAMBA, (1,), end) for end in (2, 3, 4, 5, 8)] == [
-        0,
-        1,
-        1,
-        1,
-        1,
-    ]
 
 
 # Laws

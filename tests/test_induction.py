@@ -146,20 +146,6 @@ def test_a_planted_mistake_in_an_action_is_refuted(
 
 
 @pytest.mark.nightly
-def test_a_counterexample_shows_both_states_and_a_run() -> None:
-    faults = [FAULTS["truncation_without_guard"]]
-    (proof,) = under(faults, prove, names=["mamba.truncated_once"])
-    told = proof.counterexample
-    assert told is not None
-    assert "prompt" in told.before
-    assert told.step.startswith("admit")
-    assert told.run[0].startswith("submit")
-    assert "preempt" in told.run
-    assert proof.finding is not None
-    assert "it is reachable: submit" in proof.finding.sentence
-
-
-@pytest.mark.nightly
 def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -19,7 +19,6 @@ LOADS = on_decode("abcd", (3, 4), external=4, computed=4, status="loading")
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 READING = OFFERED._replace(phase="reading", local=((3, 4),), pairs=(((3, 4), (1, 2)),))
 BACK = Transfer("r0 reverse", "offered", 4, ((3, 4),))
-KEPT = on_decode("abcd", (3, 4), status="sending", output=".", computed=4)
 
 
 def in_phase(phase: str) -> Transfer:
@@ -36,27 +35,6 @@ def statuses(state: State) -> dict[str, str]:
 
 def failed(state: State, name: str = "r0", **options: Any) -> State:
     return pull.transfer_failed(pair(FULL, **options), state, name)
-
-
-def test_by_policy_the_request_ends_and_p_does_not_know() -> None:
-    state = failed(both(SENT, LOADS, READING))
-    assert statuses(state) == {"P": "sending"}
-    assert state.transfer("r0") == in_phase("abandoned")
-    assert state.failures == 1
-    assert state.ended == (("D", "r0"),)
-
-
-def test_by_policy_it_computes_its_prompt_itself() -> None:
-    state = failed(both(SENT, LOADS, READING), load_failure="recompute")
-    again = state.engine("D").request("r0")
-    assert (again.status, again.computed, again.tables) == ("failed", 0, ((3, 4),))
-
-
-def test_an_aborted_reader_ends_whatever_the_policy() -> None:
-    aborted = LOADS._replace(status="aborted")
-    state = failed(both(SENT, aborted, READING), load_failure="recompute")
-    assert statuses(state) == {"P": "sending"}
-    assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
 
 
 def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:
@@ -87,26 +65,11 @@ def test_a_transfer_was_reported_to_who_has_loaded_and_loads_no_more(
     assert disturbances.reported_before(state, state.engine("D"), "r0") is before
 
 
-# An end that nobody reports
-
-
-def test_a_read_may_be_lost() -> None:
-    state = pull.transfer_lost(both(SENT, LOADS, READING), "r0")
-    assert state == both(SENT, LOADS, READING._replace(phase="lost"))
-
-
 # Leases
 
 
 def expired(state: State, name: str = "r0", faults: Mistakes = ()) -> State:
     return under(faults, pull.lease_expired, PAIR, state, name)
-
-
-def test_p_gives_up_waiting_and_d_never_gets_the_request() -> None:
-    state = expired(both(SENT, None, OFFERED))
-    assert statuses(state) == {}
-    assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
-    assert (state.transfers, state.ended) == ((), (("D", "r0"),))
 
 
 def test_who_reads_or_waits_on_d_renews_the_lease() -> None:
@@ -131,13 +94,6 @@ def test_only_what_is_leased_can_expire(transfers: tuple[Transfer, ...]) -> None
         expired(both(SENT, LOADS, *transfers))
 
 
-def test_d_keeps_for_the_next_turn_until_its_lease_ends() -> None:
-    state = expired(both(None, KEPT, BACK), "r0 reverse")
-    assert statuses(state) == {}
-    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "expired", 4, ())
-    assert state.ended == ()
-
-
 # What may happen next
 
 
@@ -154,10 +110,3 @@ def kinds(state: State, faults: Mistakes = (), **options: Any) -> list[str]:
             for event in events(cluster, state)
         ],
     )
-
-
-def test_d_may_give_up_at_any_time_and_refuses_who_asks_then() -> None:
-    assert kinds(both(None, KEPT, BACK)) == ["LeaseExpire"]
-    asks = BACK._replace(phase="reading")
-    assert kinds(both(None, KEPT, asks), losses=True) == ["TransferDone"]
-    assert kinds(both(None, None, BACK._replace(phase="refused"))) == ["TransferFail"]

@@ -31,23 +31,6 @@ def computing(prompt: str, *tables: tuple[int, ...], end: int, **fields: Any) ->
     return request(prompt, *tables, status="running", computed=end, **fields)
 
 
-# Blocks and slots
-
-
-def test_a_block_of_another_group_is_wiped_first() -> None:
-    held: memory.Memory = [None, Content(0, ("a", "ab"))]
-    memory.write(held, 1, 1, 1, {0: "xyz"})
-    assert held[1] == Content(1, ("xyz",))
-
-
-def test_a_slot_is_told_apart_that_was_never_written_or_is_of_another_group() -> None:
-    held = [None, Content(0, ("a",))]
-    assert memory.slot(held, 1, 0, 0) == "a"
-    assert memory.slot(held, 1, 0, 1) == ""
-    assert memory.slot(held, 1, 1, 0) is None
-    assert memory.slot(held, 0, 0, 0) is None
-
-
 # Attention
 
 
@@ -74,28 +57,7 @@ def test_what_somebody_else_has_written_is_read_as_it_is() -> None:
     ]
 
 
-def test_a_token_sees_what_others_of_its_step_write() -> None:
-    one = computing("ab", (1,), end=2)
-    other = computing("abc", (1, 2), end=3)._replace(id="r1")
-    _, reads = memory.run(config(FULL), engine(), [(other, 1), (one, 2)])
-    assert all(read.found == read.expected for read in reads)
-    assert [read.request for read in reads] == ["r1"] * 3 + ["r0"] * 2
-
-
-def test_what_has_no_block_is_written_into_the_null_block() -> None:
-    after, _ = memory.run(config(FULL), engine(), [(computing("abc", (1,), end=3), 3)])
-    assert after.memory[NULL] == Content(0, ("abc", ""))
-
-
 # States
-
-
-def test_a_state_is_read_where_the_tokens_before_end_and_written_where_the_step_ends() -> None:
-    begun = engine((1, ("ab",)))
-    held = computing("abcd", (3, 4), (1, 2), end=4)
-    after, reads = memory.run(config(FULL, MAMBA), begun, [(held, 2)])
-    assert [r for r in reads if r.group == 1] == [Read("E", "r0", 1, 1, 0, "ab", "ab")]
-    assert after.memory[1:3] == (Content(1, ("ab",)), Content(1, ("abcd",)))
 
 
 def test_all_states_are_read_before_any_is_written() -> None:
@@ -125,13 +87,6 @@ def test_each_draft_leaves_a_state_behind_the_running_one() -> None:
     assert after.memory[3] is None
 
 
-def test_a_boundary_that_drafts_pass_has_its_state_in_its_own_block() -> None:
-    cfg = config(Group("full", 4), WIDE_STATE, drafts=2, num_blocks=12)
-    held = computing("abcd", (1, 2), (3, 4, 5, 6), end=6)
-    after, _ = memory.run(cfg, engine(count=12), [(held, 6)])
-    assert after.memory[3:7] == tuple(Content(1, (s,)) for s in ("abcd", "abcd", "abcd?", "abcd??"))
-
-
 def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> None:
     held = computing("abc", (1, 2, 3), end=4)
     for eagle, slots in (False, (("abc", "abc?"), None)), (True, (("abc", "abc?"), ("abc??", ""))):
@@ -140,15 +95,6 @@ def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> Non
         assert after.memory[2] == Content(0, slots[0])
         assert after.memory[3] == (None if slots[1] is None else Content(0, slots[1]))
         assert len(reads) == 4
-
-
-def test_where_steps_overlap_unknown_tokens_were_sampled() -> None:
-    cfg = config(FULL, steps_in_flight=2)
-    after, _ = memory.run(cfg, engine(), [(computing("abc", (1, 2), end=4), 1)])
-    assert after.memory[2] == Content(0, ("", "abc."))
-    with_drafter = config(FULL, steps_in_flight=2, drafts=1)
-    after, _ = memory.run(with_drafter, engine(), [(computing("abc", (1, 2), end=4), 1)])
-    assert after.memory[2] == Content(0, ("", "abc?"))
 
 
 def test_a_drafter_writes_the_last_slot_of_a_block_once_more_with_the_token_after_it() -> None:
@@ -185,13 +131,6 @@ def test_blocks_that_a_step_reads_or_writes(
 ) -> None:
     held = computing("abcdefgh", (1, 2, 3, 4), end=end)
     assert memory.used(config(group), held, tokens) == blocks
-
-
-def test_with_drafts_any_state_from_the_one_before_on_may_be_used() -> None:
-    cfg = config(WIDE_STATE, drafts=1, num_blocks=12)
-    held = computing("abcdefgh", (1, 2, 3, 4), end=8)
-    assert memory.used(cfg, held, 3) == (2, 3)
-    assert memory.used(cfg, held, 4) == (1, 2, 3)
 
 
 # Loads and copies

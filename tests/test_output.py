@@ -79,20 +79,6 @@ def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(decoded(json.dumps(record)), search.OnReleases)
 
 
-def test_an_unknown_field_and_a_wrong_type_are_refused() -> None:
-    good = lists.KindsOfNames(exit_code=0, kinds={"a": lists.KindOfName(says="b", names=1)})
-    assert decoded(encoded(good)) == good
-    for changed in (
-        {"more": 1},
-        {"exit_code": "0"},
-        {"kinds": {"a": {"says": "b", "names": 1.5}}},
-        {"kinds": {"a": {"says": "b"}}},
-    ):
-        data = json.loads(encoded(good)) | changed
-        with pytest.raises(AssertionError):
-            decoded(json.dumps(data))
-
-
 def test_a_text_that_is_no_unicode_is_printed() -> None:
     output = Stopped(command="sample", exit_code=3, reason="é\ud800\x00")
     text = encoded(output)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from kvproof.invariants.registry import CHECKS, INVARIANTS
-from kvproof.model.config import Job
 from kvproof.model.events import Event, Evict
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.ghost_state import EMPTY, Served
@@ -19,7 +18,6 @@ from kvproof.strategies.explorer.hidden_parts import (
     HiddenEngine,
     HiddenEntries,
     Unseen,
-    guarded,
 )
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -54,29 +52,12 @@ def test_a_state_is_what_it_was_before_packing() -> None:
     assert len(collapse.components) < len(reached.states)
 
 
-def test_equal_components_are_one_object() -> None:
-    reached = search(PD, [], 10_000)
-    collapse = Collapse(PD)
-    seen: dict[Engine, int] = {}
-    for state in reached.states:
-        for engine in collapse.state(collapse.parts(state)).engines:
-            assert seen.setdefault(engine, id(engine)) == id(engine)
-
-
 def test_equal_tuples_of_two_types_stay_two_objects() -> None:
     collapse = Collapse(PD)
     pairs: list[object] = [("r1", 0), Served("r1", 0), ("r1", False), (("r1", 0),)]
     kept = [collapse._share((pair, ("x",))) for pair in (*pairs, *pairs)]
     assert [type(one[0]) for one in kept[:2]] == [tuple, Served]
     assert len({id(one) for one in kept}) == len(pairs)
-
-
-def test_a_prompt_like_a_name_is_searched() -> None:
-    jobs = (Job("r0", "abcdefg", 2), Job("r1", "r1"))
-    search = PackedSearch(CLUSTERS["partial-tight"].carrying(*jobs), ALL)
-    while not search.over and search.reached.expanded < 30:
-        search.expand()
-    assert search.reached.finding is None
 
 
 def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,14 +70,6 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
 
     monkeypatch.setattr(Collapse, "number", forgetful)
     assert packed_differs(CLUSTERS["pd-hitting"], []) is not None
-
-
-def test_a_codec_that_mixes_two_components_up_turns_the_gate_red(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    unpack = Collapse.unpack
-    monkeypatch.setattr(Collapse, "unpack", lambda self, p: (0, *unpack(self, p)[1:]))
-    assert packed_differs(PD, ALL) is not None
 
 
 def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,27 +143,6 @@ def test_a_hidden_transfer_is_sorted_among_others_and_says_nothing_of_itself() -
             question()
 
 
-def test_the_number_of_hidden_entries_is_hidden() -> None:
-    entries = (Transfer("r0", Phase.OFFERED, 1, ()), HiddenEntries(3, "r1"))
-    state = guarded(State((), entries, (HiddenEntries(4, "D"),)))  # type: ignore[arg-type]
-    assert next(entry.request for entry in state.transfers if entry.request != "r2") == "r0"
-    assert state.transfer("r0") is entries[0]
-    for question in (
-        lambda: len(state.transfers),
-        lambda: bool(state.ended),
-        lambda: state.transfers[0],
-        lambda: state.transfers == (),
-        lambda: state == State(()),
-        lambda: f"{state.ended}",
-        lambda: list(state.transfers),
-        lambda: (*state.transfers,),
-    ):
-        with pytest.raises(Unseen):
-            question()
-    plain = State((), entries[:1], ())
-    assert guarded(plain) == plain
-
-
 def test_what_has_ended_on_another_engine_stays_hidden() -> None:
     hidden = HiddenEntries(4, "D")
     state = State((), (), (hidden, ("P", "r0")))  # type: ignore[arg-type]
@@ -261,12 +213,3 @@ def test_checks_look_at_no_more_than_the_step() -> None:
         packed.expand()
     evictions = [places for event, places in looked_at(packed.steps) if isinstance(event, Evict)]
     assert set(map(len, evictions)) == {1}
-
-
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.strategies.explorer.local_steps.KEPT_MAX", 10)
-    packed = PackedSearch(PD, ALL)
-    while not packed.over:
-        packed.expand()
-        assert len(list(looked_at(packed.steps))) <= 10
-    assert len(packed.reached.packed) == 267

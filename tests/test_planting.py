@@ -18,29 +18,13 @@ from kvproof.model import capacity, planting
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.counting_abstraction import registry
-from kvproof.model.errors import NotAllowed, UsageError
-from kvproof.model.events import (
-    Abort,
-    Complete,
-    Event,
-    Evict,
-    ResetPrefixCache,
-    ResetRunning,
-    Submit,
-)
+from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import apply
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.blocks.allocation import without_progress
-from kvproof.model.reference.scheduling import admission, preemption, resets
-from kvproof.model.state import initial
 from kvproof.proofs import induction
 from kvproof.proofs.by_induction import prove_system
-from kvproof.strategies.sampling.workloads import longest_prompt
 
-WITHOUT_PROGRESS = "reference.blocks.allocation:without_progress"
 PREDICTED = "arithmetic.counts:attention_blocks_predicted"
 
 
@@ -115,13 +99,6 @@ def test_nothing_but_a_name_leads_to_a_function_that_a_fault_may_replace() -> No
                     assert not replaceable(held), f"{path} holds {held.__qualname__}"
 
 
-def test_a_table_of_functions_is_found() -> None:
-    inner = functools.partial(sorted, key=pool.touch)
-    for held in ({"touch": pool.touch}, (inner,), lambda _way=pool.touch: None):
-        found = [each for _, each in kept_elsewhere(held, "", set()) if replaceable(each)]
-        assert found == [pool.touch]
-
-
 def holders(function: Callable[..., Any]) -> list[object]:
     """What still holds a function of the model: modules, classes and containers of the model. The
     fault that replaces it may hold it, and so may tests and the cells of its own closure."""
@@ -146,17 +123,6 @@ def test_a_planted_fault_leaves_no_way_to_what_it_replaces(fault: Fault) -> None
             assert holders(right[name]) == [], f"{name} is still held"
     assert {name: planting.function_named(name) for name in fault.replaces} == right
     assert planting.planted_now() == {}
-
-
-def test_every_module_that_imported_the_function_has_the_wrong_one() -> None:
-    def wrong(request: Any) -> Any:
-        return request
-
-    modules: list[Any] = [admission, preemption]
-    with planting.planted({WITHOUT_PROGRESS: wrong}):
-        assert {module.without_progress for module in modules} == {wrong}
-    assert {module.without_progress for module in modules} == {without_progress}
-    assert resets.preempted is preemption.preempted
 
 
 def test_a_run_that_is_broken_off_takes_the_fault_with_it() -> None:
@@ -184,14 +150,6 @@ def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> 
         del sys.modules[late.__name__]
 
 
-def test_what_a_strategy_cached_with_a_fault_is_forgotten_with_it() -> None:
-    engines = (EngineConfig("E", (Group("full", 2),), num_blocks=5),)
-    assert longest_prompt(engines, 1) == 8
-    with planting.planted({PREDICTED: lambda *_: 0}):
-        assert longest_prompt(engines, 1) > 8
-    assert longest_prompt(engines, 1) == 8
-
-
 def test_what_is_cached_by_what_is_planted_is_kept() -> None:
     before = prove_system.cache_info().currsize
     claimed = tuple(c for c in induction.claimed().values() if c.system == "pool")
@@ -199,39 +157,6 @@ def test_what_is_cached_by_what_is_planted_is_kept() -> None:
     with planted(FAULTS["front_trim"]):
         pass
     assert prove_system.cache_info().currsize == before + 1
-
-
-def test_a_cached_function_that_was_replaced_is_emptied_too() -> None:
-    engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
-    with planting.planted({"capacity:peak_blocks": lambda *_: 7}):
-        sys.modules["kvproof.model.late"] = types.ModuleType("kvproof.model.late")
-        with planting.planted({PREDICTED: lambda *_: 7}):
-            assert capacity.peak_blocks(engine, 4) == 7
-    del sys.modules["kvproof.model.late"]
-    right = capacity.peak_blocks(engine, 4)
-    with planting.planted({PREDICTED: lambda *_: 7}):
-        assert capacity.peak_blocks(engine, 4) > right
-    assert capacity.peak_blocks(engine, 4) == right
-
-
-@pytest.mark.parametrize(
-    ("name", "event"),
-    [
-        ("reference.apply:_submit", Submit("E", "r0")),
-        ("reference.apply:_abort", Abort("E", "r0")),
-        ("reference.apply:_evict", Evict("E", 1)),
-        ("reference.apply:_complete", Complete("E")),
-        ("reference.scheduling.resets:of_idle_pool", ResetPrefixCache("E")),
-        ("reference.scheduling.resets:with_preemption", ResetRunning("E")),
-    ],
-)
-def test_an_event_is_carried_out_by_what_is_planted(name: str, event: Event) -> None:
-    def refusing(*_: object) -> None:
-        raise NotAllowed("planted")
-
-    cluster = CLUSTERS["full"]
-    with planting.planted({name: refusing}), pytest.raises(NotAllowed, match="planted"):
-        apply(cluster, initial(cluster), event)
 
 
 def test_what_was_cached_with_a_fault_is_forgotten_with_it() -> None:

@@ -1,12 +1,11 @@
 """The block pool: who gets which block, what is evicted for it, and where a freed block goes."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.model.kv_events import Removed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import NULL, Engine, Key
+from kvproof.model.state import NULL, Engine
 from tests.by_hand import config, pool_of, request
 
 A, AB, ABC, XY = (0, "a"), (0, "ab"), (0, "abc"), (0, "xy")
@@ -14,48 +13,6 @@ A, AB, ABC, XY = (0, "a"), (0, "ab"), (0, "abc"), (0, "xy")
 
 def refs(engine: Engine) -> list[int]:
     return [block.refs for block in engine.blocks]
-
-
-# Taking blocks
-
-
-def test_blocks_are_taken_from_the_head_of_the_queue() -> None:
-    engine, taken = pool.take(pool_of(6, free=(4, 2, 5, 1, 3)), 2)
-    assert taken == (4, 2)
-    assert engine.free == (5, 1, 3)
-    assert refs(engine) == [0, 0, 1, 0, 1, 0]
-
-
-def test_a_block_that_is_taken_is_cached_no_more() -> None:
-    engine, _ = pool.take(pool_of(4, cached={AB: 1, XY: 2}), 1)
-    assert engine.cached == ((XY, (2,)),)
-    assert engine.blocks[1].key is None
-    assert engine.blocks[2].key is not None
-
-
-# Hitting cached blocks
-
-
-def test_a_free_block_that_is_hit_leaves_the_queue_and_stays_cached() -> None:
-    engine = pool.touch(pool_of(4, cached={AB: 2}), [2])
-    assert engine.free == (1, 3)
-    assert refs(engine) == [0, 0, 1, 0]
-    assert engine.blocks_for(AB) == (2,)
-
-
-# Letting go
-
-
-def test_a_block_comes_free_with_its_last_reference() -> None:
-    engine = pool.release(pool_of(4, held={2: 2}), [2])
-    assert (refs(engine), engine.free) == ([0, 0, 1, 0], (1, 3))
-    engine = pool.release(engine, [2])
-    assert (refs(engine), engine.free) == ([0, 0, 0, 0], (2, 1, 3))
-
-
-def test_cached_blocks_go_to_the_tail_and_others_to_the_head_in_order() -> None:
-    begun = pool_of(7, held={2: 1, 3: 1, 4: 1, 5: 1}, cached={AB: 3, XY: 5})
-    assert pool.release(begun, [5, 4, 3, 2]).free == (4, 2, 1, 6, 5, 3)
 
 
 # The map from keys to blocks
@@ -67,11 +24,6 @@ def test_a_key_is_told_to_be_removed_with_its_last_block_only() -> None:
     assert (engine.blocks_for(AB), engine.reports) == ((3,), ())
     engine = pool.forget_key(engine, AB, 3)
     assert (engine.cached, engine.reports) == ((), (Removed(0, "ab"),))
-
-
-@pytest.mark.parametrize(("had", "gets", "has"), [(AB, ABC, (ABC,)), (ABC, AB, (ABC, AB))])
-def test_a_longer_key_ends_a_shorter_one(had: Key, gets: Key, has: tuple[Key, ...]) -> None:
-    assert pool.promote(pool_of(4, cached={had: 1}), gets, 1).blocks[1].keys == has
 
 
 def test_nothing_is_cached_in_the_null_block() -> None:

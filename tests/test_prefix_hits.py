@@ -9,38 +9,13 @@ from kvproof.model.events import COUNT_MAX
 from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.state import Engine
-from tests.by_hand import EAGLE, FULL, MAMBA, TOKENS, cached, config
+from tests.by_hand import FULL, MAMBA, TOKENS, cached, config
 
 WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 HYBRID = config(FULL, MAMBA)
 
 
 # Hits
-
-
-def test_a_hit_leaves_a_token_to_compute() -> None:
-    engine = cached((2, 4))
-    assert prefix_hits.longest_together(config(FULL), engine, "abcd") == 2
-    assert prefix_hits.longest_together(config(FULL), engine, "abcde") == 4
-
-
-def test_a_hit_holds_in_every_group() -> None:
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 6)), TOKENS) == 6
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4, 6), (2, 4)), TOKENS) == 4
-    assert prefix_hits.longest_together(HYBRID, cached((2, 4), (6,)), TOKENS) == 0
-
-
-def test_a_drafter_computes_the_last_matched_block_again() -> None:
-    cfg = config(EAGLE, drafts=1)
-    assert prefix_hits.longest_together(cfg, cached((2, 4, 6)), TOKENS) == 4
-    assert prefix_hits.longest_together(cfg, cached((2,)), TOKENS) == 0
-
-
-def test_full_attention_by_itself() -> None:
-    assert prefix_hits.longest_full(HYBRID, cached((2, 4), (6,)), TOKENS) == 4
-    two = config(FULL, FULL)
-    assert prefix_hits.longest_full(two, cached((2, 4), (2,)), TOKENS) == 2
-    assert prefix_hits.longest_full(config(MAMBA), cached((2, 4)), TOKENS) == 0
 
 
 def look_up(cfg: configuration.EngineConfig, engine: Engine, hit: int, external: int = 0) -> Hit:

@@ -12,7 +12,6 @@ from benchmarks.releases.rows import (
     fault_rows,
     invariant_rows,
     story_rows,
-    unexplained,
 )
 from benchmarks.releases.stories import STORIES
 from kvproof.invariants.registry import INVARIANTS
@@ -70,42 +69,6 @@ def test_what_breaks_anywhere_is_bad() -> None:
     release = SurveyedRelease("0.1.0", (*good(), sampled(broken("pool_adds_up", own=False))))
     assert verdict(release, "pool_adds_up") is Verdict.VIOLATED
     assert verdict(release, "hash_map_is_sound") is Verdict.SAMPLED
-
-
-def test_a_cell_names_what_broke_the_invariant_first() -> None:
-    later = broken("counter_counts_only_cached", "pool_adds_up", by="late_one", own=False)
-    named = broken("counter_counts_only_cached", by="null_blocks_counted_as_cached", own=False)
-    unnamed = broken("counter_counts_only_cached", own=False, events=2)
-    release = SurveyedRelease("0.1.0", (*good(), sampled(later, unnamed, named)))
-    told = cell(release, "counter_counts_only_cached")
-    assert told.causes == ("null_blocks_counted_as_cached", "no known cause")
-    assert told.why.startswith("null_blocks_counted_as_cached: sampled pd: it is so, yet")
-    assert "null_blocks_counted_as_cached (0.1.0); no known cause (0.1.0)" in "\n".join(
-        heat_table.lines([release])
-    )
-
-
-def test_what_breaks_only_after_others_is_called_an_after_effect() -> None:
-    shown = record("failed_load_stays_cached", "cached_block_holds_its_key")
-    shown["broken"] = [
-        broken("cached_block_holds_its_key", by="failed_load_stays_cached"),
-        broken("writer_is_alone", own=False, events=4)
-        | {
-            "after": [{"invariant": "cached_block_holds_its_key", "by": "failed_load_stays_cached"}]
-        },
-    ]
-    told = cell(SurveyedRelease("0.1.0", (*good(), shown)), "writer_is_alone")
-    assert told.causes == ("after failed_load_stays_cached",)
-
-
-def test_a_break_elsewhere_with_the_signature_of_a_fault_is_of_this_fault() -> None:
-    shown = record("front_trim", "paired_offsets_are_equal")
-    shown["broken"] = [broken("paired_offsets_are_equal", feature="full")]
-    alike = broken("paired_offsets_are_equal", feature="full", own=False, events=1)
-    other = broken("paired_offsets_are_equal", feature="window", own=False, events=1)
-    release = SurveyedRelease("0.1.0", (*good(), shown, sampled(alike, other)))
-    assert cell(release, "paired_offsets_are_equal").causes == ("front_trim", "no known cause")
-    assert unexplained([release]) == ["0.1.0: paired_offsets_are_equal after Schedule (window)"]
 
 
 def test_another_defect_on_the_run_of_a_fault_does_not_make_it_bad() -> None:
@@ -174,15 +137,6 @@ def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
     release = SurveyedRelease("0.1.0", tuple(died))
     assert verdict(release, "engine_survives") is Verdict.VIOLATED
     assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
-
-
-def test_a_story_shows_by_its_symptoms_too() -> None:
-    symptom = broken("state_read_is_state_at_computed", own=False)
-    told = record("decode_loads_whole_prompt", "prefill_and_decode_agree", broken=[symptom])
-    others = [r for r in good() if r["fault"] != told["fault"]]
-    release = SurveyedRelease("0.1.0", (told, *others))
-    story = next(r for r in story_rows([release]) if r.name == "vllm#37310")
-    assert story.cells[0].verdict is Verdict.VIOLATED
 
 
 def test_first_bad_and_first_good() -> None:

@@ -1,7 +1,6 @@
 """Golden transcripts: what a person reads. Rewrite them with `pytest --rewrite`, and only commit
 the changes if you understand them."""
 
-import dataclasses
 import io
 import json
 import os
@@ -17,7 +16,7 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
-from kvproof.model.traces.trace import Trace, write
+from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.search import Explored
@@ -48,34 +47,12 @@ def test_transcript(fault: str, golden: Golden) -> None:
     golden(f"{fault}.txt", render(trace_of(fault), Extra(Path("kvproof-traces/example.jsonl"))))
 
 
-def test_transcript_without_states(golden: Golden) -> None:
-    trace = dataclasses.replace(
-        trace_of("front_trim"), changes=None, machine="live", vllm="0.32.0", faults=()
-    )
-    golden("without_states.txt", render(trace))
-
-
 LIVE = Path(__file__).parent / "testdata" / "vllm_0.32.0_mamba_counter.jsonl"
 """Taken from real vLLM 0.32.0, where the cached-block counter counts null blocks (vllm#42547)."""
 
 
 def test_a_trace_of_real_vllm_is_shown_without_vllm(golden: Golden) -> None:
     golden("vllm_0.32.0_mamba_counter.txt", render(read(LIVE)))
-
-
-def test_a_file_renders_as_the_trace_in_memory_did(tmp_path: Path) -> None:
-    trace = trace_of("untouched_hits")
-    write(tmp_path / "t.jsonl", trace)
-    assert render(read(tmp_path / "t.jsonl")) == render(trace)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_no_line_is_wider_than_the_page(width: int) -> None:
-    text = render(trace_of("removal_of_one_copy_reported"), Extra(Path("t.jsonl")), width)
-    lines = text.splitlines()
-    assert "Replay it: kvproof replay t.jsonl --machine model" in lines
-    assert max(map(len, lines)) <= width
-    assert max(map(len, lines)) > min(width, 130) - 10
 
 
 @pytest.mark.parametrize(

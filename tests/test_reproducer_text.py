@@ -14,7 +14,7 @@ import pytest
 from kvproof.live.reproducer import choosing, writing
 from kvproof.live.reproducer.choosing import Claim, Observed
 from kvproof.live.reproducer.writing import Draft, drafted, generated, observing
-from kvproof.model.because import About, reason
+from kvproof.model.because import About
 from kvproof.model.finding import Finding
 from tests.findings import FINDINGS, trace_of
 from tests.reasons import said
@@ -91,37 +91,10 @@ def request(**shown: Any) -> Shown:
     return {"request r0": shown}
 
 
-def test_what_differs_first_about_the_same_request_is_asserted() -> None:
-    base = [{"request r1": {"hit": 0}, **request(computed=2)}, request(computed=4)]
-    head = [{"request r1": {"hit": 9}, **request(computed=2)}, request(computed=3)]
-    assert chosen(base, head)[0] == Claim(1, ("engine", "request r0", "computed"), 4)
-
-
-def test_what_the_finding_names_comes_before_what_differs_earlier() -> None:
-    finding = Finding(
-        "request_reads_its_own_prefix", (reason("a", "a", tokens=7),), About("E", "r0")
-    )
-    base = [request(computed=2, hit=0), request(computed=4, hit=3)]
-    head = [request(computed=1, hit=0), request(computed=4, hit=7)]
-    assert chosen(base, head, finding)[0] == Claim(1, ("engine", "request r0", "hit"), 3)
-
-
 def test_what_no_vllm_may_show_comes_first_unless_base_shows_it_too() -> None:
     base, head = {"wrong references": [], **request(hit=1)}, {"wrong references": [3]}
     assert chosen([base], [{**head, **request(hit=2)}])[0].expected == []
     assert chosen([{"wrong references": [4]}], [head]) == []
-
-
-def test_equal_observations_give_no_claim() -> None:
-    same = [request(computed=2, hit=0)]
-    assert chosen(same, same) == []
-
-
-def test_a_request_that_waits_for_ever_is_asserted_at_the_end() -> None:
-    finding = Finding("every_request_can_finish", said("a", "b"), About("E", "r0"))
-    base = [{"requests": ["r0"], **request(computed=4)}, {"requests": []}]
-    head = [{"requests": ["r0"], **request(computed=2)}, {"requests": ["r0"]}]
-    assert chosen(base, head, finding)[0] == Claim(1, ("engine", "requests"), [])
 
 
 def test_a_death_on_head_alone_is_asserted() -> None:

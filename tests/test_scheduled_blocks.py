@@ -1,19 +1,15 @@
 """The blocks of a scheduler's choice: for loads and for computing, those that come first or those
 that a recorded choice took. An engine whose blocks were predicted wrongly dies."""
 
-from typing import Any
-
 from kvproof.model.events import Admit, Compute
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import Death, Request, Transfer
-from kvproof.model.step import Allocation
+from kvproof.model.state import Death
 from tests.by_hand import (
     FULL,
     MAMBA,
     both,
     config,
-    on_decode,
     on_prefill,
     pair,
     refused,
@@ -24,27 +20,6 @@ from tests.by_hand import (
 from tests.planted import mistaken
 
 # Loads
-
-
-def decoding(asked: Request, *transfers: Transfer, **options: Any) -> SchedulerStep:
-    cluster = pair(FULL, **options)
-    return SchedulerStep(cluster, both(None, asked, *transfers), "D")
-
-
-OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
-
-
-def test_a_load_takes_its_blocks_and_computes_nothing() -> None:
-    work = decoding(on_decode("abcd"), OFFERED)
-    take_choice(work, Admit("r0", 0, 4))
-    loads = work.engine.request("r0")
-    assert (loads.status, loads.tables, loads.computed) == ("loading", ((1, 2),), 4)
-    assert work.chose == [Admit("r0", 0, 4, hit=((),), taken=((1, 2),))]
-    assert work.allocations == [Allocation("D", "r0", 2, 2)]
-    assert (work.scheduled, work.pending) == ([], None)
-    transfer = work.state.transfer("r0")
-    assert transfer is not None
-    assert transfer.phase == "reading"
 
 
 def test_who_was_preempted_on_p_is_shortened_again_if_he_was_not() -> None:

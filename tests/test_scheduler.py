@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.model.config import Group, Job
+from kvproof.model.config import Group
 from kvproof.model.events import Admit, Compute
 from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.state import LATE, Flight
@@ -67,45 +67,3 @@ def test_a_state_that_this_step_is_to_write_is_no_hit() -> None:
             take_choice(work, Admit("r1", 2, 0))
         else:
             refused(work, Admit("r1", 2, 0), "r1 hits a state that this step will write")
-
-
-# Computing
-
-
-@pytest.mark.parametrize("tokens", [0, 5])
-def test_no_more_tokens_than_are_known_and_at_least_one(tokens: int) -> None:
-    held = running("abcdef", (1,), computed=2)
-    refused(
-        step(config(FULL), held), Compute("r0", tokens), f"{tokens} tokens and may get at most 4"
-    )
-    take_choice(step(config(FULL), held), Compute("r0", 4))
-
-
-def test_no_more_tokens_than_the_budget_has_left() -> None:
-    one, two = running("abcd", (1,), computed=2), running("abcd", (2,), computed=2, name="r1")
-    work = step(config(FULL, chunk_tokens=3), one, two)
-    take_choice(work, Compute("r0", 2))
-    refused(work, Compute("r1", 2), "2 tokens and may get at most 1")
-    take_choice(work, Compute("r1", 1))
-
-
-def test_nobody_is_scheduled_twice() -> None:
-    work = step(config(FULL), running("abcdef", (1,), computed=2))
-    take_choice(work, Compute("r0", 2))
-    refused(work, Compute("r0", 2), "scheduled twice")
-
-
-@pytest.mark.parametrize("status", ["loading", "loaded", "failed", "paused"])
-def test_who_waits_for_something_else_is_not_scheduled(status: str) -> None:
-    held = request("abcd", (1,), status=status, computed=2)
-    refused(step(config(FULL), held), Compute("r0", 2), f"r0 is {status} and cannot be scheduled")
-
-
-# Who comes first
-
-
-def test_a_lower_number_comes_first_and_then_who_came_first() -> None:
-    jobs = (Job("r0", "a", priority=1), Job("r1", "a"), Job("r2", "a", priority=1))
-    requests = [request("a", name=f"r{n}") for n in range(3)]
-    work = step(config(FULL, policy="priority"), *requests, jobs=jobs)
-    assert sorted(["r0", "r1", "r2"], key=work.rank) == ["r1", "r0", "r2"]

@@ -2,25 +2,15 @@
 
 import io
 import json
-import os
-import pty
-import re
-import struct
-import sys
-import termios
 from collections.abc import Callable
-from fcntl import ioctl
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvproof.cli import progress as progress_line
 from kvproof.model.files.reading import printable
 from kvproof.reports import screen
-from tests.processes import python
-from tests.terminals import all_of
 
 ROOT = Path(__file__).parent.parent
 Run = Callable[..., tuple[int, str, str]]
@@ -69,62 +59,6 @@ def test_the_width_is_that_of_columns_or_80(
     monkeypatch.setenv("LINES", columns)
     assert screen.columns(io.StringIO()) == width
     assert screen.console(io.StringIO()).width == width
-
-
-@pytest.mark.parametrize("columns", ["20", "0", "abc"])
-@pytest.mark.parametrize("command", [["doctor", "--help"], ["explain", "configs"], ["--help"]])
-def test_no_width_is_too_narrow(command: list[str], columns: str) -> None:
-    done = python("-m", "kvproof", *command, COLUMNS=columns)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout
-
-
-def on_terminal(width: int, *command: str) -> tuple[int, list[str]]:
-    """Run the program on a terminal: its exit code, and the lines that are shown."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-        environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
-        program = [sys.executable, "-m", "kvproof", *command]
-        os.execve(sys.executable, program, environment | {"TERM": "xterm"})
-    shown = all_of(terminal)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
-    return code, [line.rpartition("\r")[2] for line in text.split("\r\n")]
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_nothing_is_wider_than_the_terminal(
-    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, lines = on_terminal(width, "explore", "--fault", "front_trim")
-    assert code == 1
-    wide = [line for line in lines if len(line) > width]
-    assert all(line.startswith("Replay it: kvproof replay ") for line in wide)
-    assert max(map(len, set(lines) - set(wide))) > width - 12
-    assert not any(line.endswith(" ") for line in lines)
-    empty = sum(not line for line in lines)
-    assert empty < 10
-
-
-@pytest.mark.parametrize("width", [60, 80, 120, 200])
-@pytest.mark.parametrize("command", ["configs", "faults", "invariants"])
-def test_no_list_is_wider_than_the_terminal(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    narrow = run("explain", command)[1]
-    monkeypatch.setenv("COLUMNS", "1000")
-    wide = run("explain", command)[1]
-    assert max(map(len, narrow.splitlines())) <= width
-    assert said(narrow) == said(wide)
-
-
-def test_a_line_stays_whole_where_a_program_reads_it(run: Run) -> None:
-    verdict = next(x for x in run("explore", "--config", "pd-full")[1].splitlines())
-    assert verdict.startswith("EXHAUSTED - cluster pd-full: ")
-    assert verdict.endswith(" s)")
 
 
 @pytest.mark.parametrize("width", ["", "40"])
@@ -184,28 +118,3 @@ def test_one_line_is_cut_to_its_width(text: str, width: int) -> None:
     assert screen.cells(line) <= width
     assert line.isprintable()
     assert line == printable(text) or line.endswith("…")
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("text", ["[/red] {} of {}", "x" * 200 + " {} {}", "\x1b[2J {} {}"])
-def test_the_line_of_progress_is_one_line_of_text(
-    monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_line.progress(text) as show:
-        show(1234567, 2)
-    shown = re.sub(r"\x1b\[[0-9;?]*[A-Zhl]|\x1b\[0?m|\x1b\[[0-9;]+m", "", terminal.getvalue())
-    assert printable(text).partition("{")[0][:30].strip() in shown
-    assert all(len(line) <= 40 for line in re.split(r"[\r\n]", shown))
-
-
-def test_the_columns_of_the_program_are_those_of_its_terminal() -> None:
-    code, lines = on_terminal(0, "explain", "references_are_exact")
-    assert (code, max(map(len, lines)) <= 80) == (0, True)

@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS, gravest, severity_of
+from kvproof.invariants.registry import INVARIANTS, gravest
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import Severity
-from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -36,25 +35,6 @@ def test_every_invariant_has_a_severity() -> None:
     assert all(isinstance(each.severity, Severity) for each in INVARIANTS.values())
     of_others = {Severity.WRONG_REPORT}  # no state has statistics: the loop and the kit judge them
     assert {each.severity for each in INVARIANTS.values()} == set(Severity) - of_others
-
-
-def test_the_gravest_comes_first_and_what_has_no_name_before_lost_performance() -> None:
-    mixed = ["predicted_is_taken", "hit_is_the_longest", CONFORMANCE, "all_blocks_return"]
-    mixed += ["engine_survives", "writer_is_alone", "pool_adds_up"]
-    assert [f.invariant for f in gravest(map(finding, mixed))] == [
-        "pool_adds_up",
-        "writer_is_alone",
-        "engine_survives",
-        "all_blocks_return",
-        CONFORMANCE,
-        "hit_is_the_longest",
-        "predicted_is_taken",
-    ]
-
-
-def test_what_nobody_can_judge_fails_whatever_is_asked() -> None:
-    assert severity_of(finding(CONFORMANCE)) is None
-    assert [violated(CONFORMANCE).exit_code(s) for s in Severity] == [1] * len(Severity)
 
 
 @pytest.mark.parametrize("fail_on", Severity)

@@ -40,14 +40,6 @@ def taken_over(held: Request) -> SchedulerStep:
     return work
 
 
-def test_what_was_loaded_is_cached_and_the_last_token_is_computed_again() -> None:
-    work = taken_over(loaded())
-    held = work.engine.request("r0")
-    assert (held.status, held.computed, held.num_cached_blocks) == ("waiting", 3, (2,))
-    assert [prefix for (_, prefix), _ in work.engine.cached] == ["ab", "abcd"]
-    assert work.chose == [FinishLoad("r0", freed=((),))]
-
-
 def test_of_a_load_that_failed_nothing_is_left() -> None:
     work = taken_over(loaded("failed"))
     assert work.engine.request("r0") == on_decode("abcd")
@@ -81,27 +73,6 @@ def completed(
     made = cluster(cfg, job, **options)
     state = State((serving(held, count=cfg.num_blocks)._replace(step=(("r0", tokens),)),))
     return step_output.complete(made, state, "E", accepted={"r0": accepted} if accepted else {})
-
-
-def test_who_has_computed_all_it_knows_samples_a_token() -> None:
-    state = completed(config(FULL), running("abcd", (1, 2), computed=4, max_tokens=2), 4)
-    assert state.engine("E").request("r0").output == "."
-    assert state.engine("E").step is None
-
-
-def test_the_last_token_ends_the_request() -> None:
-    state = completed(config(FULL), running("abcd", (1, 2), computed=4), 4)
-    assert state.engine("E").requests == ()
-    assert state.engine("E").free == (2, 1, 3, 4, 5, 6, 7)
-    assert state.ended == (("E", "r0"),)
-
-
-@pytest.mark.parametrize(("right", "output", "computed"), [(0, ".", 4), (1, "..", 5)])
-def test_drafts_that_were_right_have_become_tokens(right: int, output: str, computed: int) -> None:
-    held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
-    state = completed(config(EAGLE, drafts=1), held, 2, right)
-    after = state.engine("E").request("r0")
-    assert (after.output, after.computed, after.drafts) == (output, computed, 1)
 
 
 def test_no_more_drafts_are_right_than_were_computed() -> None:

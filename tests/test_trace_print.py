@@ -1,7 +1,6 @@
 """The print of a trace: the answers come first and last, what does not matter is folded, and the
 words that are used are explained where that is asked for."""
 
-import dataclasses
 import importlib
 from pathlib import Path
 
@@ -12,12 +11,10 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace import in_words
-from kvproof.reports.trace.engines import engines
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.waits import DECIDES
@@ -52,33 +49,6 @@ def said(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("fault", [*STORY_FAULTS, "front_trim", "waiting_sessions_hold_on"])
-def test_the_last_lines_answer_the_questions(fault: str) -> None:
-    """On a screen of 30 lines, the end is what remains: the verdict, why, where, also in words, the
-    function at fault, the replay."""
-    trace = trace_of(fault)
-    assert trace.finding is not None
-    extra = Extra(Path("t.jsonl"), rest=("what was covered", "", "VIOLATED - cluster x"))
-    lines = render(trace, extra).splitlines()
-    verdict = lines.index("VIOLATED - cluster x")
-    assert lines[verdict + 1].startswith(f"BROKEN: {trace.finding.invariant}")
-    assert any(line.startswith("Where: event") for line in lines[verdict:])
-    assert lines[-1] == "Replay it: kvproof replay t.jsonl --machine model"
-    end = said("\n".join(lines[verdict:]))
-    assert f"Event {len(trace.events)} in words: " in end
-    assert f"In vLLM, at fault: {FAULTS[fault].in_vllm}" in end
-    assert len(lines) - verdict <= 16
-    assert "Prompts: " + trace.cluster.jobs[0].name in "\n".join(lines)
-
-
-def test_a_function_that_is_only_called_is_not_named_as_at_fault() -> None:
-    trace = dataclasses.replace(trace_of("double_free"), faults=())
-    text = said(render(trace))
-    assert "In vLLM, called by this event: Scheduler." in text
-    assert "at fault" not in text
-    assert "In vLLM, at fault: BlockPool.free_blocks" in said(render(trace_of("double_free")))
-
-
 def test_a_cause_before_the_last_event_is_marked() -> None:
     """The lease ends at event 6, and the wrong tokens are read at event 11."""
     trace = read(FOLDER / "lease_ends_under_writer" / "trace.jsonl")
@@ -92,20 +62,6 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
     assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
     assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
     assert first_sign(trace_of("front_trim")) is None
-
-
-def test_what_does_not_concern_the_finding_is_folded() -> None:
-    trace = trace_of("truncation_without_guard")
-    short, whole = render(trace), render(trace, Extra(whole=True))
-    assert "P request r0" not in short
-    assert "Changes that do not concern r1 are left out (report --all)." in short
-    assert "Admit(request, tokens hit, tokens to load), Compute(request, tokens)" in short
-    for number, event in enumerate(trace.events, 1):
-        assert f"{number:3}  {vocabulary.describe(event)[:60]}" in short
-    assert "1 other request" in short
-    assert "P request r0" in whole
-    assert "--all" not in whole
-    assert len(short.splitlines()) < len(whole.splitlines())
 
 
 def test_each_event_has_a_function_and_words() -> None:
@@ -144,10 +100,3 @@ MODULES = (
     ),
 )
 """Where the classes of these functions are."""
-
-
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_the_engines_fit_a_terminal(name: str) -> None:
-    lines = [line.text for line in engines(cluster_named(name), 80)]
-    assert max(map(len, lines)) <= 80
-    assert any("pool of" in line for line in lines)

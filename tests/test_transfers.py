@@ -11,7 +11,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
-from kvproof.model.state import Content, Request, State, Transfer
+from kvproof.model.state import Request, State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
 
 PAIR = pair(FULL)
@@ -37,19 +37,6 @@ def statuses(state: State) -> dict[str, str]:
 
 def started(state: State, cluster: Any = PAIR) -> State:
     return loads.start_load(cluster, state, "r0")
-
-
-def test_blocks_are_paired_and_read_at_once_where_p_has_finished() -> None:
-    state = started(both(SENT, ASKS, OFFERED))
-    assert state.transfer("r0") == READING
-    assert statuses(state) == {"P": "sending", "D": "loading"}
-    assert not state.engine("D").dead
-
-
-def test_they_are_registered_where_p_has_yet_to_finish() -> None:
-    state = started(both(None, ASKS, Transfer("r0", "awaited", 0, ())), pair(FULL, transfer="push"))
-    assert state.transfer("r0") == Transfer("r0", "registered", 0, (), ((3, 4),))
-    assert statuses(state) == {"D": "loading"}
 
 
 def test_nobody_loads_what_is_not_offered() -> None:
@@ -99,30 +86,6 @@ def running(request: Request) -> Request:
     return request._replace(status="running")
 
 
-def test_on_p_the_blocks_stay_and_are_offered() -> None:
-    state = finished(PAIR, both(running(SENT)), "P")
-    assert state.transfer("r0") == OFFERED
-    assert statuses(state) == {"P": "sending"}
-    assert state.engine("P").running == ()
-    assert state.ended == (("P", "r0"),)
-
-
-def test_d_was_first_and_has_registered() -> None:
-    early = Transfer("r0", "registered", 0, (), ((3, 4),))
-    state = finished(pair(FULL, transfer="push"), both(running(SENT), LOADS, early), "P")
-    assert state.transfer("r0") == early._replace(tokens=4, remote=((1, 2),))
-    waited = Transfer("r0", "awaited", 0, ())
-    state = finished(pair(FULL, transfer="push"), both(running(SENT), ASKS, waited), "P")
-    assert state.transfer("r0") == OFFERED
-
-
-def test_on_d_it_stays_for_the_next_turn() -> None:
-    answered = running(ASKS)._replace(output="..", computed=5, tables=((3, 4, 5),))
-    state = finished(PAIR, both(None, answered), "D", keeps=True)
-    assert state.transfer("r0 reverse") == Transfer("r0 reverse", "offered", 5, ((3, 4, 5),))
-    assert statuses(state) == {"D": "sending"}
-
-
 # A request ends before its time
 
 
@@ -140,24 +103,6 @@ def test_who_loads_keeps_its_blocks_until_the_load_has_ended() -> None:
 
 
 # The transfer has ended
-
-
-def test_d_has_the_contents_and_p_lets_go() -> None:
-    begun = both(SENT, LOADS, READING)
-    held = (None, Content(0, ("a", "ab")), Content(0, ("abc", "abcd")), *[None] * 5)
-    begun = begun.with_engine(begun.engine("P")._replace(memory=held))
-    state = transfer_ends.transfer_done(PAIR, begun, "r0")
-    assert state.engine("D").memory[3:5] == held[1:3]
-    assert statuses(state) == {"D": "loaded"}
-    assert state.engine("P").free == (2, 1, 3, 4, 5, 6, 7)
-    assert state.transfers == ()
-
-
-def test_an_aborted_reader_lets_go_now() -> None:
-    aborted = LOADS._replace(status="aborted")
-    state = transfer_ends.transfer_done(PAIR, both(SENT, aborted, READING), "r0")
-    assert statuses(state) == {}
-    assert state.engine("D").free == (4, 3, 1, 2, 5, 6, 7)
 
 
 def test_what_has_not_begun_cannot_end() -> None:

@@ -193,23 +193,6 @@ def test_facts_are_compared_and_words_are_not() -> None:
     assert Finding("c", (one,), About("E")) != Finding("c", (one,), About("P"))
 
 
-@pytest.mark.parametrize(
-    ("says", "facts", "words"),
-    [
-        ("{engine} has {blocks}", {"blocks": [1, [2, 3]]}, "E has [1, [2, 3]]"),
-        ("{held:or nothing}", {"held": []}, "nothing"),
-        ("{held:or nothing}", {"held": [1]}, "[1]"),
-        ("{all:names}", {"all": ["r0", "r1"]}, "r0, r1"),
-        ("{n:either}", {"n": [3, 4]}, "3 or 4"),
-        ("{key:quoted}", {"key": "ab"}, "'ab'"),
-        ("{part}!", {"part": reason("inner", "on {engine}, {n}", n=3)}, "on E, 3!"),
-        (wording.literal("a {b} of {{c"), {}, "a {b} of {{c"),
-    ],
-)
-def test_gaps_are_filled(says: str, facts: dict[str, Any], words: str) -> None:
-    assert wording.sentences((reason("k", says, **facts),), About("E")) == (words,)
-
-
 @functools.cache
 def stated() -> list[tuple[str, str, str, set[str]]]:
     """Each `reason` of the code: the file and the function or class that states it, its kind, its
@@ -233,9 +216,3 @@ def test_each_sentence_has_what_it_needs() -> None:
     for where, kind, says, facts in stated():
         gaps = {name for _, name, _, _ in string.Formatter().parse(says) if name}
         assert gaps <= facts | known, (where, kind, gaps - facts - known)
-
-
-def test_a_kind_of_a_check_has_the_same_values_everywhere() -> None:
-    kinds: dict[tuple[str, str], set[str]] = {}
-    for where, kind, _, facts in stated():
-        assert kinds.setdefault((where, kind), facts) == facts, (where, kind)

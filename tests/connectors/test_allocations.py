@@ -8,13 +8,11 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors import pages
 from kvproof.connectors.device.allocations import AllocatedBytes, IllegalAccess
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.copies import swap_blocks_batch
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.plan import Copies
-from kvproof.connectors.shipped import OFFLOADING, ROOMY
 
 pytestmark = pytest.mark.live
 
@@ -50,17 +48,6 @@ def test_a_copy_of_memory_that_was_given_back_is_an_illegal_access() -> None:
             copied((address, room.data_ptr(), 4))
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
-def test_pieces_that_overlap_are_one(order: tuple[int, ...]) -> None:
-    known = AllocatedBytes()
-    for each in order:
-        begin, size = ((100, 40), (110, 10), (130, 30))[each]
-        known.note(Piece(begin, size))  # type: ignore[arg-type]
-    assert known.holds(100, 60)
-    assert not known.holds(100, 61)
-    assert not known.holds(99, 1)
-
-
 class Piece:
     """A tensor of which the place of its memory is chosen."""
 
@@ -78,14 +65,3 @@ def test_memory_that_is_allocated_in_another_way_is_copied() -> None:
         copied((elsewhere.data_ptr(), room.data_ptr(), 4))
         assert room.tolist() == [1, 1, 1, 1]
         assert not AllocatedBytes.of(clock).complete
-
-
-@pytest.mark.parametrize(("there", "room"), [((), 2**16), ((0,), 2**12), ((1, 2), 2**16)])
-def test_a_release_that_does_not_round_chunks_has_fewer_bytes(
-    there: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    places = (*pages.OLDER, pages.ROUNDS)
-    known = {places[each] for each in there}
-    monkeypatch.setattr(pages, "found", lambda place: (object(), "") if place in known else None)
-    assert pages.in_pages(OFFLOADING.extra) == {"cpu_bytes_to_use": room}
-    assert not ROOMY.in_pages

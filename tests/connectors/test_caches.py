@@ -10,7 +10,7 @@ import torch
 
 from kvproof.connectors import caches as caches_of_kit
 from kvproof.connectors.allocated import slots
-from kvproof.connectors.caches import Caches, LayerCache, Shards
+from kvproof.connectors.caches import Caches, Shards
 from kvproof.connectors.numbers import NUMBERS_MAX, Numbers
 from kvproof.live import build
 from kvproof.model.config import EngineConfig, Group
@@ -48,17 +48,6 @@ def test_each_head_of_a_slot_has_its_own_number(monkeypatch: pytest.MonkeyPatch)
     assert not (first == second).any()
     second.copy_(first)
     assert caches.found(layer, 1, 2) is None
-
-
-@pytest.mark.parametrize("block", range(3))
-@pytest.mark.parametrize("offset", range(4))
-def test_a_block_may_be_several_blocks_of_a_kernel(block: int, offset: int) -> None:
-    memory = torch.zeros(6, 2, 1, 4)
-    layer = LayerCache("layer", 0, memory, memory, parts=2)
-    memory[layer.place(block, offset)] = 1
-    assert memory[layer.whole(block)].flatten(0, 1)[offset].all()
-    assert memory.count_nonzero() == 4
-    assert layer.slot(*layer.place(block, offset)) == (block, offset)
 
 
 def test_a_prefix_has_the_same_number_in_every_process() -> None:

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from kvproof.testing import ConnectorConformance
-
 pytest.importorskip("vllm")
 
 from kvproof.connectors import search as search_module
@@ -63,22 +61,6 @@ EPISODES = 250
 SEEDS = (1, 2, 3)
 TOLERATED_EPISODES = 40
 """A finding that is less than a leak ends no search."""
-
-
-class TestStore(ConnectorConformance):
-    """A store within the step."""
-
-    connector = "tests.connectors.store:Store"
-    keeps_prompts = True
-    examples = 60
-
-
-class TestLaterStore(ConnectorConformance):
-    """A store that loads in a later step and keeps blocks."""
-
-    connector = "tests.connectors.store:LaterStore"
-    keeps_prompts = True
-    examples = 60
 
 
 @pytest.mark.parametrize("mistake", RULE_OF)
@@ -218,12 +200,6 @@ def test_a_rule_that_vllm_keeps_is_named_if_it_does_not(each: OfVllm) -> None:
     for fact in each.broken:
         assert [f.invariant for f in broken([fact], Past())] == [each.rule]
     assert not list(broken([each.kept], Past()))
-
-
-def test_the_page_counts_the_mistakes_and_has_each_rule() -> None:
-    page = (Path(__file__).parents[2] / "docs/howto/test-a-connector.md").read_text()
-    assert f"has {len(RULE_OF)} such mistakes" in page
-    assert [rule for rule in CONTRACT if f"| `{rule}` |" not in page] == []
 
 
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:

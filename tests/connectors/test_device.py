@@ -10,14 +10,12 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.device import copies, host_buffers, streams
+from kvproof.connectors.device import copies, host_buffers
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.mooncake import FAILED, GONE, Store
-from kvproof.connectors.device.objects import ObjectAgent
 from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
-from kvproof.connectors.device.threads import QueueModule, Threads
+from kvproof.connectors.device.threads import QueueModule
 from kvproof.connectors.plan import Copies
 from kvproof.model.facts.connectors import CopiedAgain
 
@@ -66,13 +64,6 @@ def test_a_late_copy_is_made_just_before_it_is_reported() -> None:
     assert target[0].tolist() == [7.0] * 4
 
 
-def test_who_waits_for_an_event_has_the_copy_and_its_report() -> None:
-    target, _, event = copied(Clock(Copies(late=True, steps=5)))
-    event.synchronize()
-    assert target[0].tolist() == [7.0] * 4
-    assert event.query()
-
-
 def test_a_stream_that_waits_for_another_runs_after_it() -> None:
     with device(Clock(Copies(late=True, steps=1))):
         done: list[str] = []
@@ -84,36 +75,6 @@ def test_a_stream_that_waits_for_another_runs_after_it() -> None:
         assert done == ["first", "second"]
 
 
-def test_the_call_that_copies_by_address_copies_bytes() -> None:
-    source, target = torch.arange(8.0), torch.zeros(8)
-    where = [torch.tensor([each.data_ptr() + 16], dtype=torch.int64) for each in (source, target)]
-    with device(Clock(Copies())):
-        copies.swap_blocks_batch(*where, torch.tensor([8]), is_src_access_order_any=True)
-    assert target.tolist() == [0, 0, 0, 0, 4, 5, 0, 0]
-
-
-def test_the_call_that_copies_by_block_copies_blocks() -> None:
-    source, target = torch.arange(8.0), torch.zeros(8)
-    with device(Clock(Copies())), streams.stream(Stream()):
-        copies.swap_blocks(source, target, 8, torch.tensor([[3, 0]]))
-    assert target.tolist() == [6, 7, 0, 0, 0, 0, 0, 0]
-
-
-def test_a_thread_works_when_the_clock_says_so() -> None:
-    clock = Clock(Copies(late=True, steps=1))
-    items, done = QueueModule(clock).Queue(), []
-
-    def work() -> None:
-        while True:
-            done.append(items.get())
-
-    Threads(clock).Thread(target=work).start()
-    items.put("a")
-    assert done == []
-    clock.tick()
-    assert done == ["a"]
-
-
 def test_a_wait_without_end_is_an_error_and_no_hang() -> None:
     clock = Clock(Copies())
     items = QueueModule(clock).Queue()
@@ -121,49 +82,6 @@ def test_a_wait_without_end_is_an_error_and_no_hang() -> None:
         items.get()
     with pytest.raises(queue.Empty):
         items.get_nowait()
-
-
-def test_the_honest_store_gives_back_what_it_was_given_unless_it_fails() -> None:
-    store = Store()
-    memory = ctypes.create_string_buffer(b"abcd", 4)
-    at = [[ctypes.addressof(memory)]]
-    assert store.batch_put_from_multi_buffers(["k"], at, [[4]]) == [0]
-    memory.raw = b"...."
-    assert store.batch_get_into_multi_buffers(["other"], at, [[4]]) == [GONE]
-    store.failures = 1
-    assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [FAILED]
-    assert store.batch_get_into_multi_buffers(["k"], at, [[4]]) == [4]
-    assert memory.raw == b"abcd"
-
-
-def test_an_object_store_keeps_what_is_written_and_fails_at_the_end_of_a_copy() -> None:
-    clock = Clock(Copies(late=True, steps=1))
-    with device(clock):
-        agent = ObjectAgent(clock, "a")
-    memory = ctypes.create_string_buffer(b"abcd....", 8)
-    at = ctypes.addressof(memory)
-    pieces = [(at, 4, 0), (at + 4, 4, 0)]
-    agent.register_memory([(at, 8, 0, "")], "DRAM")
-    here = agent.prep_xfer_dlist("", pieces, "DRAM")
-
-    def copied(operation: str, index: int, key: str) -> str:
-        known = agent.register_memory([(0, 4, 1, key)], "OBJ")
-        there = agent.prep_xfer_dlist("a", known.trim())
-        number = agent.make_prepped_xfer(operation, here, [index], there, [0])
-        assert agent.transfer(number) == agent.check_xfer_state(number) == "PROC"
-        clock.tick()
-        return agent.check_xfer_state(number)
-
-    assert agent.query_memory([(0, 1, 0, "k")]) == [None]
-    assert copied("WRITE", 0, "k") == "DONE"
-    assert agent.query_memory([(0, 1, 0, "k")]) == [{}]
-    assert copied("READ", 1, "k") == "DONE"
-    assert memory.raw == b"abcdabcd"
-    agent.store.kept.clear()
-    assert copied("READ", 1, "k") == "ERR"
-    agent.store.failures, agent.store.raises = 1, True
-    with pytest.raises(RuntimeError, match="does not answer"):
-        agent.release_xfer_handle(1)
 
 
 def test_when_the_episode_is_over_no_copy_is_made() -> None:

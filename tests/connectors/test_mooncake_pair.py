@@ -1,6 +1,5 @@
 """P and D with Mooncake's transfer engine between them: vLLM's own workers, loops and servers."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as home
 
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.loops import ClockLoop, LoopModule
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.device.transfer import FAILED, TransferEngine
 from kvproof.connectors.episode import EpisodeResult, play
@@ -131,41 +129,6 @@ def test_blocks_that_p_keeps_for_ever_are_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(home.MooncakeConnectorWorker, "fetch_finished_sending_reqs", none)
     assert grave(played()) == {"kept_blocks_are_given_back"}
-
-
-def test_a_late_loop_sees_what_it_is_given_at_the_end_of_the_window() -> None:
-    for copies, at_once in ((EARLY, True), (LATE, False)):
-        clock = Clock(copies)
-        loop = ClockLoop(clock)
-        clock.begin(loop.run_forever)
-        seen: list[int] = []
-        loop.call_soon_threadsafe(seen.append, 1)
-        assert bool(seen) == at_once
-        clock.tick()
-        clock.tick()
-        assert seen == [1]
-        loop.close()
-
-
-def test_a_loop_waits_in_the_seconds_of_the_clock() -> None:
-    clock = Clock(EARLY)
-    loops = LoopModule(clock)
-    loop = loops.new_event_loop()
-    clock.begin(loop.run_forever)
-
-    async def waits() -> float:
-        await asyncio.sleep(3)
-        return loop.time()
-
-    future = loops.run_coroutine_threadsafe(waits(), loop)
-    for _ in range(2):
-        clock.tick()
-        assert not future.done()
-    with pytest.raises(RuntimeError, match="nothing to do"):
-        future.result()
-    clock.tick()
-    assert future.result() == 3
-    loop.close()
 
 
 def test_memory_that_is_not_registered_is_not_written() -> None:

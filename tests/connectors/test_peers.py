@@ -27,7 +27,7 @@ from kvproof.connectors.plan import (
     TransferParams,
 )
 from kvproof.connectors.search import search
-from kvproof.connectors.shipped import SHIPPED, as_driven
+from kvproof.connectors.shipped import SHIPPED
 from kvproof.model.config import EngineConfig, Group
 
 pytestmark = pytest.mark.live
@@ -73,17 +73,6 @@ def test_an_engine_may_be_another_one() -> None:
     result = played(*first, Restart(), *again, Restart(), *again)
     assert result.findings == ()
     assert result.judged["engines that were started again"] == 2
-
-
-def test_settings_say_how_a_connector_is_driven() -> None:
-    tiers = [{"type": "p2p", "unbound_store_timeout_s": 5}]
-    assert as_driven("OffloadingConnector", {"secondary_tiers": tiers}, False).has_peers
-    assert as_driven(PEERS.name, PEERS.extra, False) == PEERS
-    assert as_driven("NixlConnector", {}, False) == SHIPPED["nixl-pull"].subject
-    assert as_driven("nixl-pull", {}, False) == SHIPPED["nixl-pull"].subject
-    several = SHIPPED["multi-nixl-offloading"].subject
-    assert as_driven(several.name, several.extra, False).pair
-    assert not as_driven(several.name, {"connectors": []}, False).pair
 
 
 def copy_elsewhere(patch: pytest.MonkeyPatch) -> None:
