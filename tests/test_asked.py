@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kvproof.gate.difference import judged
-from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking, why_hidden
+from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking
 from kvproof.model.needs import Need
 from kvproof.strategies.joined import CHECKED, JOIN_CHECKS, NECESSARY
 from kvproof.watch.shown import JUDGED, NOT_JUDGED, Views
@@ -49,21 +49,6 @@ def test_a_check_of_whole_states_is_asked_by_no_watcher() -> None:
     shown = [view.value.shows for view in Views]
     assert lacking(new, *shown) == Need.STATE.value
     assert not lacking(new, frozenset(Need))
-
-
-def test_facts_of_two_views_are_not_one_view() -> None:
-    new = replace(CHECKS["pool_adds_up"], needs=(Need.QUEUES, Need.BATCH))
-    assert lacking(new, {Need.QUEUES}, {Need.BATCH}).endswith(" at once")
-    assert not lacking(new, {Need.QUEUES, Need.BATCH})
-    assert lacking(new, {Need.QUEUES}) == Need.BATCH.value
-
-
-def test_what_an_engine_hides_is_the_reason() -> None:
-    exact = CHECKS["references_are_exact"]
-    assert (
-        why_hidden(exact, {Need.REFERENCES: "a connector holds some"}) == "a connector holds some"
-    )
-    assert why_hidden(exact, {Need.TABLES: "nobody knows them"}) == ""
 
 
 def test_two_records_are_asked_what_both_show() -> None:

@@ -44,23 +44,6 @@ def driven(cluster: Cluster, *events: object) -> tuple[ModelMachine, Engine]:
     return machine, machine.state.engines[0]
 
 
-def test_computed_tokens_run_ahead_of_the_known_ones() -> None:
-    machine, engine = driven(ONE, Submit("E", "r0"), *[Schedule("E")] * 2)
-    assert engine.request("r0").output == ""
-    assert engine.request("r0").computed == 3
-    assert [(f.tokens, f.samples) for step in engine.steps for f in step] == [(2, False), (1, True)]
-    assert engine.pending == (("r0", 1),)
-    assert Schedule("E") not in machine.stimuli()
-    machine.take(Complete("E"))
-    machine.take(Schedule("E"))
-    engine = machine.state.engines[0]
-    assert (engine.request("r0").output, engine.request("r0").computed) == ("", 4)
-    assert engine.pending == (("r0", 2),)
-    machine.take(Complete("E"))
-    engine = machine.state.engines[0]
-    assert (engine.request("r0").output, engine.pending) == (".", (("r0", 1),))
-
-
 def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() -> None:
     cluster = CLUSTERS["pd-async"]
     events = Submit("P", "r0"), Schedule("P"), Abort("P", "r0")

@@ -10,10 +10,8 @@ from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import LATE, State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.breadth_first import search
 from tests.planted import under
 
 ENGINE = EngineConfig("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
@@ -26,46 +24,6 @@ def ahead(cluster: Cluster = LONG) -> ModelMachine:
     for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
         machine.take(event)
     return machine
-
-
-def test_a_step_counts_on_the_drafts_of_the_one_ahead() -> None:
-    engine = ahead().state.engine("E")
-    request = engine.request("r0")
-    assert (request.output, request.computed, engine.pending) == (".", 10, (("r0", 6),))
-    assert [(f.tokens, f.ahead, f.drafts) for step in engine.steps for f in step] == [(3, 2, 2)] * 2
-
-
-@pytest.mark.parametrize("accepted", [0, 1, 2])
-def test_rejected_drafts_are_taken_back_under_the_step_behind(accepted: int) -> None:
-    machine = ahead()
-    step = machine.take(Complete("E", {"r0": accepted} if accepted else {}))
-    engine = machine.state.engine("E")
-    request = engine.request("r0")
-    assert request.output == "." * (2 + accepted)
-    assert request.computed == len(request.tokens) + 2
-    assert engine.pending == (("r0", 3),)
-    # Only now the worker runs the step behind, from the last right token on.
-    assert {len(read.expected) for read in step.effects.reads} == set(range(1, 8 + accepted + 1))
-    assert all(read.found == read.expected for read in step.effects.reads)
-
-
-def late(state: State) -> list[str]:
-    """The preempted requests whose drafts are still to come, with more than these to sample."""
-    engine = state.engine("E")
-    names = [f.request for step in engine.steps for f in step if f.fate == LATE and f.drafts]
-    return [n for n in names if engine.request(n).max_tokens - len(engine.request(n).output) > 2]
-
-
-def test_late_drafts_of_a_preempted_request_are_kept() -> None:
-    cluster = CLUSTERS["async-drafts"].carrying(Job("r0", "abcd", 5), Job("r1", "abx", 2))
-    states = search(cluster, [], 10_000).states
-    state, name = next((s, name) for s in states for name in late(s))
-    machine = ModelMachine(cluster)
-    machine.state = state
-    before = state.engine("E").request(name)
-    machine.take(next(e for e in machine.stimuli() if isinstance(e, Complete) and e.accepted))
-    after = machine.state.engine("E").request(name)
-    assert (after.computed, len(after.output)) == (0, len(before.output) + 2)
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,7 @@ from tests.sentences import two_sentences
         (["explore", "--config", "missing.json"], "No such file"),
         (["explore", "--config", "."], "not a regular file"),
         (["explore", "--states-max", "0"], "'0' is not an integer from 1 on"),
-        (["explore", "--states-max", "many"], "'many' is not an integer"),
-        (["explore", "--seed", "x"], "--seed"),
         (["explore", "--exampels", "3"], "--exampels"),
-        (["explore", "--conf", "pd"], "--conf"),
         (["explore", "--config"], "--config"),
         ([], "COMMAND"),
         (["sample", "--machine", "lief"], "--machine"),
@@ -39,12 +36,10 @@ from tests.sentences import two_sentences
         (["sample", "--machine", "live", "--fault", "front_trim"], "mistake of the model"),
         (["prove", "--obligation", "trim_equal_count"], "Use trim_equal_counts instead"),
         (["prove", "--timeout-s", "nan"], "above 0"),
-        (["prove", "--timeout-s", "0"], "above 0"),
         (["replay", "missing.jsonl"], "No such file"),
         (["replay", "/"], "cannot be read"),
         (["report", "missing.jsonl"], "No such file"),
         (["report", "/"], "has no campaign"),
-        (["report", "/dev/null"], "not a regular file"),
         (["explore", "--fault", "nothing"], "no fault named"),
     ],
 )
@@ -101,20 +96,13 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
     ("config", "says"),
     [
         (group(block_size=0), "$.engines[0].groups[0].block_size: expected `int` >= 1"),
-        (group(block_size="2"), "block_size: expected `int`, got `str`"),
-        (group(block_size=5000), "1 to 4096"),
         (group(kind="ful"), "kind: invalid enum value 'ful'. Use full."),
         (group(kind="window"), "groups[0].window: window of group is 0"),
-        (group(blocksize=2), "Use block_size."),
         (
             cluster(num_blocks=0),
             "$.engines[0].num_blocks: expected `int` >= 2. Use a whole number from 2 to",
         ),
-        (cluster(num_blocks=1), "from 2 to"),
-        (cluster(chunk_tokens=0), "chunk_tokens"),
         (cluster(groups=[]), "$.engines[0].groups: expected `array` of length >= 1"),
-        (cluster(groups=3), "Use a list of 1 to"),
-        (cluster(role="prefil"), "Use prefill."),
         (cluster(role="prefill"), "one prefill and one decode engine"),
         (
             cluster(
@@ -136,10 +124,8 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
             ),
             "a parent that full attention never reported",
         ),
-        (cluster(retention=-2), "or null"),
         (cluster(retention=3), "Use a multiple of 2, or 0"),
         (cluster(retention=4), "only full attention"),
-        ({"engines": []}, "$.engines: expected `array` of length >= 1"),
         (
             {"engines": [3]},
             "$.engines[0]: expected `object`, got `int`. Use an object with name, groups.",
@@ -155,7 +141,6 @@ def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixt
             "$.jobs[0]: object missing required field `prompt`. Use an object with name, prompt.",
         ),
         ({**cluster(), "job": []}, "Use jobs."),
-        ({**cluster(), "load_failure": "fial"}, "Use fail."),
     ],
 )
 def test_config_file(refused: Any, tmp_path: Path, config: Any, says: str) -> None:

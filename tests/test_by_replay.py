@@ -53,14 +53,6 @@ def test_without_fair_runs_its_trace_is_as_short_as_that_of_the_explorer() -> No
     assert len(replayed.events) == len(by_itself.events)
 
 
-def test_fair_runs_find_a_mistake_in_fewer_states() -> None:
-    fault = FAULTS["front_trim"]
-    with planted(fault):
-        by_itself, replayed = explore(CLUSTERS[fault.cluster]), searched(CLUSTERS[fault.cluster])
-    assert replayed.verdict is Verdict.VIOLATED
-    assert replayed.coverage["states_distinct"] < by_itself.coverage["states_distinct"]
-
-
 def test_a_run_that_does_not_end_is_a_violation() -> None:
     """The fault lets a request wait for ever, which no single step shows."""
     fault = next(
@@ -101,14 +93,6 @@ def test_a_machine_that_does_not_repeat_itself_is_unknown() -> None:
     outcome = explore_by_replay(SMALL, Fresh, EVERY)
     assert outcome.verdict is Verdict.UNKNOWN
     assert outcome.reason == by_replay.NOT_TWICE
-
-
-@pytest.mark.nightly
-def test_few_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With none kept, the states are the same."""
-    before = searched(CLUSTERS["pd-full"])
-    monkeypatch.setattr(by_replay, "RUNS_MAX", 0)
-    assert counts(searched(CLUSTERS["pd-full"])) == counts(before)
 
 
 @pytest.mark.live

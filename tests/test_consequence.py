@@ -16,7 +16,6 @@ from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.signature import Signature
-from kvproof.strategies.conformance import consequence
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.explorer.explorer import explore
@@ -59,14 +58,6 @@ def _broken(machine: ModelMachine, event: Event) -> list[str]:
     step = machine.take(event)
     always = (i for i in INVARIANTS.values() if i.kind == "always")
     return [found.invariant for found in broken(machine.cluster, step, always)]
-
-
-def test_it_is_not_driven_on_for_ever(
-    late: tuple[Cluster, Mistakes, Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster, faults, outcome = late
-    monkeypatch.setattr(consequence, "ROUNDS_MAX", 0)
-    assert under(faults, leads_to, ModelMachine(cluster), outcome.events) is None
 
 
 def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Mistakes, Outcome]) -> None:

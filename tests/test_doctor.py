@@ -1,10 +1,8 @@
 """`kvproof doctor`: what it says of a vLLM that is there, is not there, or is there in part."""
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +10,6 @@ from kvproof.cli.main import main
 from kvproof.live.contract.features import FEATURES
 from tests.processes import python
 from tests.watching import LATER
-
-FAILING = """
-raise RuntimeError("no such luck\\nlibtorch_cpu.so has no symbol _Z3foo")
-"""
 
 DRIVEN = sum(feature.drives for feature in FEATURES.values())
 
@@ -58,44 +52,6 @@ codes = [
 ]
 print(*codes)
 """
-
-
-def run(*command: str, before: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run Python, with a folder before all others on its path, which also has the cache."""
-    program = "import sys; sys.path.insert(0, sys.argv.pop(1)); " if before else ""
-    program += "from kvproof.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    arguments = [str(before), *command] if before else list(command)
-    variables = {"XDG_CACHE_HOME": str(before)} if before else {}
-    return python("-c", program, *arguments, **variables)
-
-
-@pytest.fixture
-def failing(tmp_path: Path) -> Path:
-    """A folder with a vLLM that fails when it is imported."""
-    (tmp_path / "vllm").mkdir()
-    (tmp_path / "vllm" / "__init__.py").write_text(FAILING, encoding="utf-8")
-    return tmp_path
-
-
-def test_a_vllm_that_fails_at_import_is_reported_in_one_place(failing: Path) -> None:
-    done = run("doctor", before=failing)
-    assert done.returncode == 3
-    assert done.stderr.startswith("vllm/__init__.py:2: raise RuntimeError(")
-    said = " ".join(done.stdout.split())
-    assert "fails at import (RuntimeError: libtorch_cpu.so has no symbol" in said
-    assert "no such luck" not in said
-    assert "pip install" not in said
-    assert said.count(". Use ") == 1
-
-
-def test_what_drives_such_a_vllm_is_unknown(failing: Path) -> None:
-    done = run("sample", "--config", "full", "--machine", "live", "--json", before=failing)
-    assert done.returncode == 3
-    assert "Traceback" not in done.stderr
-    said = json.loads(done.stdout)
-    assert said["verdict"] == "UNKNOWN"
-    assert "vLLM cannot be imported (RuntimeError: libtorch_cpu.so has no" in said["reason"]
-    assert "Use kvproof doctor" in said["reason"]
 
 
 def test_without_vllm_nothing_can_be_driven(

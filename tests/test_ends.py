@@ -1,9 +1,5 @@
 """How the program starts and ends: what it imports, what it needs, and what a terminal shows."""
 
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +8,6 @@ from kvproof.live.releases import cache_folder
 from kvproof.model.errors import UsageError
 from tests.processes import environment, python, started
 from tests.sentences import two_sentences
-from tests.terminals import all_of
 
 LARGE = {"z3", "hypothesis", "networkx", "numpy", "rich", "pytest", "torch", "vllm"}
 """Packages that take time to import."""
@@ -105,28 +100,3 @@ def test_the_default_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "relative")
     with pytest.raises(UsageError, match=r"no home folder.*Use --cache"):
         cache_folder(None)
-
-
-def on_terminal(*command: str) -> str:
-    """What a terminal gets as standard error."""
-    leader, follower = pty.openpty()
-    arguments = [sys.executable, "-m", "kvproof", *command]
-    subprocess.run(arguments, stdout=subprocess.DEVNULL, stderr=follower, check=False)
-    os.close(follower)
-    shown = all_of(leader)
-    os.close(leader)
-    return shown
-
-
-def test_progress_is_shown_on_a_terminal_from_the_beginning() -> None:
-    """First the start, then the search; at the end, nothing stays."""
-    shown = on_terminal(*COMMAND)
-    assert shown.startswith("\r\x1b[Kkvproof: starting")
-    assert "\r\x1b[Kexploring" in shown
-    assert shown.endswith("\r\x1b[K")
-
-
-def test_an_error_replaces_the_live_line() -> None:
-    shown = on_terminal("nosuch").split("\r\x1b[K")
-    assert shown[:2] == ["", "kvproof: starting"]
-    assert shown[2].startswith("There is no command named 'nosuch'.")

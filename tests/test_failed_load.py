@@ -21,7 +21,6 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.watching import watched
@@ -55,16 +54,6 @@ def test_a_request_ends_or_goes_back() -> None:
     request = engine.request("r1")
     assert (request.computed, request.output, request.external) == (0, "", 0)
     assert (engine.cached, request.num_cached_blocks, len(request.tables[0])) == ((), (0,), 3)
-
-
-def test_what_is_in_flight_is_thrown_away() -> None:
-    machine = loading("recompute", steps_in_flight=2)
-    assert machine.state.engine("E").pending == (("r1", 2),)
-    engine = machine.take(FAILED).after.engine("E")
-    assert engine.pending == ()
-    assert [f.fate for f in engine.flights("r1")] == [VOID]
-    engine = machine.take(Complete("E")).after.engine("E")
-    assert engine.request("r1").output == ""
 
 
 def test_several_groups_are_bad_usage() -> None:

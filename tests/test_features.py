@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.config.feature import SECTIONS, Exclusion, Feature
+from kvproof.model.config.feature import Exclusion, Feature
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
-from kvproof.model.config.features.table import TABLE
 from kvproof.model.errors import UsageError
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -34,20 +33,6 @@ def test_what_a_refusal_says_of_a_feature_is_there() -> None:
     needed = [(f, FEATURES[need]) for f in FEATURES.values() for need in f.needs]
     assert all(feature.off and need.on for feature, need in needed)
     assert all(f.on for f in FEATURES.values() if f.job_field)
-
-
-def test_each_feature_has_one_entry_in_the_order_of_the_sections() -> None:
-    assert len(FEATURES) == len(TABLE)
-    order = [(SECTIONS.index(feature.section), feature.id) for feature in TABLE]
-    assert order == sorted(order)
-
-
-def test_each_is_told_beside_the_other() -> None:
-    lines = (line.split(" | ") for line in table().splitlines() if " | " in line)
-    rows = {line[0]: line[3] for line in lines}
-    push, turns = (rows[f"| {FEATURES[name].words}"] for name in ("push", "follow_up_turns"))
-    assert "follow-up turns" in push
-    assert "push" in turns
 
 
 def test_an_exclusion_of_engines_names_features_of_engines() -> None:

@@ -10,13 +10,9 @@ import pytest
 from benchmarks.releases import __main__ as command
 from benchmarks.releases import table as heat_table
 from benchmarks.releases.rows import SurveyedRelease
-from benchmarks.releases.stories import STORIES
 from benchmarks.releases.surveys import Surveys
-from kvproof.live.releases import NEWEST
 from kvproof.model.faults.registry import FAULTS
 from tests.test_releases import broken, good
-
-REPORTS = Path(__file__).parent.parent / "reports"
 
 
 def check_agreement(text: str, said: dict[str, Any]) -> None:
@@ -59,15 +55,3 @@ def test_the_table_and_the_json_of_a_run_agree(made: Path) -> None:
         *("VIOLATED", "SAMPLED", "UNKNOWN")
     ]
     assert (row["first_bad"], row["first_good"]) == ("0.18.0", "0.19.0")
-
-
-def test_the_committed_files_are_of_one_run_and_of_the_form_of_the_script(made: Path) -> None:
-    kept = json.loads((REPORTS / "releases.json").read_text(encoding="utf-8"))
-    text = (REPORTS / "releases.md").read_text(encoding="utf-8")
-    assert kept["releases"] == list(NEWEST)
-    assert {row["name"] for row in kept["stories"]} == set(STORIES)
-    check_agreement(text, kept)
-    written = (made / "releases.md").read_text(encoding="utf-8")
-    titles = [line for line in text.splitlines() if line.startswith("#")]
-    assert titles == [line for line in written.splitlines() if line.startswith("#")]
-    assert set(json.loads((made / "releases.json").read_text(encoding="utf-8"))) <= set(kept)

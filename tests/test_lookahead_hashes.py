@@ -5,17 +5,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.check import findings
 from kvproof.invariants.hits import longest, missing
-from kvproof.invariants.memory import drafter_holds_its_key
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
-from kvproof.model.finding import Finding
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
-from kvproof.model.memory import width
-from kvproof.model.state import Content, Engine
 from kvproof.model.step import Step
 
 EAGLE = Group("full", 2, eagle=True)
@@ -36,52 +31,9 @@ def hits(steps: list[Step]) -> list[int]:
     return [a.hit for step in steps for a in step.effects.admissions]
 
 
-def keys(step: Step) -> list[str]:
-    return [prefix for (_, prefix), _ in step.after.engine("E").cached]
-
-
-def test_a_key_covers_the_token_after_its_block() -> None:
-    steps = served(Job("r0", "abcde", 1))
-    assert keys(steps[1]) == ["abc", "abcde"]
-
-
-def test_a_block_is_cached_when_the_next_token_is_sampled() -> None:
-    _, scheduled, completed = served(Job("r0", "abcd", 1))
-    assert keys(scheduled) == ["abc"]
-    assert keys(completed) == ["abc", "abcd."]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "hit", "dropping"),
-    [("abcde", 4, 2), ("abcdx", 2, 2), ("abcd", 2, 2), ("abxde", 0, 0), ("abcdef", 4, 2)],
-)
-def test_a_hit_takes_the_whole_match_and_needs_the_next_token(
-    prompt: str, hit: int, dropping: int
-) -> None:
-    jobs = Job("r0", "abcde", 1), Job("r1", prompt, 1)
-    assert hits(served(*jobs)) == [0, hit]
-    without = replace(HASHING, hash_lookahead_tokens=0)
-    assert hits(served(*jobs, engine=without)) == [0, dropping]
-
-
 @pytest.mark.parametrize(("known", "alike", "hit"), [(5, 5, 4), (5, 4, 2), (6, 5, 4), (4, 4, 2)])
 def test_what_the_invariants_expect_of_a_hit(known: int, alike: int, hit: int) -> None:
     assert longest(HASHING, known, alike) == hit
-
-
-def told(engine: Engine) -> list[Finding]:
-    """What a drafter does not hold on an engine."""
-    ask = drafter_holds_its_key.asking(cluster=Cluster("c", (HASHING,)))
-    return list(findings(drafter_holds_its_key, ask(engine)))
-
-
-def test_a_drafter_holds_what_it_computed_with_the_next_token() -> None:
-    assert [width(HASHING, g) for g in (EAGLE, Group("full", 2), Group("mamba", 2))] == [3, 2, 1]
-    *_, step = served(Job("r0", "abcd", 1))
-    after = step.after.engine("E")
-    (block,) = after.blocks_for((0, "abcd."))
-    assert after.memory[block] == Content(0, ("abc", "abcd", "abcd."))
-    assert not told(after)
 
 
 def test_events_tell_the_token_after_each_block() -> None:

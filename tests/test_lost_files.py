@@ -51,15 +51,6 @@ def test_a_violation_without_its_trace_is_printed(
     assert not list(Path().rglob("*.*"))
 
 
-def test_the_object_is_printed_though_there_is_no_trace(run: Any, lost: Any) -> None:
-    lost()
-    code, out, err = run("explore", *BROKEN, "--json")
-    record = json.loads(out)
-    assert (code, record["exit_code"], record["verdict"]) == (1, 1, "VIOLATED")
-    assert record["trace"] is None
-    assert two_sentences(err), err
-
-
 def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
     lost()
     some = ["--obligation", "truncated_once"]
@@ -74,14 +65,6 @@ def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
         code, out, _ = run(*argv, "--json")
         assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, verdict)
     assert list(Path().iterdir()) == []
-
-
-def test_a_file_that_is_lost_does_not_hide_what_is_unknown(run: Any, lost: Any) -> None:
-    lost()
-    code, out, err = run("explore", *SMALL, "--states-max", "5", "--graph", "g.dot")
-    assert code == 3
-    assert out.startswith("UNKNOWN")
-    assert two_sentences(err), err
 
 
 def test_the_verdict_is_out_before_a_file_is_written(
@@ -99,33 +82,6 @@ def test_the_verdict_is_out_before_a_file_is_written(
     assert "VIOLATED - cluster pd-full" in printed[0]
     assert "Replay it: " in printed[0]  # the trace is small, and the text names its file
     assert rest == ""
-
-
-def test_files_are_written_though_nobody_reads_the_verdict(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(*_: Any) -> None:
-        raise RuntimeError("the output is closed")
-
-    monkeypatch.setattr(answer, "summary", closed)
-    with pytest.raises(RuntimeError, match="the output is closed"):
-        run("explore", *BROKEN, "--graph", "g.dot")
-    assert len(list(Path("kvproof-traces").iterdir())) == 1
-    assert Path("g.dot").exists()
-
-
-def test_a_violation_is_printed_though_its_states_cannot_be_recorded(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(answer, "record", interrupted)
-    code, out, _ = run("explore", *BROKEN)
-    assert code in (1, 130)
-    assert "The states were not recorded." in out
-    assert "VIOLATED - cluster pd-full" in out
-    assert "Replay it" in out
 
 
 def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:

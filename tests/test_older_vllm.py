@@ -159,20 +159,6 @@ def test_a_failed_read_is_reported_by_its_blocks(policy: str) -> None:
         assert (found.status, found.computed) == ("failed", 0)
 
 
-@pytest.mark.usefixtures("_older_reports")
-def test_the_reports_of_an_older_worker_have_no_failed_reads() -> None:
-    from kvproof.live.driver import nixl
-
-    worker = OlderWorker()
-    worker._invalid_block_ids = queue.Queue()
-    worker._invalid_block_ids.put({4})
-    assert nixl.ended(worker) == {
-        "finished_recving": {"received"},
-        "invalid_block_ids": {4},
-        "finished_sending": {"sent"},
-    }
-
-
 def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
     from kvproof.live.death import place
     from kvproof.live.fake import FakeParams

@@ -7,7 +7,7 @@ from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Complete, Compute, Schedule, Submit, TransferDone, bare_choice
+from kvproof.model.events import Complete, Schedule, Submit, TransferDone
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -30,41 +30,8 @@ def offered(cluster: Cluster) -> ModelMachine:
     return machine
 
 
-def test_a_load_takes_no_blocks_for_drafts() -> None:
-    """D's lists are as long as P's, whose own lookahead is left out; the drafter's slots follow."""
-    cluster = CLUSTERS["pd-drafts-tight"].carrying(Job("r0", "abcd", 2))
-    machine = offered(replace(cluster, engines=roomy(cluster)))
-    (transfer,) = machine.state.transfers
-    assert [len(blocks) for blocks in (*transfer.remote, *transfer.local)] == [2, 2]
-    machine.take(TransferDone("r0"))
-    machine.take(Schedule("D"))
-    assert [len(t) for t in machine.state.engine("D").request("r0").tables] == [3]
-
-
 def roomy(cluster: Cluster) -> tuple[EngineConfig, ...]:
     return tuple(replace(e, num_blocks=12) for e in cluster.engines)
-
-
-def test_of_a_state_the_slots_of_drafts_stay_behind() -> None:
-    machine = offered(CLUSTERS["pd-drafts"])
-    (transfer,) = machine.state.transfers
-    table = machine.state.engine("D").request("r0").tables[1]
-    assert transfer.local[1] == table[-2:-1]
-    assert len(transfer.remote[1]) == 1
-
-
-def test_what_comes_after_a_load_may_be_filled_up() -> None:
-    machine = offered(CLUSTERS["pd-drafts"])
-    machine.take(TransferDone("r0"))
-    step = machine.take(Schedule("D"))
-    assert isinstance(step.event, Schedule)
-    assert step.event.chose is not None
-    *adopted, computed = step.event.chose
-    assert bare_choice(computed) == Compute("r0", 1)
-    filled = offered(CLUSTERS["pd-drafts"])
-    filled.take(TransferDone("r0"))
-    filled.take(Schedule("D", (*adopted, Compute("r0", 2))))
-    assert filled.state.engine("D").request("r0").drafts == 0
 
 
 def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:

@@ -9,7 +9,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.step import Copy, Step
+from kvproof.model.step import Step
 
 FULL, STATE = Group("full", 4), Group("mamba", 4)
 
@@ -31,28 +31,6 @@ def engine(**options: Any) -> EngineConfig:
 def test_a_repeated_prompt_hits_up_to_its_last_prefix_with_a_hash() -> None:
     steps = run(CLUSTERS["partial"], "r0", "r1")
     assert [a.hit for s in steps for a in s.effects.admissions] == [0, 6]
-
-
-def test_a_chunk_ends_there_and_the_cached_state_is_kept_by_a_copy() -> None:
-    steps = run(CLUSTERS["partial"], "r0")
-    copied = [(len(s.after.engine("E").requests), s.effects.copies) for s in steps]
-    assert [copies for _, copies in copied if copies] == [(Copy("E", 4, 5),)]
-    after = next(s.after.engine("E") for s in steps if s.effects.copies)
-    assert after.blocks_for((1, "abcdef")) == (5,)
-    assert after.blocks[5].refs == 0
-    assert after.blocks[4].key is None
-
-
-def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
-    *_, admitted, _completed = run(CLUSTERS["partial"], "r0", "r1")
-    before, after = admitted.before.engine("E"), admitted.after.engine("E")
-    copies = admitted.effects.copies
-    assert len(copies) == 2
-    request = after.request("r1")
-    for index, (_, source, target) in enumerate(copies):
-        assert request.tables[index][1] == target
-        assert after.memory[source] == before.memory[source]
-        assert after.blocks[source] == before.blocks[source]
 
 
 @pytest.mark.parametrize(
@@ -85,15 +63,6 @@ def test_a_hit_inside_a_block_leaves_it_as_it_is() -> None:
 def test_what_is_not_modelled_beside_it_is_refused(build: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         build()
-
-
-def test_a_retention_keeps_the_state_where_prompts_part_and_where_one_is_sent_again() -> None:
-    served = ("abcdefghijkxxxxxx", "abcdefghijkyyyyyy", "abcdefghijkzzzzzz", "abcdefghijkzzzzzz")
-    jobs = [Job(f"r{i}", prompt) for i, prompt in enumerate(served)]
-    cluster = Cluster("kept", (engine(num_blocks=60, retention=0, chunk_tokens=20),), tuple(jobs))
-    steps = run(cluster, *(job.name for job in jobs))
-    assert [a.hit for s in steps for a in s.effects.admissions] == [0, 0, 8, 16]
-    assert steps[-1].after.engine("E").blocks_for((1, "abcd")) == ()
 
 
 def test_hits_of_unequal_blocks_end_on_the_finest() -> None:

@@ -7,8 +7,7 @@ import pytest
 from kvproof.model import phases
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Abort, LeaseExpire, Schedule, TransferDone
-from kvproof.model.phases import NUMBERS, TRANSITIONS, Phase, Way, allowed, before, leading_to
+from kvproof.model.phases import TRANSITIONS, Phase, Way
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
 from kvproof.model.state import Transfer, initial
@@ -59,17 +58,3 @@ def test_only_what_is_in_the_table_can_be_written(was: Phase, now: Phase, may: b
         return
     with pytest.raises(NotAllowed, match=f"from {was} to {now}"):
         transfer.to(now)
-
-
-def test_a_transition_belongs_to_its_event_and_its_way() -> None:
-    assert allowed(Way.PULL, Phase.OFFERED, Abort("D", "r0"), Phase.RELEASING)
-    assert not allowed(Way.PULL, Phase.OFFERED, TransferDone("r0"), Phase.RELEASING)
-    assert allowed(Way.PUSH, Phase.READING, LeaseExpire("r0"), Phase.OVERDUE)
-    assert not allowed(Way.PULL, Phase.READING, LeaseExpire("r0"), Phase.OVERDUE)
-
-
-def test_guards_are_read_off_the_table() -> None:
-    assert before(Schedule, Way.REVERSE) == {Phase.OFFERED, Phase.EXPIRED}
-    assert before(TransferDone) == {Phase.READING, Phase.OVERDUE, Phase.RELEASING}
-    assert leading_to(Phase.READING) == {Phase.OFFERED, Phase.REGISTERED}
-    assert NUMBERS[Phase.NONE] == 0

@@ -63,15 +63,6 @@ def test_the_traces_are_followed_once_for_each_vllm(follows: Follows, tmp_path: 
     assert follows.times == 2
 
 
-def test_another_kvproof_follows_them_again(
-    follows: Follows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    profile(ModelMachine, tmp_path / "cache")
-    monkeypatch.setattr(profiles, "of_kvproof", lambda: "another")
-    profile(ModelMachine, tmp_path / "cache")
-    assert follows.times == 2
-
-
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\xff", b"[]", b'{"has":[1],"unknown":[]}', b'{"has":[],"more":1}']
 )
@@ -119,11 +110,6 @@ def test_a_cache_that_cannot_be_used_only_costs_time(
     chosen = None if trouble is no_home else cache
     assert [profile(ModelMachine, chosen) for _ in range(2)] == [FOUND] * 2
     assert follows.times == 2
-
-
-def test_the_deviations_of_a_profile_may_explain_what_is_found() -> None:
-    names = [each.name for each in Profile((BOTH,), ("write_awaited_for_ever", "gone")).deviations]
-    assert names == [BOTH, "write_awaited_for_ever"]
 
 
 def test_what_a_machine_does_is_its_profile() -> None:

@@ -10,11 +10,9 @@ from kvproof.model.errors import UsageError
 from kvproof.model.events import (
     Complete,
     Event,
-    LeaseExpire,
     Schedule,
     Submit,
     TransferDone,
-    TransferFail,
 )
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -34,42 +32,6 @@ def after(*events: Event, cluster: config.Cluster = LEASES) -> State:
     for event in events:
         machine.take(event)
     return machine.state
-
-
-def phases(*events: Event) -> list[str]:
-    """The phase of the transfer of r0 after each event."""
-    machine, seen = ModelMachine(LEASES), list[str]()
-    for event in events:
-        seen.append(machine.take(event).after.phase("r0"))
-    return seen
-
-
-def test_p_writes_when_both_are_known_whoever_is_first() -> None:
-    assert phases(*PREFILL, *DECODE) == ["none", "none", "offered", "offered", "reading"]
-    order = [PREFILL[0], *DECODE, *PREFILL[1:]]
-    assert phases(*order) == ["none", "awaited", "registered", "registered", "reading"]
-    one, other = after(*PREFILL, *DECODE), after(*order)
-    assert one.transfer("r0") == other.transfer("r0")
-
-
-def test_a_registration_that_comes_after_the_lease_is_given_up() -> None:
-    late = (*PREFILL, DECODE[0], LeaseExpire("r0"), DECODE[1])
-    assert phases(*late)[-2:] == ["awaited", "registered"]
-    assert not after(*late, LeaseExpire("r0")).engine("D").requests
-
-
-def test_a_failed_write_is_given_up_on_both_sides() -> None:
-    state = after(*PREFILL, *DECODE, TransferFail("r0"))
-    assert state.engine("P").requests
-    assert state.engine("D").requests
-    state = after(*PREFILL, *DECODE, TransferFail("r0"), LeaseExpire("r0"))
-    assert not state.engine("P").requests
-    assert not state.engine("D").requests
-
-
-def test_p_keeps_what_it_writes_beyond_its_lease() -> None:
-    state = after(*PREFILL, *DECODE, LeaseExpire("r0"))
-    assert state.engine("P").request("r0").status == "sending"
 
 
 @pytest.mark.parametrize(

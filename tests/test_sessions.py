@@ -29,22 +29,6 @@ def answered(machine: ModelMachine, *names: str) -> None:
         engine = machine.state.engine("E")
 
 
-def test_the_next_part_follows_what_was_computed() -> None:
-    machine = ModelMachine(SESSIONS)
-    machine.take(Submit("E", "r0"))
-    answered(machine, "r0")
-    before = machine.state.engine("E").request("r0")
-    assert (before.tokens, before.computed, len(before.tables[0])) == ("abcd..", 5, 3)
-    assert not machine.state.engine("E").running
-    machine.take(Continue("E", "r0"))
-    after = machine.state.engine("E").request("r0")
-    assert (after.prompt, after.output, after.tables) == ("abcd.ef", "", before.tables)
-    answered(machine, "r0")
-    machine.take(Continue("E", "r0"))
-    assert machine.state.ended == (("E", "r0"),)
-    assert len(machine.state.engine("E").free) == 6
-
-
 def both_wait(machine: ModelMachine) -> None:
     """Two sessions hold all blocks, and each has got a part that needs one more."""
     machine.take(Submit("E", "r0"))
@@ -52,17 +36,6 @@ def both_wait(machine: ModelMachine) -> None:
     answered(machine, "r0", "r1")
     machine.take(Continue("E", "r0"))
     machine.take(Continue("E", "r1"))
-
-
-def test_where_nobody_runs_a_session_that_waits_gives_way() -> None:
-    machine = ModelMachine(SESSIONS)
-    both_wait(machine)
-    assert machine.state.engine("E").free == ()
-    chose = machine.take(Schedule("E")).event
-    assert isinstance(chose, Schedule)
-    assert chose.chose is not None
-    assert bare_choice(chose.chose[0]) == Preempt("r1", "r0")
-    assert machine.state.engine("E").running == ("r0",)
 
 
 def test_by_priority_the_session_that_can_wait_gives_way() -> None:
@@ -76,33 +49,6 @@ def test_by_priority_the_session_that_can_wait_gives_way() -> None:
     assert chose.chose is not None
     assert bare_choice(chose.chose[0]) == Preempt("r0", "r1")
     assert explore(cluster).verdict is Verdict.EXHAUSTED
-
-
-def test_a_session_keeps_its_window_and_its_state_between_parts() -> None:
-    machine = ModelMachine(CLUSTERS["sessions-hybrid"])
-    machine.take(Submit("E", "r0"))
-    answered(machine, "r0")
-    paused = machine.state.engine("E").request("r0")
-    assert (paused.tokens, paused.computed) == ("abcd..", 5)
-    machine.take(Continue("E", "r0"))
-    step = machine.take(Schedule("E"))
-    (state,) = [read for read in step.effects.reads if read.group == 2]
-    assert (state.expected, state.found) == ("abcd.", "abcd.")
-    seen = {len(read.expected) for read in step.effects.reads if read.group == 1}
-    assert min(seen) == len("abcd.ef") - 3
-
-
-def test_a_session_that_ends_after_its_preemption_goes_on_with_all_that_was_said() -> None:
-    machine = ModelMachine(CLUSTERS["sessions-async"])
-    for event in (Submit("E", "r0"), Submit("E", "r1"), Schedule("E"), Complete("E")):
-        machine.take(event)
-    machine.take(Schedule("E"))
-    machine.take(Schedule("E"))
-    machine.take(Complete("E"))
-    paused = machine.state.engine("E").request("r1")
-    assert (paused.status, paused.tokens, paused.tables) == ("paused", "w..", ())
-    machine.take(Continue("E", "r1"))
-    assert machine.state.engine("E").request("r1").tokens == "w.x"
 
 
 def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None:
@@ -130,20 +76,6 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
 def test_sessions_that_are_not_modelled_are_refused(engine: EngineConfig, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         refuse_unmodelled(Cluster("c", (engine,), sessions=True))
-
-
-def test_what_a_step_in_flight_computes_after_an_answer_is_thrown_away() -> None:
-    engine = EngineConfig("E", (FULL,), 12, drafts=2, steps_in_flight=2)
-    jobs = (Job("r0", "abcd", 3, parts=("e",)),)
-    machine = ModelMachine(Cluster("c", (engine,), jobs, sessions=True))
-    for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E"), Schedule("E")):
-        machine.take(event)
-    machine.take(Complete("E", {"r0": 2}))
-    paused = machine.state.engine("E").request("r0")
-    assert (paused.status, paused.tokens, paused.computed) == ("paused", "abcd...", 6)
-    assert [f.fate for f in machine.state.engine("E").flights("r0")] == ["void"]
-    machine.take(Continue("E", "r0"))
-    assert machine.state.engine("E").request("r0").tokens == "abcd..e"
 
 
 def test_parts_that_cannot_be_are_refused() -> None:

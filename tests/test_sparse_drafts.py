@@ -12,23 +12,6 @@ from kvproof.strategies.verdict import Verdict
 from tests.planted import under
 
 
-def kept(prompt: int, **drafted: int) -> list[int]:
-    """The blocks of 2 tokens that a window of 3 keeps of a prompt, with retention 0."""
-    return [b for b in range(9) if counts.is_retained(b, 3, 2, 2, 0, prompt, 0, **drafted)]
-
-
-@pytest.mark.parametrize(
-    ("prompt", "plain", "without_layers", "with_layers"),
-    [(7, [2], [1], [1, 2]), (8, [2], [1, 2], [1, 2, 3]), (9, [3], [2], [2, 3])],
-)
-def test_what_is_kept_at_the_end_of_a_prompt(
-    prompt: int, plain: list[int], without_layers: list[int], with_layers: list[int]
-) -> None:
-    assert kept(prompt) == plain
-    assert kept(prompt, eagle_drop_tokens=2) == without_layers
-    assert kept(prompt, eagle_drop_tokens=2, eagle_drop_blocks=1) == with_layers
-
-
 @pytest.mark.parametrize(
     ("name", "drafted"), [("sparse-drafts", (0, 0)), ("sparse-window-drafts", (2, 0))]
 )

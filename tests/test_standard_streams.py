@@ -2,20 +2,16 @@
 `head` has: exit code 141 and no word. Standard error may be all this; then only its messages are
 lost."""
 
-import fcntl
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.processes import (
-    PROGRAM,
     QUICK,
     TRACE,
-    environment,
     no_traceback,
     redirected,
     refused,
@@ -58,25 +54,6 @@ def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> N
     ran = started(argv, tmp_path, stdout=writer)
     os.close(writer)
     assert (ran.returncode, ran.stderr) == (READER_GONE, b"")
-
-
-@pytest.mark.parametrize("kind", ["faults", "invariants", "configs"])
-def test_a_reader_that_leaves_after_the_first_line(kind: str, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [*PROGRAM, "explain", kind],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
-        assert process.stdout.readline()
-        process.stdout.close()
-        said = process.stderr.read()
-        code = process.wait(timeout=300)
-    assert (code, said) == (READER_GONE, b"")
 
 
 @pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])

@@ -79,13 +79,6 @@ def test_a_turn_that_d_computes_itself_is_not_over_with_its_lease_on_p() -> None
     assert Submit("P", "r1") in run.stimuli
 
 
-def test_d_keeps_all_tokens_but_the_last_it_sampled() -> None:
-    run = served_once(cluster(FULL, "abc", 4, "abc....d"))
-    assert reverse_transfer(run).phase == Phase.OFFERED
-    assert reverse_transfer(run).tokens == 6
-    assert run.machine.state.engine("D").request("r0").status == "sending"
-
-
 @pytest.mark.parametrize(
     ("groups", "follow_up", "spared"),
     [
@@ -108,14 +101,6 @@ def test_p_loads_what_its_groups_can_use(
     groups: tuple[Group, ...], follow_up: str, spared: int
 ) -> None:
     assert sum(loaded(served_once(cluster(groups, "abc", 4, follow_up)))) == spared
-
-
-def test_blocks_are_paired_by_position_where_d_went_further() -> None:
-    run = served_once(cluster(FULL, "ab", 8, "ab..."))
-    remote = reverse_transfer(run).remote[0]
-    assert len(remote) == 5
-    assert loaded(run) == (2, 3)
-    assert [theirs for _, theirs in reverse_transfer(run).pairs] == [remote[1:3]]
 
 
 @pytest.mark.parametrize("length", range(1, 11))

@@ -3,13 +3,11 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kvproof.live import importing
 from tests.processes import python
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -109,22 +107,3 @@ def test_an_import_that_is_interrupted_is_named(run: Run) -> None:
     assert done.stderr == ""
     record = json.loads(done.stdout)
     assert (record["verdict"], record["reason"]) == ("UNKNOWN", "interrupted")
-
-
-@pytest.mark.parametrize(
-    ("source", "lacks"),
-    [
-        ("import nothing_of_this_name", "nothing_of_this_name"),
-        ("raise ImportError(\"No module named 'gguf'\")", ""),
-        ("raise ValueError", ""),
-    ],
-)
-def test_a_module_that_is_missing_is_told_by_its_name_and_not_by_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, lacks: str
-) -> None:
-    (tmp_path / "needs_it.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "needs_it", raising=False)
-    found = importing._failure("needs_it")
-    assert found.line
-    assert found.lacks == lacks

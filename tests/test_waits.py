@@ -13,7 +13,6 @@ from kvproof.model.step import BlockRefusal
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace.hang import hang_of
 from kvproof.strategies.conformance.replay import record
@@ -100,15 +99,3 @@ def test_an_older_trace_of_real_vllm_says_it_too(name: str) -> None:
     """These traces were written before findings said who waits for what."""
     trace = read(FINDINGS / name / "trace.jsonl")
     assert TOLD[name] in " ".join(render(trace).split())
-
-
-def test_the_page_has_who_waits() -> None:
-    ledger = of_trace(hang("deferred_requests_take_places"))
-    assert ledger.hang is not None
-    assert ledger.hang.begins == len(ledger.steps)
-    first, second, third = ledger.hang.waits
-    assert (first.engine, first.request, first.root, first.short) == ("D", "r1", True, "no place")
-    assert (second.engine, second.request, second.on) == ("P", "r1", ("D", "r1"))
-    assert (third.request, third.root) == ("r0", False)
-    assert ledger.at_fault == ("Scheduler.schedule",)
-    assert ledger.notes[0].startswith("Prompts: r0 abc")

@@ -32,18 +32,6 @@ def alone(cluster: Cluster, job: Job) -> State:
     return run.machine.state
 
 
-def test_a_window_is_reserved_up_to_a_chunk_and_what_it_sees() -> None:
-    engine = EngineConfig("E", (Group("window", 2, window=4),), 20, chunk_tokens=4)
-    assert [reserved_blocks(engine, n) for n in (1, 8, 9, 11, 100)] == [1, 4, 5, 5, 5]
-
-
-def test_the_state_of_a_hit_is_reserved_besides_the_one_to_be_computed() -> None:
-    groups = (Group("full", 2), Group("window", 2, window=7), Group("mamba", 2))
-    engine = EngineConfig("E", groups, 16, chunk_tokens=3)
-    assert [reserved_blocks(engine, n) for n in (2, 3, 14, 16)] == [3, 6, 15, 16]
-    assert longest_prompt((engine,), 1) == 14
-
-
 @pytest.mark.parametrize("name", sorted(CLUSTERS))
 @pytest.mark.parametrize("max_tokens", [MAX_TOKENS[0], MAX_TOKENS[-1]])
 def test_the_longest_prompt_fits_and_one_token_more_does_not(name: str, max_tokens: int) -> None:

@@ -16,7 +16,6 @@ from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED, Shipped
 from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
-from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
@@ -24,7 +23,6 @@ from kvproof.gate.search import connector_plans
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
 from kvproof.model.config import EngineConfig, Group
-from kvproof.model.finding import Finding
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.cover import others_nightly
@@ -155,18 +153,3 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
         found.add(tuple(each.signature for each in one.breaks))
     [signatures] = found
     assert {each.check for each in signatures} == {"statistics_count_once"}
-
-
-def test_a_break_is_no_consequence_of_one_that_is_less_grave() -> None:
-    plan = ConnectorPlan(EngineConfig("E", (Group("full", 4),)), ())
-    chosen = TestedConnector("tests.connectors.store:Store")
-    played = connector_plans._Played("ours", chosen, plan, None, None)
-
-    def of(rule: str, *before: Break) -> Break:
-        return played._break(Finding(rule, ()), 1, {each.key: each for each in before})
-
-    lost, wrong = of("stored_prefix_is_offered"), of("request_reads_its_own_tokens")
-    assert lost.severity > wrong.severity
-    assert of(wrong.signature.check, lost).after == ()
-    assert of(lost.signature.check, wrong).after == (wrong.key,)
-    assert of(lost.signature.check, lost).after == (lost.key,)

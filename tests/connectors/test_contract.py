@@ -50,7 +50,6 @@ from kvproof.model.facts.connectors import (
     PromptReported,
     StateSaved,
     StoreReset,
-    Waits,
 )
 from kvproof.model.severity import FAIL_ON
 from tests.connectors.mistakes import RULE_OF
@@ -120,19 +119,6 @@ def test_what_is_right_is_judged_too() -> None:
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
     assert judged(CacheStatistics("engine's", 0, 2)) == set()
     assert judged(reads=7) == {"request_reads_its_own_tokens"}
-
-
-def test_a_request_that_lacks_a_copy_alone_is_named_by_its_numbers() -> None:
-    waits = Waits("r0", "WAITING", 51, needs=1, copies=1, free=1, others=1)
-
-    def why(fact: Waits) -> str:
-        (finding,) = broken([fact], Past())
-        return finding.reasons[-1].kind
-
-    assert why(waits) == "no_copy"
-    assert why(waits._replace(free=0)) == why(waits._replace(free=2)) == "no_load"
-    assert why(waits._replace(others=0)) == why(waits._replace(copies=0)) == "no_load"
-    assert why(Waits("r1", "WAITING", 51, behind="r0")) == "behind"
 
 
 class OfVllm(NamedTuple):

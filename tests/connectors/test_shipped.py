@@ -2,22 +2,18 @@
 
 import copy
 import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm")
 
-import vllm
 
 from kvproof.connectors import drawn
-from kvproof.connectors.caches import Shards
 from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD, LayerGroups
 from kvproof.connectors.drift import require_replaced
 from kvproof.connectors.episode import play
-from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.mixed_up import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
@@ -31,7 +27,6 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.live.adapt import keeps_every_state
-from kvproof.live.build import spec_of
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 
@@ -102,22 +97,6 @@ def test_no_mode_of_states_is_driven_that_this_vllm_refuses() -> None:
     assert not found.unmade
 
 
-def test_the_code_of_each_shipped_connector_is_where_the_table_says() -> None:
-    package = Path(vllm.__file__).parent
-    homes = {home for shipped in SHIPPED.values() for home in shipped.home}
-    assert [home for home in homes if not (package / home).exists()] == []
-
-
-def test_the_table_has_a_filled_cell_for_each_connector_rule_and_release() -> None:
-    page = (Path(__file__).parents[2] / "reports/connectors.md").read_text()
-    parts = {part.splitlines()[0]: part for part in page.split("\n## ")[1:]}
-    for name in SHIPPED:
-        rows = [line.split("|")[1:-1] for line in parts[name].splitlines() if "|" in line]
-        assert [row[0].strip(" `") for row in rows[2:]] == list(CONTRACT)
-        assert all(cell.strip() for row in rows for cell in row)
-        assert len(rows[0]) == 3
-
-
 def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
     # A finding in 0.32.0. If a release mends it, this test says so.
     engine = EngineConfig("E", ONE, num_blocks=9, chunk_tokens=5)
@@ -170,20 +149,6 @@ def test_states_of_several_ranks_under_one_key_are_named(monkeypatch: pytest.Mon
     assert mixed_up(result.findings[0]) == "another rank's KV"
 
 
-def test_a_layer_has_states_on_each_rank_and_heads_on_those_that_share_them() -> None:
-    heads, states = (spec_of(Group(kind, 4)) for kind in ("full", "mamba"))
-    on = [Shards(rank, ranks=4, heads=2, states=4) for rank in range(4)]
-    assert len({each.of("a", heads) for each in on}) == 2
-    assert on[0].of("a", heads) == on[1].of("a", heads)
-    assert len({each.of("a", states) for each in on}) == 4
-    assert Shards(rank=1).of("a", states) == ("a",)
-    both = Shards(1, ranks=2, states=4).of("a", states)
-    assert both == on[2].of("a", states) + on[3].of("a", states)
-    assert Shards(heads=2).of("a", heads) == Shards(0, 2, 2).of("a", heads) + Shards(1, 2, 2).of(
-        "a", heads
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
@@ -209,16 +174,6 @@ def test_block_sizes_that_leave_out_the_ranks_are_named(
     monkeypatch.setattr(kind, "__init__", alone)
     result = play(SHIPPED[name].subject, on_ranks(layers))
     assert {each.invariant for each in result.findings} == {rule}
-
-
-@pytest.mark.parametrize("accepted", [0, 1, 2])
-def test_a_step_that_overlaps_goes_on_after_the_drafts_that_were_accepted(accepted: int) -> None:
-    group = Group("full", 4, eagle=True)
-    engine = EngineConfig("E", (group,), num_blocks=30, steps_in_flight=2, drafts=2)
-    actions = (SubmitRequest(0, 6, 8), SubmitRequest(1, 9, 8), RunSteps(8), Drain())
-    result = play(SHIPPED["images"].subject, ConnectorPlan(engine, actions, accepted=accepted))
-    assert result.findings == ()
-    assert result.judged["reads"] > 100
 
 
 @pytest.mark.parametrize(
