@@ -16,24 +16,12 @@ from tests import kills, signals
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "after_s"),
-    [
-        ("explore", INT, 0.0),  # while the program is imported
-        ("prove", TERM, 0.1),
-        ("sample", INT, 0.2),
-        ("explore", TERM, 2.0),
-        ("explore", KILL, 2.5),
-        ("sample", TERM, 2.5),
-        ("prove", INT, 2.5),
-        ("gate", TERM, 3.0),
-        ("releases", INT, 2.0),
-        ("releases", KILL, 3.0),
-    ],
-)
-def test_a_kill(tmp_path: Path, name: str, number: signal.Signals, after_s: float) -> None:
-    kind = kills.BY_NAME[name]
-    kills.check(tmp_path, kind, number, kills.killed(tmp_path, kind, number, after_s))
+@pytest.mark.parametrize("number", [INT, TERM, KILL])
+@pytest.mark.parametrize("moment", kills.MOMENTS)
+def test_a_program_that_is_killed_loses_nothing(
+    tmp_path: Path, moment: str, number: signal.Signals
+) -> None:
+    kills.check(tmp_path, number, kills.killed(tmp_path, kills.MOMENTS[moment], number))
 
 
 def python(code: str) -> "subprocess.CompletedProcess[str]":
