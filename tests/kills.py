@@ -29,10 +29,11 @@ if "install" in sys.argv:
     os.makedirs(folder)
     print("half", file=open(os.path.join(folder, "half"), "w"), flush=True)
     parent = os.getppid()
+    os.kill(parent, int(os.environ["KILLED_BY"]))
     while os.getppid() == parent:
         time.sleep(0.2)
 """
-"""A pip that never ends: the installation of a release is what is killed."""
+"""A pip that kills who started it in the middle of an installation, and never ends."""
 
 
 TRACE = str(next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl")))
@@ -40,7 +41,7 @@ TRACE = str(next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl")))
 
 AT_A_CALL = """
 import os, sys
-file, function, calls, number = os.environ.pop("KILLED_AT").rsplit(":", 3)
+file, function, calls = os.environ.pop("KILLED_AT").rsplit(":", 2)
 left = int(calls)
 def look(frame, event, _):
     global left
@@ -49,7 +50,7 @@ def look(frame, event, _):
         left -= 1
         if not left:
             sys.setprofile(None)
-            os.kill(os.getpid(), int(number))
+            os.kill(os.getpid(), int(os.environ["KILLED_BY"]))
 sys.setprofile(look)
 """
 """The program sends itself a signal at a call of a function: on each machine at the same one."""
@@ -76,8 +77,8 @@ MOMENTS = {
     "sample, searches": Moment(SAMPLE, "strategies/run.py", "take", 2000),
     "prove, begins": Moment(("prove",), "proofs/prove.py", "everything"),
     "prove, asks Z3": Moment(("prove",), "proofs/query.py", "checked", 5),
-    "gate, waits for its sides": Moment(made_trees.DIFFERENT, "search/side.py", "look"),
-    "releases, installs": Moment(RELEASES, "live/children.py", "run"),
+    "gate, waits for its sides": Moment(made_trees.DIFFERENT, "search/comparison.py", "look"),
+    "releases, installs": Moment(RELEASES, "pip", "which kills"),
 }
 
 
@@ -89,15 +90,16 @@ class Killed(NamedTuple):
     err: str
 
 
-def environment(folder: Path, killed_at: str) -> dict[str, str]:
-    """The environment of the program, with the pip that never ends before all others."""
+def environment(folder: Path, killed_at: str, number: int) -> dict[str, str]:
+    """The environment of the program, with the pip that kills before all others."""
     site = folder / "site"
     (site / "pip").mkdir(parents=True)
     (site / "pip" / "__init__.py").touch()
     (site / "pip" / "__main__.py").write_text(FAKE_PIP, encoding="utf-8")
     (site / "at_a_call.py").write_text(AT_A_CALL, encoding="utf-8")
     found = [str(site), *(path for path in sys.path if path)]
-    return os.environ | {"PYTHONPATH": os.pathsep.join(found), "KILLED_AT": killed_at}
+    named = {"KILLED_AT": killed_at, "KILLED_BY": str(number)}
+    return os.environ | {"PYTHONPATH": os.pathsep.join(found)} | named
 
 
 PROGRAM = "import at_a_call; from kvproof.cli.start import main; main()"
@@ -107,11 +109,11 @@ def killed(folder: Path, moment: Moment, number: signal.Signals) -> Killed:
     """Run a command with --json until its moment. It has a session of its own, so that the signal
     reaches nothing else."""
     made_trees.base_and_head(folder, begins="import time\ntime.sleep(600)\n")
-    at = f"{moment.file}:{moment.function}:{moment.calls}:{int(number)}"
+    at = f"{moment.file}:{moment.function}:{moment.calls}"
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *moment.command, "--json"],
         cwd=folder,
-        env=environment(folder, at),
+        env=environment(folder, at, int(number)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
