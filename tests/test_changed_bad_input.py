@@ -114,3 +114,12 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(files, "opened", refuse)
     monkeypatch.setattr(files, "read_bytes", refuse)
     assert [each.key for each in changed(base, head).accounting] == [f"{CORE}:<module>"]
+
+
+def test_a_linked_file_is_what_it_leads_to(tmp_path: Path) -> None:
+    base = package(tmp_path / "base", {CORE: GOOD})
+    (tmp_path / "store.py").write_bytes(GOOD)
+    head = package(tmp_path / "head", {"v1/__init__.py": ""})
+    (head / "v1" / "core").mkdir()
+    (head / CORE).symlink_to(tmp_path / "store.py")
+    assert changed(base, head).accounting == ()

@@ -176,3 +176,11 @@ def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(kept.LIMIT, wrong)
         with pytest.raises(UsageError, match="Use a number of GB"):
             kept.limit_bytes()
+
+
+def test_a_bare_clone_and_what_is_not_committed(clone: Path, cache: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.git"
+    git(tmp_path, "clone", "-q", "--bare", str(clone), str(bare))
+    (clone / "vllm" / "v1" / "core" / "__init__.py").write_text("NAME = 'not committed'\n")
+    assert commit(bare, "HEAD", cache).package == commit(clone, "HEAD", cache).package
+    assert imported(commit(clone, "main", cache)).startswith("second")

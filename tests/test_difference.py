@@ -166,3 +166,17 @@ def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:
     assert isinstance(found, Play)
     assert [action["times"] for action in found.parts] == [3, 7]
     assert shrunk(run, lambda _: 0, lambda: True).parts == []
+
+
+def test_a_job_that_another_one_follows_stays_with_it() -> None:
+    cluster = next(
+        c for c in CLUSTERS.values() if len(c.jobs) > 1 and any(j.follows for j in c.jobs)
+    )
+    run = follow(cluster, "w", tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
+
+    def wanted(made: Follow) -> bool:
+        left = {job.name for job in made.cluster.jobs}
+        assert all(not job.follows or job.follows in left for job in made.cluster.jobs)
+        return True
+
+    assert len(shrunk(run, shows(wanted, []), lambda: True).cluster.jobs) == 1

@@ -74,3 +74,16 @@ def test_the_command_writes_a_new_page(run: Any, refused: Any, tmp_path: Path) -
     _, out, err = run("report", str(trace), "--html", str(other), "--json")
     assert other.exists()
     assert "other.html" not in out + err
+
+
+def test_the_page_has_what_the_trace_has() -> None:
+    trace = trace_of("front_trim")
+    data = data_of(page_of(trace))
+    assert trace.changes is not None
+    assert [step["changed"] for step in data["steps"]] == [
+        json.loads(json.dumps(change.changed)) for change in trace.changes
+    ]
+    assert data["replay"] == "Replay it: kvproof replay t.jsonl --machine model"
+    assert [n for n, step in enumerate(data["steps"], 1) if not step["near"]] == [1, 5]
+    assert [step["found"] for step in data["steps"]] == [*[[]] * 8, ["paired_offsets_are_equal"]]
+    assert "Fault front_trim: the lists are paired from the front" in data["title"]

@@ -13,6 +13,7 @@ from kvproof.model.records.lines import (
     Arrived,
     Load,
     Offer,
+    Preempted,
     RecordedEvent,
     Remote,
     TableChange,
@@ -20,7 +21,7 @@ from kvproof.model.records.lines import (
 from kvproof.model.records.record import Happened, Record, read, write_in
 from kvproof.model.traces.state_diff import Change, nested, patched
 from kvproof.reports.ledger.data import Ledger
-from kvproof.reports.ledger.of_record import of_join, of_record
+from kvproof.reports.ledger.of_record import LATE, of_join, of_record
 from tests.conftest import TESTDATA
 from tests.test_ledger import data_of
 
@@ -167,3 +168,18 @@ def test_the_page_of_a_join(run: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     assert step["label"].startswith("D")
     assert "asks for" in step["text"]
     assert any(pointer.endswith("/pairs") for pointer in step["changed"])
+
+
+def test_blocks_from_before_the_record_are_not_known() -> None:
+    record = record_of(
+        event("schedule", tokens={"r0": 1}, tables=(table("r0", 9, at=4),)),
+        event("schedule", preempted=(Preempted(request="r0"),), tables=(table("r0"),)),
+        event("schedule", tokens={"r0": 2}, tables=(table("r0", 3),)),
+        dropped=70,
+    )
+    ledger = of_record(record)
+    known = [state["engines"]["E"]["requests"]["r0"].get("tables") for state in states(ledger)]
+    assert known == [None, [], [[3]], [[3]]]
+    assert [step.label for step in ledger.steps] == ["71", "72", "73", "end"]
+    assert LATE in ledger.notes
+    assert LATE not in of_record(record_of()).notes

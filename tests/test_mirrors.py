@@ -141,3 +141,27 @@ def test_children_have_the_tree_before_all_else(
     model.write_text("class Llama: pass\n")
     changed = environment(named(str(tmp_path / "other"), cache))
     assert env["VLLM_CACHE_ROOT"] != changed["VLLM_CACHE_ROOT"]
+
+
+def test_sources_that_were_built_keep_their_parts(
+    installed: Path, tmp_path: Path, cache: Path
+) -> None:
+    assert installed.exists()
+    source = made(tmp_path / "source")
+    (source / "vllm" / "_moe.so").write_bytes(b"own")
+    mirror = named(str(source), cache).folders[0]
+    assert (mirror / "vllm" / "_moe.so").read_bytes() == b"own"
+    assert not (mirror / "vllm" / BUILT).exists()
+
+
+def test_a_fingerprint_is_of_the_python_files(tmp_path: Path, cache: Path) -> None:
+    one, two = (named(str(made(tmp_path / name)), cache) for name in ("a", "b"))
+    assert fingerprint(one) == fingerprint(two)
+    (one.package / "numbers.json").write_text("{}")
+    (one.package / "__pycache__").mkdir()
+    (one.package / "__pycache__" / "x.py").touch()
+    assert fingerprint(one) == fingerprint(two)
+    (one.package / "added.py").touch()
+    added = fingerprint(one)
+    (one.package / "added.py").rename(one.package / "renamed.py")
+    assert len({fingerprint(one), added, fingerprint(two)}) == 3

@@ -215,3 +215,23 @@ def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() ->
             [(told, one)] = both.of_base()
         assert (told, one.found) == (kind, broke)
         assert not both.introduced
+
+
+def test_what_names_no_request_is_about_all_of_its_engine() -> None:
+    base, head = whole(RUNS, OTHER), whole(WAITS, OTHER)
+    assert "goes another way" in parting(found(engine="E"), base, head)
+    assert "goes another way" in parting(found(), base, head)
+    assert parting(found(engine="D"), base, head) == ""
+
+
+def test_a_known_deviation_in_two_runs_is_still_there() -> None:
+    known = broken("pool_adds_up", by="copied_before_filled")
+    second = Follow("second", FULL, CRASH.events)
+
+    def on(name: str) -> Any:
+        return lambda w: result(w.name, *([known] if w.name == name else []))
+
+    with compared(on(RUN.name), on("second")) as both:
+        both.drive([RUN, second])
+        assert [each for _, each in both.still_there()] == [known]
+        assert not list(both.of_base())

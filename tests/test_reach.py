@@ -415,3 +415,38 @@ def test_a_file_without_calls_is_told(tree: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(probes, "code", too_deep)
     assert _Loader(probes, "block_pool", path).get_code("block_pool") is not None
     assert probes.unwatched == {FILE: "RecursionError: maximum recursion depth exceeded"}
+
+
+def test_what_only_runs_a_definition_reaches_nothing(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("return total", "return -total"))
+    probes = Probes(tree, made.places[1])
+    with reached(probes) as found:
+        module = module_of(probes, tree)
+    assert functions(found) == {"wrapping"}
+    with reached(probes) as found:
+        generator = module.numbers()
+    assert found.keys == set()
+    assert next(generator) == 1
+
+
+def test_a_handler_of_exceptions_counts(tmp_path: Path, tree: Path) -> None:
+    made = changes(tmp_path, tree, ("except ValueError:", "except (ValueError, TypeError):"))
+    [function] = made.accounting
+    assert len(function.statements) == 1
+    assert not function.ran(keys(made, tree, lambda m: m.rare(1)).keys)
+    found = keys(made, tree, lambda m: m.rare(type("X", (int,), {"__int__": _no_int})()))
+    assert function.ran(found.keys)
+
+
+def _no_int(_: object) -> int:
+    raise ValueError
+
+
+def test_the_body_of_a_class_is_reached_by_any_function_of_its_file(
+    tmp_path: Path, tree: Path
+) -> None:
+    made = changes(tmp_path, tree, ("class Thing:\n", "class Thing:\n    size = 1\n"))
+    [function] = made.accounting
+    assert function.statements == ()
+    assert function.ran(keys(made, tree, CALLS["plain"]).keys)
+    assert not function.ran(keys(made, tree, lambda _: None).keys)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,11 @@ def test_the_handler_of_somebody_else_stays() -> None:
     signal.signal(signal.SIGUSR2, handler)
     Watched().watching.dumps.listen()
     assert signal.getsignal(signal.SIGUSR2) is handler
+
+
+@pytest.mark.usefixtures("no_handler")
+def test_only_the_main_thread_listens() -> None:
+    thread = threading.Thread(target=Watched().watching.dumps.listen)
+    thread.start()
+    thread.join()
+    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL

@@ -4,9 +4,15 @@ where it runs."""
 from itertools import islice
 
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Plays, Workload
+from kvproof.gate.difference.workload import Episodes, Plays, Workload, follow
 from kvproof.gate.search.judge import not_driven
-from kvproof.gate.search.named_features import in_loops, in_plans, named, preferred, shared
+from kvproof.gate.search.named_features import (
+    in_loops,
+    in_plans,
+    named,
+    preferred,
+    shared,
+)
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.workloads import of_random_clusters
 from kvproof.gate.source.changes import ChangedFunction
@@ -90,3 +96,14 @@ def test_code_that_names_structured_output_is_driven_in_loops_first() -> None:
     assert in_loops([changed("a.py", "kv_connector_stats")])
     assert in_loops([changed("a.py", "outputs", "scheduler_stats")])
     assert not in_loops([changed("a.py", "num_tokens", "kv_connector_output")])
+
+
+def test_what_head_has_no_more_counts_on_base() -> None:
+    assert unseen([FREE, GONE], side((PLAYS, MANY)), side((PLAYS, MANY), of=GONE)) == 2 / 98
+    assert unseen([FREE], side((PLAYS, FEW)), side((PLAYS, MANY))) == 1.0
+
+
+def test_what_clusters_execute_must_be_known_by_random_episodes() -> None:
+    few, trace = (Episodes("one", FULL), FEW), (follow(FULL, "trace", ()), MANY)
+    assert side((PLAYS, MANY), few).of(FREE) == 1.0
+    assert side((PLAYS, MANY), trace).of(FREE) == 1.0

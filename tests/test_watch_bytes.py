@@ -226,3 +226,33 @@ def test_a_load_that_fails_is_not_judged(how: dict[str, Any]) -> None:
         watched.entries.leaves(block)
     watched.load(KEYS, {3: 9, 4: 9})  # nor learned
     assert watched.loaded[1:] == [("r", True, [3, 4])]
+
+
+def test_what_changes_places_changes_the_sum() -> None:
+    first, second = memory(1), memory(2)
+    held = layers(first, second)
+    assert len(set(sums(held, list(range(BLOCKS))))) == BLOCKS
+    assert sums(layers(second, first), [1]) != sums(held, [1])
+    before = sums(held, [1])
+    first[2, 0, 0], first[2, 0, 1] = first[2, 0, 1].clone(), first[2, 0, 0].clone()
+    assert sums(held, [1]) != before
+
+
+def test_an_audit_compares_all_blocks() -> None:
+    watched = Watched()
+    watched.step([1, 2], [], [1, 2])
+    watched.step([3], [], [2, 3])
+    watched.entries.audit()
+    assert (watched.found, watched.times_judged.total()) == ([(2, "all are read")], 2)
+
+
+def test_each_bytes_that_a_key_had_are_right() -> None:
+    watched = computed()
+    watched.entries.settle()
+    watched.entries.enters(1, 0, 4, "key 1")
+    watched.cache[1] = 7
+    watched.step([], [], [])
+    for value, wrong in ((1, []), (7, []), (2, [3])):
+        watched.load({3: "key 1"}, {3: value})
+        assert watched.loaded.pop() == ("r", True, wrong)
+        watched.entries.leaves(3)

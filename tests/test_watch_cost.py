@@ -4,6 +4,7 @@ it."""
 import gc
 import random
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -176,3 +177,36 @@ def test_equal_prefixes_and_no_others_have_equal_hashes() -> None:
         assert changed.text(position, position + 2) != whole.text(position, position + 2)
     assert not set(tokens(prompt, "lora").hashes) & set(whole.hashes)
     assert tokens([1, 2]).hashes[1] != tokens([2, 1]).hashes[1]
+
+
+def test_each_block_is_judged_in_turn() -> None:
+    from kvproof.watch.observer import SLICE_BLOCKS, Rounds
+
+    rounds = Rounds(100)
+    seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))
+    assert seen == dict.fromkeys(range(100), SLICE_BLOCKS)
+    assert sorted(rounds.next(idle=True)) == list(range(100))
+    assert not rounds.next(idle=True)
+
+
+def test_the_content_of_embeddings_counts() -> None:
+    import torch
+
+    from kvproof.watch.tokens import tokens_of
+
+    def request(*rows: list[float], known: list[bool] | None = None) -> Any:
+        return SimpleNamespace(
+            all_token_ids=[0] * len(rows),
+            prompt_embeds=torch.tensor(rows, dtype=torch.bfloat16),
+            prompt_is_token_ids=known,
+            lora_request=None,
+            cache_salt=None,
+        )
+
+    one = tokens_of(request([1.0, 2.0], [3.0, 4.0]))
+    assert one.hashes == tokens_of(request([1.0, 2.0], [3.0, 4.0])).hashes
+    other = tokens_of(request([1.0, 2.0], [3.0, 5.0]))
+    assert one.hashes[0] == other.hashes[0]
+    assert one.hashes[1] != other.hashes[1]
+    token = tokens_of(request([1.0, 2.0], [3.0, 5.0], known=[False, True]))
+    assert token.hashes == tokens_of(request([1.0, 2.0], [9.0, 9.0], known=[False, True])).hashes

@@ -229,3 +229,64 @@ def test_an_admission_is_judged_by_what_the_request_was(
     seen.flights.known = False
     assert not list(Admissions(seen).questions())
     assert sum(seen.unjudged.values()) == 1
+
+
+def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
+    summary = Summary()
+    summary.watched.update(engines=1, steps=1204)
+    summary.times_judged["pool_adds_up"] = 1300
+    assert next(summary.lines()) == "no violation in 1,204 steps of 1 engine"
+    summary.trusted["of MyConnector"] = 4
+    summary.by_hand["a test built a state"] = 1
+    summary.mistakes["ZeroDivisionError"] = 1
+    summary.no_bytes["they are elsewhere"] = 1
+    summary.lost["EngineCore pid 7 was killed, or died; its last saved count is of step 9"] = 1
+    verdict, lost, *_ = summary.lines()
+    assert verdict == (
+        "no violation in 1,204 steps of 1 engine; 4 loads of MyConnector were trusted, not judged; "
+        "1 engine was not watched to the end; 1 engine was watched without its bytes; "
+        "kvproof made a mistake on 1 engine; the numbers of 1 process are not whole"
+    )
+    assert lost.startswith("EngineCore pid 7 was killed")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("second", "asked"), [(1.0, 0), (2.0, 1)])
+def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
+    """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
+    from kvproof.model.events import Preempt
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.parts.priority import Priority
+
+    live = [
+        SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
+        for name, at in (("b", 1.0), ("a", second))
+    ]
+    event = Happening()
+    event.what, event.running, event.choices = "schedule", live, [Preempt("a", "c")]
+    scheduler = SimpleNamespace(requests={each.request_id: each for each in live})
+    slices = SimpleNamespace(queues=lambda: ())
+    seen: Any = SimpleNamespace(
+        event=event,
+        scheduler=scheduler,
+        slices=slices,
+        managers=(),
+        cfg=SimpleNamespace(name="E", by_priority=True),
+        unjudged=Counter(),
+    )
+    assert len(list(Priority(seen).questions())) == asked
+    assert sum(seen.unjudged.values()) == 1 - asked
+
+
+@pytest.mark.live
+def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
+    from kvproof.watch.happening import Happening
+    from kvproof.watch.history import History
+
+    history, event = History(from_start=True), Happening()
+    for event.what in ("schedule", "update_from_output", "schedule"):
+        history.note("tokens", {})
+        history.end(event)
+    history.found(Finding("pool_adds_up", said("a", "b")))
+    assert [note[0] for note in history.events[-1].notes] == ["tokens", "finding"]
+    assert history.events[-1].step == 3
