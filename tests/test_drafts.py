@@ -6,13 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.model.config import EngineConfig, Group
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-
-EAGLE = Group("full", 2, eagle=True)
 
 
 def decoding(name: str = "drafts") -> ModelMachine:
@@ -32,18 +28,3 @@ def test_the_output_may_accept_any_number_of_drafts() -> None:
 def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
     with pytest.raises(msgspec.ValidationError, match=r"at `\$.accepted"):
         msgspec.convert({"type": "Complete", "engine": "E", "accepted": accepted}, Event)
-
-
-@pytest.mark.parametrize(
-    ("groups", "options", "said"),
-    [
-        ((Group("full", 2),), {"drafts": 9}, "0 to 4"),
-        ((EAGLE,), {}, "EAGLE without drafts"),
-        ((EAGLE, Group("mamba", 2)), {"drafts": 2}, "two block boundaries"),
-    ],
-)
-def test_what_is_not_covered_is_refused(
-    groups: tuple[Group, ...], options: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UsageError, match=said):
-        EngineConfig("E", groups, **options)

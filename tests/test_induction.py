@@ -145,43 +145,6 @@ def test_a_planted_mistake_in_an_action_is_refuted(
         assert not step.broken_by(about.claim, proof.numbers)
 
 
-@pytest.mark.nightly
-def test_without_a_claim_that_is_needed_a_counterexample_has_no_run(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    make = MAKERS["full"]
-
-    def weaker() -> System:
-        system = make()
-        kept = {n: c for n, c in system.invariants.items() if n != "loads_all_or_nothing"}
-        return dataclasses.replace(system, invariants=kept)
-
-    monkeypatch.setitem(MAKERS, "full", weaker)
-    systems.cache_clear()
-    try:
-        about = claimed()["full.table_fits_its_tokens"]
-        (proof,) = prove_system.__wrapped__("full", (about,), timeout_s=300.0)
-    finally:
-        monkeypatch.undo()
-        systems.cache_clear()
-    assert proof.verdict is Verdict.VIOLATED
-    assert proof.counterexample is not None
-    assert proof.counterexample.run == ()
-    assert "a claim is missing" in proof.counterexample.sentence
-
-
-@pytest.mark.nightly
-def test_what_stands_on_a_false_claim_is_not_proved() -> None:
-    """P offers what D loads only because it truncates once: that is found, with its run."""
-    faults = [FAULTS["truncation_without_guard"]]
-    (proof,) = under(faults, prove, names=["full.delivered_is_counted"])
-    assert proof.verdict is Verdict.VIOLATED
-    assert proof.counterexample is not None
-    assert proof.counterexample.run[-1].startswith("sample")
-    (other,) = under(faults, prove, names=["full.table_fits_its_tokens"])
-    assert other.verdict is Verdict.PROVED
-
-
 def test_what_z3_gives_up_on_is_unknown() -> None:
     about = claimed()["window.table_fits_its_tokens"]
     (proof,) = prove_system.__wrapped__("window", (about,), timeout_s=1e-6)

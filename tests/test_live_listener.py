@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.kv_events import Cleared, Report
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.sampling.stateful import sample
 from tests.watching import watched
@@ -39,44 +38,3 @@ def test_what_happens_to_events_that_wait_is_seen(
     outcome = sample(CLUSTERS["events"], watched, examples=60, shrink=False)
     assert outcome.finding is not None
     assert outcome.finding.invariant in {"events_replay_to_the_cache", "events_carry_their_tokens"}
-
-
-def test_what_is_published_is_reported_once() -> None:
-    """What waits is reported at once, and not again when it is published."""
-    from kvproof.live.observer.listener import Listener
-
-    class Publisher:
-        def publish(self, _batch: Any) -> None:
-            """Nobody listens."""
-
-    class Engine:
-        """As much of a scheduler as a listener looks at."""
-
-        def __init__(self) -> None:
-            self.kv_event_publisher = Publisher()
-            self.kv_cache_manager = self.block_pool = self
-            self.kv_event_queue: list[Any] = []
-
-        def publish(self) -> None:
-            """Publish all that waits."""
-            batch = type("Batch", (), {"events": self.kv_event_queue})
-            self.kv_event_queue = []
-            self.kv_event_publisher.publish(batch)
-
-    from vllm.distributed.kv_events import AllBlocksCleared
-
-    engine = Engine()
-    listener = Listener(engine, type("Names", (), {"prefixes": {}})())
-    cleared: tuple[Report, ...] = (Cleared(),)
-    engine.kv_event_queue.append(AllBlocksCleared())
-    assert listener.reports() == cleared
-    assert listener.reports() == ()
-    engine.publish()
-    assert listener.reports() == ()
-    engine.kv_event_queue.append(AllBlocksCleared())
-    engine.publish()
-    assert listener.reports() == cleared
-    engine.kv_event_queue.append(AllBlocksCleared())
-    assert listener.reports() == cleared
-    engine.kv_event_queue.clear()
-    assert len(listener.reports()) == 3, "all again, after one that clears the mirror"

@@ -96,13 +96,3 @@ def test_what_stays_once_is_known_and_what_grows_is_kept() -> None:
         seen += leftovers.stepped()
     assert {each.where for each in seen} == {"Scheduler.inner.notes"}
     assert [each.items for each in seen] == [2, 3]
-
-
-def test_a_container_that_drops_its_oldest_entries_is_left_out() -> None:
-    from collections import deque
-
-    scheduler = Scheduler()
-    scheduler.notes = deque(["r0"], maxlen=9)  # type: ignore[assignment]
-    assert "Scheduler.notes" not in kept.entries(scheduler)
-    scheduler.notes = ["r0"]
-    assert kept.entries(scheduler)["Scheduler.notes"] == {"r0": 1}

@@ -1,13 +1,10 @@
 """Block hashes that cover the next token: what is cached and when, what hits, what is refused."""
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
 from kvproof.invariants.hits import longest, missing
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
@@ -43,21 +40,6 @@ def test_events_tell_the_token_after_each_block() -> None:
         (Stored(0, "", "abcd", ("abc", "abcde"), ("c", "e")),),
         (Stored(0, "abcde", "e.", ("abcde..",), (".",)),),
     ]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"hash_lookahead_tokens": 2}, "of engine E is 2"),
-        ({"groups": (Group("full", 2),)}, "without EAGLE.*or hash_lookahead_tokens 0"),
-        ({"role": "decode"}, "beside a KV connector.*Use hash_lookahead_tokens 0"),
-        ({"store": True}, "beside a KV connector.*Use hash_lookahead_tokens 0"),
-        ({"prefix_caching": False}, "nothing to hash.*Use hash_lookahead_tokens 0"),
-    ],
-)
-def test_what_it_does_not_combine_with_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        replace(HASHING, **options)
 
 
 def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:

@@ -75,22 +75,6 @@ def test_which_engine_receives() -> None:
     assert not CLUSTERS["full"].prefill.receives
 
 
-@pytest.mark.parametrize(
-    ("options", "refusal"),
-    [
-        ({"one_way": True}, "one-way roles without P/D. Use one prefill and one decode engine"),
-        ({"watermark_blocks": 6}, "keeps 6 of 6 blocks free. Use watermark_blocks of at most 5"),
-        (
-            {"drafts": 2, "long_prefill_tokens": 2},
-            "a sample with its 2 drafts needs more. Use long_prefill_tokens of at least 3, or 0",
-        ),
-    ],
-)
-def test_what_is_refused(options: dict[str, object], refusal: str) -> None:
-    with pytest.raises(UsageError, match=refusal):
-        first_step(**options)
-
-
 def test_a_pair_for_follow_up_turns_is_not_one_way() -> None:
     p, d = (
         EngineConfig(n, FULL, role=r, one_way=True) for n, r in (("P", "prefill"), ("D", "decode"))

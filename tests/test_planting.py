@@ -22,8 +22,6 @@ from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks import pool
-from kvproof.proofs import induction
-from kvproof.proofs.by_induction import prove_system
 
 PREDICTED = "arithmetic.counts:attention_blocks_predicted"
 
@@ -148,15 +146,6 @@ def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> 
         assert vars(late)["tail_chunk"] is right
     finally:
         del sys.modules[late.__name__]
-
-
-def test_what_is_cached_by_what_is_planted_is_kept() -> None:
-    before = prove_system.cache_info().currsize
-    claimed = tuple(c for c in induction.claimed().values() if c.system == "pool")
-    prove_system("pool", claimed)
-    with planted(FAULTS["front_trim"]):
-        pass
-    assert prove_system.cache_info().currsize == before + 1
 
 
 def test_what_was_cached_with_a_fault_is_forgotten_with_it() -> None:

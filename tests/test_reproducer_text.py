@@ -5,13 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof.live.reproducer import choosing, writing
+from kvproof.live.reproducer import choosing
 from kvproof.live.reproducer.choosing import Claim, Observed
 from kvproof.live.reproducer.writing import Draft, drafted, generated, observing
 from kvproof.model.because import About
@@ -19,7 +18,6 @@ from kvproof.model.finding import Finding
 from tests.findings import FINDINGS, trace_of
 from tests.reasons import said
 
-Golden = Callable[[str, str], None]
 Shown = dict[str, Any]
 
 WRITTEN = [name for name in FINDINGS if not trace_of(name).cluster.pushes]
@@ -31,19 +29,6 @@ def draft(name: str) -> Draft:
     made = drafted(trace_of(name))
     assert isinstance(made, Draft), made
     return made
-
-
-@pytest.mark.parametrize(
-    ("name", "claim"),
-    [
-        ("late_end_loses_session", Claim(5, ("engine", "request r0", "queues"), 1)),
-        ("held_is_loaded_again", Claim(9, ("decode", "requests"), [])),
-    ],
-)
-def test_a_reproducer_reads_like_this(golden: Golden, name: str, claim: Claim) -> None:
-    text = generated(draft(name), claim, f"test_{name}")
-    until_the_functions, _, _ = text.partition(writing.CONSTANTS)
-    golden(f"reproducer_{name}.txt", until_the_functions)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -6,7 +6,6 @@ from msgspec.structs import replace
 from kvproof.invariants.guards_of_requests import _keeps
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.config_json import from_json, to_json
-from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Complete, Continue, Preempt, Schedule, Submit, bare_choice
 from kvproof.model.machine import ModelMachine
@@ -15,7 +14,6 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 
 FULL = Group("full", 2)
-STATE = Group("mamba", 2)
 SESSIONS = CLUSTERS["sessions"]
 
 
@@ -61,21 +59,6 @@ def test_the_state_at_which_a_grown_prompt_resumes_is_cached_after_all() -> None
     machine.take(Continue("E", "r0"))
     machine.take(Schedule("E"))
     assert machine.state.engine("E").blocks_for((1, "ab"))
-
-
-@pytest.mark.parametrize(
-    ("engine", "said"),
-    [
-        (EngineConfig("E", (FULL,), drafts=1), "drafts, in steps that do not overlap"),
-        (
-            EngineConfig("E", (FULL, STATE), drafts=1, steps_in_flight=2),
-            "sessions, drafts and Mamba",
-        ),
-    ],
-)
-def test_sessions_that_are_not_modelled_are_refused(engine: EngineConfig, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        refuse_unmodelled(Cluster("c", (engine,), sessions=True))
 
 
 def test_parts_that_cannot_be_are_refused() -> None:

@@ -1,13 +1,9 @@
 """Hypothesis drives the model: every preset is green, every fault is found."""
 
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
 from msgspec.structs import replace
 
-from kvproof.cli.main import main
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NotAllowed, UsageError
@@ -18,10 +14,10 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.replay import record
-from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling import stateful
 from kvproof.strategies.sampling.stateful import check_machine, sample
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
 from tests.planted import under
 
@@ -87,40 +83,6 @@ def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) 
     assert set(outcome.coverage["events"]) == {"Submit", "Schedule", "Complete"}
     assert seen == [(n, 12) for n in range(1, 13)]
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "name", others_nightly(["front_trim", "hit_covers_whole_prompt"], ["front_trim"])
-)
-def test_episodes_spent_on_shrinking_are_not_counted(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fault, whole, at = FAULTS[name], list[Run](), list[int]()
-
-    def not_shrunk(seed: int) -> Outcome:
-        cluster = CLUSTERS[fault.cluster]
-        return under([fault], sample, cluster, ModelMachine, seed=seed, shrink=False)
-
-    seed = next(seed for seed in range(20) if not_shrunk(seed).coverage["examples"])
-    shrunk = under(
-        [fault],
-        sample,
-        CLUSTERS[fault.cluster],
-        ModelMachine,
-        seed=seed,
-        ended=whole.append,
-        failed=lambda _: at.append(len(whole)),
-    )
-    assert shrunk.verdict is Verdict.VIOLATED
-    assert 0 < shrunk.coverage["examples"] < len(whole), "nothing was run to shrink it"
-    assert [shrunk.coverage["examples"]] == at
-    assert not_shrunk(seed).coverage == shrunk.coverage
-    command = ["sample", "--fault", name, "--examples", "200", "--json", "--traces", str(tmp_path)]
-    command += ["--seed", str(seed)]
-    assert main(command) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said["examples"] == shrunk.coverage["examples"]
 
 
 def test_shrinking_ends_after_a_number_of_runs_with_the_shortest_so_far(

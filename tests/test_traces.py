@@ -24,7 +24,6 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
 from tests.planted import Mistakes, under
-from tests.reasons import said
 
 TESTDATA = Path(__file__).parent / "testdata"
 
@@ -179,17 +178,6 @@ def test_a_finding_left_out_is_found() -> None:
         "finding",
         "none",
     )
-
-
-def test_a_finding_in_other_words_is_the_same() -> None:
-    """The replay shows it in its own words."""
-    trace, faults = broken_by("front_trim")
-    assert trace.finding is not None
-    other = dataclasses.replace(trace.finding, reasons=said("something else", "it is so"))
-    changed = dataclasses.replace(trace, finding=other)
-    replayed = under(faults, replay, ModelMachine(trace.cluster), changed)
-    assert replayed.differs is None
-    assert replayed.outcome.finding == trace.finding
 
 
 def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:

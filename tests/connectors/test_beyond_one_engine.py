@@ -14,12 +14,10 @@ from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector impor
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
 
-from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import (
     Another,
     ConnectorPlan,
-    Copies,
     Drain,
     ResetCache,
     Restart,
@@ -96,16 +94,6 @@ def test_replicas_have_a_memory_each(
             lambda self, engine_id, **more: make(self, engine_id=engine_id[:-1], **more),
         )
         assert rules(play(subject, plan)) & WRONG
-
-
-def test_nothing_of_an_episode_works_in_a_later_one() -> None:
-    clock, turns = Clock(Copies()), []
-    clock.begin(lambda: turns.append(1))
-    clock.notify()
-    assert len(turns) == 2
-    clock.end()
-    clock.notify()
-    assert len(turns) == 2
 
 
 def test_a_client_that_stays_open_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-import torch
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.lmcache import LoadStoreOp, SchedulerClient, WorkerClient
-from kvproof.connectors.device.replaced import device
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.mixed_up import mixed_up
 from kvproof.connectors.plan import (
@@ -156,25 +152,3 @@ def test_a_planted_mistake_is_named(planted: str, monkeypatch: pytest.MonkeyPatc
     if planted != "too little":
         other = "another salt's KV" if planted == "salts" else ""
         assert {mixed_up(finding) for finding in result.findings} == {other}
-
-
-def test_a_load_does_not_write_what_the_engine_has() -> None:
-    """`skip_first_n_tokens`, also where a kernel has two blocks in one of the engine."""
-    clock = Clock(Copies())
-    clock.kernel_tokens = 2
-    cache = torch.arange(2 * 8 * 2, dtype=torch.float32).view(8, 2, 2)
-    tokens = list(range(8))
-    with device(clock):
-        sizes = ("tcp://server:2", None, "model", 1, 0, 4)
-        worker, scheduler = WorkerClient(*sizes), SchedulerClient(*sizes)
-        worker.register_kv_caches({"layer": cache})
-        worker.batched_submit_store_requests(["r0"], [LoadStoreOp([0, 1], tokens, 0, 8)], None)
-        scheduler.maybe_submit_lookup_request("r1", tokens)
-        assert scheduler.check_lookup_result("r1") == 8
-        load = LoadStoreOp([2, 3], tokens, 0, 8, skip_first_n_tokens=4)
-        worker.batched_submit_retrieve_requests(["r1"], [load], None)
-        assert worker.get_finished({"r0"}) == ({"r0"}, {"r1"})
-        by_block = cache.view(4, 8)
-        assert by_block[3].tolist() == by_block[1].tolist()
-        assert by_block[2].tolist() == list(range(16, 24))
-        worker.shutdown()

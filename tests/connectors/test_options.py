@@ -1,9 +1,6 @@
 """Settings that a user of a connector may add: half of the plans have some."""
 
-import sys
 from dataclasses import replace
-from types import FrameType
-from typing import Any
 
 import msgspec
 import pytest
@@ -75,41 +72,6 @@ def test_what_is_missing_without_options_too_is_no_refusal(monkeypatch: pytest.M
     monkeypatch.setattr(engine, "Owners", lacks)
     with pytest.raises(AdapterDrift, match="has no x"):
         play(of_each("simple-cpu"), ConnectorPlan(ENGINE, TWICE, options=ON_DISK))
-
-
-OLDER = "enable_cross_layers_blocks"
-"""Releases of August 2026 and before have it; this one reads it and does nothing."""
-
-LINES_MIN = 10
-"""So many lines of vLLM are executed with an option alone: more than a warning has."""
-
-
-def executed(subject: TestedConnector, plan: ConnectorPlan) -> set[tuple[str, int]]:
-    lines: set[tuple[str, int]] = set()
-
-    def local(frame: FrameType, event: str, _: object) -> Any:
-        if event == "line":
-            lines.add((frame.f_code.co_filename, frame.f_lineno))
-        return local
-
-    def called(frame: FrameType, _event: str, _: object) -> Any:
-        name = frame.f_code.co_filename
-        return local if "/kv_connector/" in name or "kv_offload/" in name else None
-
-    before = sys.gettrace()
-    sys.settrace(called)
-    try:
-        play(subject, plan)
-    finally:
-        sys.settrace(before)
-    return lines
-
-
-@pytest.mark.parametrize(("name", "options"), [(n, o) for n, o in WITH_OPTIONS if o[0][0] != OLDER])
-def test_each_option_does_something(name: str, options: Options) -> None:
-    plan = ConnectorPlan(ENGINE, (*TWICE, *TWICE), options=options)
-    without = executed(of_each(name), msgspec.structs.replace(plan, options=()))
-    assert len(executed(of_each(name), plan) - without) >= LINES_MIN
 
 
 def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,11 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors import search
 from kvproof.connectors.device import copies, streams
-from kvproof.connectors.device.peers import PeerContext
-from kvproof.connectors.drawn import ALONE, HYBRID
+from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.shipped import BENCH
 from kvproof.connectors.shown import shown
-from kvproof.live import build
 from kvproof.live.blame import is_ours
 
 pytestmark = pytest.mark.live
@@ -79,25 +77,6 @@ def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
     assert found.take(plan, both, lambda _: {RULE: "a_finding"})
     assert found.result is both
     assert not found.known
-
-
-def test_a_drafter_has_layers_where_a_start_up_of_vllm_has_them() -> None:
-    """A plan that names other groups keeps them."""
-    apart = [each for each in HYBRID if search.bare(each).engine.drafter_is_apart]
-    planned = [each for each in map(search._as_planned, apart) if each is not None]
-    assert planned
-    assert all(group.eagle for each in planned for group in each.groups)
-    for each in apart:
-        groups = search.bare(each).engine.groups
-        marked = build.kv_cache_config(search.bare(each).engine).kv_cache_groups
-        assert [group.is_eagle_group for group in marked] == [group.eagle for group in groups]
-
-
-def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
-    context: Any = PeerContext(None)  # type: ignore[arg-type]
-    with pytest.raises(AttributeError) as raised:
-        context.term()
-    assert is_ours(raised.value)
 
 
 def wrong(call: str) -> Exception:
