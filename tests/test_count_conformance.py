@@ -6,12 +6,10 @@ from msgspec.structs import replace
 from kvproof.invariants.check import broken
 from kvproof.model import config, planting
 from kvproof.model.counting_abstraction import (
-    project_pool,
     project_table,
     project_transfer,
     relation,
 )
-from kvproof.model.counting_abstraction.pool import Pool
 from kvproof.model.counting_abstraction.table import GroupTable, TableCounts
 from kvproof.model.counting_abstraction.transfer import TransferCounts
 from kvproof.model.events import (
@@ -25,7 +23,6 @@ from kvproof.model.events import (
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import NULL
 from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
@@ -77,18 +74,6 @@ def test_a_wrong_projection_of_tables_turns_the_explorer_red(
 
     monkeypatch.setattr(project_table, "table_counts", signless)
     assert_red("window", "null -1")
-
-
-@pytest.mark.exhaustive
-def test_a_wrong_projection_of_pools_turns_the_explorer_red(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        project_pool,
-        "pool_counts",
-        lambda e: Pool(sum(b != NULL for b in e.free), len(e.cached)),
-    )
-    assert_red("full", "the pool of E")
 
 
 @pytest.mark.exhaustive

@@ -172,28 +172,6 @@ def test_a_full_disk_leaves_nothing_new(tmp_path: Path) -> None:
     assert (tmp_path / "old").read_text() == "old"
 
 
-NO_PLACE = ("/proc/here", "/dev/null/here", "missing/here")
-
-
-@pytest.mark.parametrize("place", NO_PLACE)
-def test_a_folder_that_cannot_be_written_to_is_seen_before_the_work(
-    place: str, tmp_path: Path
-) -> None:
-    # In /proc root has every permission, and yet nobody can make a file.
-    assert "cannot be written" in refusal(lambda: writing.check_new(tmp_path / place))
-    assert "cannot be written" in refusal(lambda: writing.write_new(tmp_path / place, ""))
-    if not place.startswith("missing"):
-        assert "cannot be made" in refusal(lambda: folders.check_folder(tmp_path / place))
-        assert "cannot be made" in refusal(lambda: folders.made_folder(tmp_path / place))
-
-
-@pytest.mark.skipif(ROOT, reason="root may write to all folders")
-def test_a_read_only_folder_is_seen_before_the_work(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    assert "Permission denied" in refusal(lambda: writing.check_new(tmp_path / "f"))
-    assert "Permission denied" in refusal(lambda: folders.check_folder(tmp_path / "new"))
-
-
 def test_a_check_leaves_nothing(tmp_path: Path) -> None:
     assert folders.check_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
     assert folders.check_empty(tmp_path / "c") == tmp_path / "c"

@@ -1,8 +1,5 @@
 """Cache groups: what each kind keeps, what it needs for a hit, and how far its table grows."""
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,11 +7,10 @@ from kvproof.model import group_needs
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.reference.blocks import groups
 from kvproof.model.state import NULL, Table
-from tests.by_hand import FULL, MAMBA, STATE, WINDOW, config, pool_of, request
+from tests.by_hand import FULL, MAMBA, STATE, WINDOW, config, pool_of
 
 WIDE = Group("full", 4)
 WIDE_STATE = Group("mamba", 4)
-DRAFTED = Group("window", 2, window=3, eagle=True)
 KINDS = {"full": FULL, "window": WINDOW, "mamba": MAMBA}
 
 
@@ -30,67 +26,9 @@ def of(*kinds: Group) -> EngineConfig:
 # What a hit needs
 
 
-@pytest.mark.parametrize(
-    ("group", "length", "needed"),
-    [
-        (FULL, 0, []),
-        (FULL, 6, [0, 1, 2]),
-        (FULL, 5, [0, 1, 2]),
-        (WINDOW, 2, [0]),
-        (WINDOW, 6, [2]),
-        (Group("window", 2, window=4), 6, [1, 2]),
-        (Group("window", 2, window=9), 4, [0, 1]),
-        (MAMBA, 0, []),
-        (MAMBA, 2, [0]),
-        (MAMBA, 6, [2]),
-    ],
-)
-def test_blocks_that_must_be_resident(group: Group, length: int, needed: list[int]) -> None:
-    assert list(group_needs.blocks_needed(group, length)) == needed
-
-
-def test_the_block_a_hit_ends_inside_serves_attention_under_longer_prefixes_too() -> None:
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefghij", 6, 1) == (
-        "abcdefgh",
-        "abcdefg",
-        "abcdef",
-    )
-    assert groups.prefixes_for(of(WIDE), 0, "abcdefgh", 6, 1) == (
-        "abcdefg",
-        "abcdef",
-    )
-    assert groups.prefixes_for(of(WIDE_STATE), 0, "abcdefgh", 6, 1) == ("abcdef",)
-
-
 def held(*prefixes: str):
     """An engine whose group 0 has these prefixes cached."""
     return pool_of(9, cached={(0, prefix): n for n, prefix in enumerate(prefixes, 1)})
-
-
-# What is cached
-
-
-def cached_positions(
-    full: Group, group: Group, prompt: str = "abcdefgh", boundary: int = 0, **options: Any
-) -> list[int]:
-    """The positions, of the first eight blocks, at which a block of a group is cached beside one of
-    full attention."""
-    cfg = config(full, group, **options)
-    asked = request(prompt, shared_prefix_boundary=boundary)
-    return [p for p in range(8) if groups.worth_caching(cfg, asked, group, p)]
-
-
-def test_of_a_window_blocks_are_cached_that_a_hit_at_some_unit_needs() -> None:
-    """Hits end at multiples of 4 tokens, the block of full attention: a window of 3 needs one block
-    of 2 tokens before each. With a drafter's layers it must match one more."""
-    assert cached_positions(WIDE, WINDOW) == [1, 3, 5, 7]
-    assert cached_positions(Group("full", 8), DRAFTED, drafts=1) == [3, 4, 7]
-
-
-def test_retention_keeps_every_multiple_of_its_interval_and_where_prompts_part() -> None:
-    assert cached_positions(FULL, MAMBA, retention=8) == [2, 3, 7]
-    assert cached_positions(FULL, MAMBA, "ab", retention=0, boundary=8) == [3]
-    assert cached_positions(FULL, WINDOW, "ab", retention=0, boundary=8) == [3]
 
 
 # How tables grow

@@ -9,7 +9,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.verdict import Verdict
-from kvproof.watch.pytest_plugin import _text
 from tests.planted import under
 from tests.processes import python
 
@@ -61,12 +60,3 @@ def test_a_trace_that_cannot_be_written_is_told_in_the_report(tmp_path: Path) ->
     assert said.count("The trace was not written") == 1
     assert "kvproof-traces" in said.split("The trace was not written")[1]
     assert (tmp_path / "kvproof-traces").read_text(encoding="utf-8") == "mine"
-
-
-def test_one_mistake_gives_one_report_to_a_failing_test() -> None:
-    """A leak breaks invariants at every later step: these are counted, not printed."""
-    found = [("pool_adds_up", "VIOLATED pool_adds_up: a, yet b\n    event 3")]
-    assert _text(found) == "kvproof: VIOLATED pool_adds_up: a, yet b\n    event 3"
-    later = [("references_are_exact", f"VIOLATED references_are_exact: {n}") for n in range(10)]
-    lines = _text([*found, *later]).splitlines()
-    assert lines[1:] == ["    event 3", "    and in this test after it: references_are_exact 10"]

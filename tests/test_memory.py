@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from kvproof.model import memory
 from kvproof.model.config import Group
-from kvproof.model.state import NULL, Content, Engine, Request
+from kvproof.model.state import Content, Engine, Request
 from kvproof.model.step import Read
 from tests.by_hand import FULL, MAMBA, WINDOW, config, request, serving
-
-WIDE_STATE = Group("mamba", 4)
 
 
 def engine(*contents: tuple[int, tuple[str, ...]] | None, count: int = 8) -> Engine:
@@ -45,18 +43,6 @@ def test_attention_writes_what_it_computes_and_reads_all_it_sees() -> None:
     )
 
 
-def test_what_somebody_else_has_written_is_read_as_it_is() -> None:
-    begun = engine((0, ("x", "xy")), (1, ("ab",)))
-    _, reads = memory.run(config(FULL), begun, [(computing("abcde", (1, 2, 3), end=5), 1)])
-    assert [(read.expected, read.found) for read in reads] == [
-        ("a", "x"),
-        ("ab", "xy"),
-        ("abc", None),
-        ("abcd", None),
-        ("abcde", "abcde"),
-    ]
-
-
 # States
 
 
@@ -69,22 +55,7 @@ def test_all_states_are_read_before_any_is_written() -> None:
     assert [read.found for read in reads if read.group == 1] == ["a", "a"]
 
 
-def test_a_state_is_read_from_the_block_that_the_last_step_named() -> None:
-    held = computing("abc", (3, 4), (1, 2), end=3, states=(NULL, 5))
-    begun = engine(None, None, None, None, (1, ("ab",)))
-    _, reads = memory.run(config(FULL, MAMBA), begun, [(held, 1)])
-    assert [(r.block, r.found) for r in reads if r.group == 1] == [(5, "ab")]
-
-
 # Drafts
-
-
-def test_each_draft_leaves_a_state_behind_the_running_one() -> None:
-    cfg = config(Group("full", 4), WIDE_STATE, drafts=2, num_blocks=12)
-    held = computing("abcde", (1, 2), (3, 4, 5, 6), end=7)
-    after, _ = memory.run(cfg, engine(count=12), [(held, 7)])
-    assert after.memory[4:7] == tuple(Content(1, (s,)) for s in ("abcde", "abcde?", "abcde??"))
-    assert after.memory[3] is None
 
 
 def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> None:
@@ -95,18 +66,6 @@ def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> Non
         assert after.memory[2] == Content(0, slots[0])
         assert after.memory[3] == (None if slots[1] is None else Content(0, slots[1]))
         assert len(reads) == 4
-
-
-def test_a_drafter_writes_the_last_slot_of_a_block_once_more_with_the_token_after_it() -> None:
-    held = computing("abcde", (1, 2, 3), end=4)
-    cfg = config(Group("full", 2, eagle=True), drafts=1, hash_lookahead_tokens=1)
-    after, _ = memory.run(cfg, engine(), [(held, 4)])
-    assert after.memory[1:3] == (
-        Content(0, ("a", "ab", "abc")),
-        Content(0, ("abc", "abcd", "abcde")),
-    )
-    last, _ = memory.run(cfg, engine(), [(held._replace(prompt="abcd"), 4)])
-    assert last.memory[2] == Content(0, ("abc", "abcd", "abcd."))
 
 
 # The blocks that a step uses
@@ -136,28 +95,6 @@ def test_blocks_that_a_step_reads_or_writes(
 # Loads and copies
 
 
-def test_a_store_fills_what_an_admission_brings() -> None:
-    held = computing("abcdefg", (1, 2, 3), (NULL, 4, 5), end=7, hit=2, external=4)
-    after = memory.load(config(FULL, MAMBA), engine(), held)
-    assert after.memory[1:6] == (
-        None,
-        Content(0, ("abc", "abcd")),
-        Content(0, ("abcde", "abcdef")),
-        None,
-        Content(1, ("abcdef",)),
-    )
-    assert after.memory[NULL] is None
-
-
-def test_copies_are_made_all_at_once() -> None:
-    begun = engine((0, ("a",)), (0, ("b",)))
-    assert memory.copied(begun, [(1, 2), (2, 3)]).memory[1:4] == (
-        Content(0, ("a",)),
-        Content(0, ("a",)),
-        Content(0, ("b",)),
-    )
-
-
 def test_a_transfer_fills_kernel_block_by_kernel_block() -> None:
     """P has two kernel blocks of 2 tokens to a block, D one: D's blocks 3 and 4 are P's block 1."""
     p = config(Group("full", 4), physical_per_logical=2)
@@ -166,15 +103,6 @@ def test_a_transfer_fills_kernel_block_by_kernel_block() -> None:
     assert sink.memory[3:5] == (Content(0, ("a", "ab")), Content(0, ("abc", "abcd")))
     back = memory.copy(config(FULL), p, sink, engine(), [((2, 3), (3, 4))])
     assert back.memory[1] == source.memory[1]
-
-
-def test_a_transfer_fills_states_whole_and_what_is_missing_with_nothing() -> None:
-    cfg = config(FULL, MAMBA)
-    source = engine((1, ("abcd",)), (0, ("a", "ab")))
-    sink = memory.copy(cfg, cfg, source, engine(), [((), ()), ((5, 6), (1, 2))])
-    assert sink.memory[5:7] == (Content(1, ("abcd",)), Content(1, ("",)))
-    sink = memory.copy(cfg, cfg, source, engine(), [((5,), (1,)), ((), ())])
-    assert sink.memory[5] == Content(0, ("", ""))
 
 
 @given(st.integers(1, 8), st.lists(st.integers(1, 4), max_size=8))

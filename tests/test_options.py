@@ -7,7 +7,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
-from kvproof.model.events import Compute, Schedule, Submit
+from kvproof.model.events import Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
@@ -26,21 +26,6 @@ def first_step(jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
     return machine.take(Schedule("E"))
 
 
-def computed(step: Step) -> dict[str, int]:
-    """The tokens that a step computes of each request."""
-    assert isinstance(step.event, Schedule)
-    return {c.request: c.tokens for c in step.event.chose or () if isinstance(c, Compute)}
-
-
-def test_a_long_prompt_leaves_tokens_to_the_next() -> None:
-    assert computed(first_step()) == {"r0": 6}
-    assert computed(first_step(long_prefill_tokens=4)) == {"r0": 4, "r1": 2}
-
-
-def test_a_request_that_is_alone_gets_all_tokens() -> None:
-    assert computed(first_step(jobs=JOBS[:1], long_prefill_tokens=4)) == {"r0": 6}
-
-
 def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
     ignores = {"reference.scheduling.chunks:most_beside_others": lambda _limit, budget: budget}
     step = under(ignores, first_step, long_prefill_tokens=4)
@@ -49,23 +34,6 @@ def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
     )
     found = broken(cluster, step, [CHECKS["step_keeps_its_limits"]])
     assert [each.sentences[-1] for each in found] == ["r0 gets 6"]
-
-
-@pytest.mark.parametrize(("whole", "admitted"), [(None, 2), (False, 2), (True, 1)])
-def test_a_whole_prompt_must_fit(whole: bool | None, admitted: int) -> None:
-    step = first_step(chunk_tokens=10, reserve_whole_prompt=whole)
-    assert len(computed(step)) == admitted
-
-
-@pytest.mark.parametrize(("blocks", "admitted"), [(0, ["r0", "r1"]), (1, ["r0"])])
-def test_a_watermark_keeps_blocks_free_beside_others(blocks: int, admitted: list[str]) -> None:
-    jobs = Job("r0", "abc"), Job("r1", "vwxyz")
-    step = first_step(jobs=jobs, chunk_tokens=8, watermark_blocks=blocks)
-    assert [*computed(step)] == admitted
-
-
-def test_an_idle_engine_admits_into_the_watermark() -> None:
-    assert [*computed(first_step(jobs=JOBS[:1], chunk_tokens=8, watermark_blocks=5))] == ["r0"]
 
 
 def test_which_engine_receives() -> None:

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.releases import surveys as release_surveys
-from benchmarks.releases.__main__ import main
 from benchmarks.releases.surveys import Surveys, whole
 from kvproof.live import releases as cache_folder
-from kvproof.live.releases import Cache, Failed
-from kvproof.strategies.verdict import Verdict
+from kvproof.live.releases import Cache
 from tests.test_releases import good
 
 
@@ -81,30 +79,6 @@ def test_a_survey_appears_with_its_traces_or_not_at_all(
     stem = f"0.18.0-{release_surveys.fingerprint()}-0-1"
     assert there == ([stem, f"{stem}.json", "t.jsonl"] if ends else [])
     assert release.reason == ("" if ends else "its survey is not whole")
-
-
-@pytest.mark.nightly
-def test_a_survey_that_is_there_is_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-
-    def make(_surveys: Surveys, version: str, out: Path, _options: Any) -> list[dict[str, Any]]:
-        made.append(version)
-        if version == "0.19.0":
-            raise Failed("no")
-        out.write_text(survey_of(version, *good()))
-        return good()
-
-    monkeypatch.setattr(Surveys, "_run", make)
-    arguments = ["--cache", str(tmp_path), "--out", str(tmp_path)]
-    arguments += ["--releases", "0.18.0", "0.19.0"]
-    assert main(arguments) == Verdict.UNKNOWN.exit_code
-    assert main(arguments) == Verdict.UNKNOWN.exit_code
-    assert sorted(made) == ["0.18.0", "0.19.0", "0.19.0"]
-    assert main([*arguments, "--seed", "1"]) == Verdict.UNKNOWN.exit_code
-    assert sorted(made) == ["0.18.0"] * 2 + ["0.19.0"] * 3
-    assert main(arguments[:-1]) == 0
 
 
 @pytest.mark.nightly
