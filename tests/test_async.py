@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from kvproof.model.config import Cluster, Job
+from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
@@ -12,8 +12,6 @@ from kvproof.model.state import COUNTS, LATE, VOID, Engine, State
 from tests.breadth_first import search
 
 OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
-
-ONE = CLUSTERS["hybrid-async"].carrying(Job("r0", "abc", 3))
 
 
 def ways(state: State) -> set[str]:

@@ -5,25 +5,14 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
 
 ENGINE = EngineConfig("E", (Group("full", 4, eagle=True),), 20, drafts=2, steps_in_flight=2)
-LONG = Cluster("c", (ENGINE,), (Job("r0", "abcd", 9),))
-
-
-def ahead(cluster: Cluster = LONG) -> ModelMachine:
-    """A machine with a step that verifies drafts, and one behind it that counts on them."""
-    machine = ModelMachine(cluster)
-    for event in (Submit("E", "r0"), *[Schedule("E")] * 2, Complete("E"), Schedule("E")):
-        machine.take(event)
-    return machine
 
 
 @pytest.mark.parametrize(

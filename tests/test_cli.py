@@ -13,10 +13,6 @@ SMALL = ["--config", "pd-full"]
 BROKEN = ["--fault", "front_trim"]
 
 
-def traces() -> list[Path]:
-    return sorted(Path("kvproof-traces").glob("*.jsonl"))
-
-
 def test_sample(as_json: Any) -> None:
     code, record = as_json("sample", *SMALL, "--examples", "3", "--steps", "5", "--seed", "1")
     assert (code, record["verdict"]) == (0, "SAMPLED")

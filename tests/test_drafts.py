@@ -1,5 +1,4 @@
-"""Speculative decoding in the model: which drafts may be accepted, what becomes of the others, and
-what is refused."""
+"""Speculative decoding in the model: which drafts may be accepted."""
 
 from typing import Any
 

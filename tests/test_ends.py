@@ -1,4 +1,4 @@
-"""How the program starts and ends: what it imports, what it needs, and what a terminal shows."""
+"""How the program starts and ends: what it imports, what it needs, and how it ends."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Cache groups: what each kind keeps, what it needs for a hit, and how far its table grows."""
+"""Cache groups: laws of what a hit needs, and of how tables grow."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,14 +21,6 @@ def of(*kinds: Group) -> EngineConfig:
     """The configuration of an engine with these groups, and with what they need."""
     drafts = int(any(group.eagle for group in kinds))
     return config(*kinds, drafts=drafts, prefix_caching=STATE not in kinds)
-
-
-# What a hit needs
-
-
-def held(*prefixes: str):
-    """An engine whose group 0 has these prefixes cached."""
-    return pool_of(9, cached={(0, prefix): n for n, prefix in enumerate(prefixes, 1)})
 
 
 # How tables grow

@@ -1,5 +1,5 @@
-"""The two forms of the heat map over releases, a table and JSON, tell the same: of a run of the
-script with made-up surveys, and in the committed files."""
+"""The two forms of the heat map over releases, a table and JSON, tell the same of a run of
+the script with made-up surveys."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`--help`: true examples and every default."""
+"""`--help`: true examples."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Block hashes that cover the next token: what is cached and when, what hits, what is refused."""
+"""Block hashes that cover the next token: what a hit may be, and what events tell."""
 
 import pytest
 from msgspec.structs import replace
@@ -22,10 +22,6 @@ def served(*jobs: Job, engine: EngineConfig = HASHING) -> list[Step]:
         while machine.state.engine("E").find(job.name):
             steps += [machine.take(Schedule("E")), machine.take(Complete("E"))]
     return steps
-
-
-def hits(steps: list[Step]) -> list[int]:
-    return [a.hit for step in steps for a in step.effects.admissions]
 
 
 @pytest.mark.parametrize(("known", "alike", "hit"), [(5, 5, 4), (5, 4, 2), (6, 5, 4), (4, 4, 2)])

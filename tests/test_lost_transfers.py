@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.config import Job
-from kvproof.model.environment import disturbances, pulls
+from kvproof.model.environment import disturbances
 from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import pull
@@ -95,18 +94,3 @@ def test_only_what_is_leased_can_expire(transfers: tuple[Transfer, ...]) -> None
 
 
 # What may happen next
-
-
-def kinds(state: State, faults: Mistakes = (), **options: Any) -> list[str]:
-    """The kinds of the events that may happen to transfers."""
-    jobs = (Job("r0", "abcd"), Job("r1", "abcd.", follows="r0"))
-    turns = {"follow_up_turns": True, "jobs": jobs} if "reverse" in str(state.transfers) else {}
-    cluster = pair(FULL, **turns | options)
-    return under(
-        faults,
-        lambda: [
-            type(event).__name__
-            for events in (pulls.stimuli, pull.late_leases)
-            for event in events(cluster, state)
-        ],
-    )

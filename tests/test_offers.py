@@ -1,4 +1,4 @@
-"""How much of a prompt P prefills, and what is loaded beside a hit."""
+"""What of an offer is loaded beside a hit."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Options that deployments set: what the reference does under them, and what the guards say."""
+"""Options that deployments set: what the guards say, and what is refused."""
 
 import pytest
 

@@ -1,8 +1,7 @@
-"""P pushes: who is first, who gives up, and what is refused."""
+"""P pushes: mistakes of earlier releases show there too, and live vLLM does the same."""
 
 import pytest
 
-from kvproof.model import config
 from kvproof.model.events import (
     Complete,
     Event,
@@ -13,7 +12,6 @@ from kvproof.model.events import (
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import State
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.planted import under
@@ -21,13 +19,6 @@ from tests.planted import under
 PREFILL: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]
 DECODE: list[Event] = [Submit("D", "r0"), Schedule("D")]
 LEASES = CLUSTERS["push-leases"]
-
-
-def after(*events: Event, cluster: config.Cluster = LEASES) -> State:
-    machine = ModelMachine(cluster)
-    for event in events:
-        machine.take(event)
-    return machine.state
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,6 @@ VIOLATED = Outcome(
     Finding("pool_adds_up", said("a < b", "b < a")),
     seconds=1.5,
 )
-UNKNOWN = Outcome(Verdict.UNKNOWN, reason="not run: <no vLLM>")
 
 
 def test_the_json_object_of_a_violation() -> None:

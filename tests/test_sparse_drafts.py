@@ -1,5 +1,5 @@
-"""Drafts under sparse retention: a prompt that is sent again resumes a block earlier, and a hit in
-a group of the drafter needs the block after it."""
+"""Drafts under sparse retention: a mistake there is found, and narrower blocks of a drafter are
+refused."""
 
 import pytest
 

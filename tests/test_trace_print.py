@@ -1,5 +1,4 @@
-"""The print of a trace: the answers come first and last, what does not matter is folded, and the
-words that are used are explained where that is asked for."""
+"""The print of a trace: the answers come first, and the cause of a break is marked."""
 
 import importlib
 from pathlib import Path

@@ -11,7 +11,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.transfers import loads, request_ends, transfer_ends
-from kvproof.model.state import Request, State, Transfer
+from kvproof.model.state import State, Transfer
 from tests.by_hand import FULL, both, on_decode, on_prefill, pair
 
 PAIR = pair(FULL)
@@ -71,19 +71,6 @@ def test_a_transfer_under_way_is_not_declined(transfer: Transfer) -> None:
     state = both(SENT, None, transfer)
     assert declined(state) == state
     assert declined(both(SENT)) == both(SENT)
-
-
-# A request has all its tokens
-
-
-def finished(cluster: Any, state: State, name: str, **options: Any) -> State:
-    cfg = cluster.engine(name)
-    (request,) = state.engine(name).requests
-    return request_ends.finish(cfg, state, request, **options)
-
-
-def running(request: Request) -> Request:
-    return request._replace(status="running")
 
 
 # A request ends before its time

@@ -46,13 +46,3 @@ def test_a_copy_of_memory_that_was_given_back_is_an_illegal_access() -> None:
         pages_of_host.close()
         with pytest.raises(IllegalAccess, match="given back"):
             copied((address, room.data_ptr(), 4))
-
-
-class Piece:
-    """A tensor of which the place of its memory is chosen."""
-
-    def __init__(self, begin: int, size: int) -> None:
-        self.data_ptr, self.nbytes = lambda: begin, lambda: size
-
-    def untyped_storage(self) -> "Piece":
-        return self
