@@ -56,7 +56,10 @@ def explanations(name: str) -> Iterator[Explanation]:
         near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
         if name in FORMER:
             near = [FORMER[name]]
-        hint = " or ".join(near) or f"a name that kvproof explain KIND lists, with {_kinds()}"
+        hint = " or ".join(near) or (
+            f"a name that kvproof explain KIND lists, with {_kinds()}, or report --explain for the "
+            "words of a trace"
+        )
         raise UsageError(f"Nothing in kvproof is named {name[:NAME_MAX]!r}. Use {hint}.")
     return (explain(name) for explain in found)
 

@@ -48,7 +48,7 @@ def parser(*loaded: str) -> Parser:
         epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run, 4 "
         "the output could not be written, 129, 130 and 143 interrupted, 141 the reader of the "
         "output has gone. A violation below the severity of --fail-on (by default: lost "
-        "performance and bookkeeping) is reported, and the exit code is 0.",
+        "performance, wrong report and bookkeeping) is reported, and the exit code is 0.",
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")

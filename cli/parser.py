@@ -188,7 +188,11 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 def add_sampling(parser: argparse.ArgumentParser, default: int | None = 200, why: str = "") -> None:
     """The options for the number of episodes and their length."""
     parser.add_argument(
-        "--examples", type=at_least_one, default=default, help=f"number of episodes{why}"
+        "--examples",
+        type=at_least_one,
+        default=default,
+        metavar="N",
+        help=f"number of episodes{why}",
     )
     parser.add_argument(
         "--steps", type=at_least_one, default=40, help="number of choices in an episode"

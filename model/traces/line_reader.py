@@ -29,7 +29,7 @@ class Format(NamedTuple):
     @property
     def whole(self) -> str:
         """What to use instead of a broken file."""
-        return f"the {self.what} file as it was written"
+        return f"a {self.what} file as kvproof wrote it"
 
 
 class _Start(Struct, frozen=True):

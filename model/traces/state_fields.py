@@ -27,7 +27,7 @@ from kvproof.model.traces.state_diff import (
     parts,
 )
 
-WHOLE = "the trace file as it was written"
+WHOLE = "a trace file as kvproof wrote it"
 """What to use instead of a broken trace."""
 
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
