@@ -20,6 +20,7 @@ from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
+from kvproof.gate.search.unmade import EngineUnmade, shown
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
@@ -218,6 +219,14 @@ def cannot(workload: Workload) -> Result:
     return Result(workload.name, reason="This vLLM has no y")
 
 
+def unmade(workload: Workload) -> Result:
+    """Also where making an engine reaches the change."""
+    try:
+        raise AttributeError("'list' object has no attribute 'items'")
+    except AttributeError as error:
+        return replace(shown(workload.name, EngineUnmade(FULL, error)), reached=(SOME,))
+
+
 def ends(_workload: Workload) -> Result:
     raise Ended("Killed")
 
@@ -229,6 +238,7 @@ def ends(_workload: Workload) -> Result:
         (looking("no base"), nothing, "base cannot be driven: no base"),
         (looking("no base"), looking("no head"), "head cannot be driven: no head"),
         (nothing, cannot, "no workload can be driven on head: This vLLM has no y"),
+        (unmade, unmade, "no engine can be made on base and on head: the engines of full start"),
         (shows(), shows(), f"no run of kvproof drives yet: {POOL} (1 function)"),
         (nothing, ends, "a process that drives vLLM has ended (Killed)"),
         (ends, nothing, "a process that drives vLLM has ended (Killed)"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from kvproof.gate.difference.compare import alike
 from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
-from kvproof.gate.difference.result import severity
+from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
@@ -20,6 +20,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.search.ticking import Ticking
+from kvproof.gate.search.unmade import is_unmade
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer
@@ -306,6 +307,9 @@ class _Judge:
             return too_short(self.args.budget, self.started - self.begin)
         if all(result.reason for result in results.values()):
             return f"no workload can be driven on head: {next(iter(results.values())).reason}"
+        both = (*self.comparison.on_base.values(), *results.values())
+        if all(each.reason or is_unmade(each) for each in both):
+            return f"no engine can be made on base and on head: {_why(both)}"
         ours = [each for each in self.changes.accounting if not each.declares]
         left = unreached(ours, self._reached_in)
         if len(left) == len(ours) or any(each.part != USED for each in left):
@@ -376,6 +380,12 @@ def not_driven(functions: Sequence[ChangedFunction]) -> str:
     device = ", ".join(file for file in files if of_device(file))
     why = f"; what is in {device} runs with a model on its device alone" if device else ""
     return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}{why}"
+
+
+def _why(results: Sequence[Result]) -> str:
+    """Why the first of these workloads whose engine cannot be made has none."""
+    first = next(each for each in results if is_unmade(each))
+    return first.breaks[0].finding.sentence
 
 
 def _among(one: Confirmed, keys: Collection[Key]) -> bool:

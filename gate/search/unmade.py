@@ -46,6 +46,12 @@ def is_mistake(error: Exception) -> bool:
     return not is_ours(error) and not is_refusal(error)
 
 
+def is_unmade(result: Result) -> bool:
+    """Whether a result is of a workload whose engine cannot be made."""
+    made_none = Signature(CHECK, EVENT, "")
+    return any(each.signature == made_none and each.plan is None for each in result.breaks)
+
+
 def shown(name: str, unmade: EngineUnmade) -> Result:
     """The result of a workload of this name whose engine cannot be made."""
     dead, cluster = death_of(unmade.error), unmade.cluster
