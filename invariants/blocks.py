@@ -152,7 +152,7 @@ def _tokens_behind_null_blocks(cluster: Cluster, engine: Engine) -> int | None:
 
 
 def _null_in_pool(engine: Engine) -> Iterator[Judged]:
-    """The null block is under no key of the hash map, and not in the free queue."""
+    """Judge that the null block is under no key of the hash map, and not in the free queue."""
     right = 0
     for key, blocks in engine.cached:
         if NULL not in blocks:
@@ -177,7 +177,7 @@ def _null_in_pool(engine: Engine) -> Iterator[Judged]:
 
 
 def _null_in_pairs(cluster: Cluster, transfer: Transfer) -> Iterator[Judged]:
-    """The null block of no engine is in a pair of a transfer."""
+    """Judge that the null block of neither engine is in a pair of a transfer."""
     parties = taker(cluster, transfer.request), giver(cluster, transfer.request)
     for group, (local, remote) in enumerate(transfer.pairs):
         sides = zip(parties, (local, remote), strict=True)
@@ -207,7 +207,7 @@ def _null_in_pairs(cluster: Cluster, transfer: Transfer) -> Iterator[Judged]:
 
 
 def _null_is_read(reads: Iterable[Read]) -> Iterator[Judged]:
-    """No request reads the null block."""
+    """Judge that no request reads the null block."""
     right = 0
     for read in reads:
         if read.block != NULL:
@@ -249,7 +249,7 @@ def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
 
 
 def _free_blocks(_cluster: Cluster, engine: Engine) -> int:
-    """Number of free blocks."""
+    """The number of free blocks of an engine, which is the margin of the check."""
     return len(engine.free)
 
 
@@ -392,9 +392,9 @@ def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
 
 
 def _taken_early(before: Engine, after: Engine) -> Iterator[Judged]:
-    """A cached block is taken, although one that nobody can hit is free all the time. It stands
-    behind the other: one before it was taken too, and is free again where its tokens left a window
-    within the step."""
+    """Judge each cached block that was taken: no block that no hit can use may have been free
+    behind it in the queue during the whole step. A block in front of it may be free again: it was
+    taken too, and its tokens left a window within the step."""
     held = {b for request in after.requests for table in request.tables for b in table}
     for place, block in enumerate(before.free):
         keys = before.blocks[block].keys
@@ -422,8 +422,8 @@ def _taken_early(before: Engine, after: Engine) -> Iterator[Judged]:
 
 
 def _hits(step: Step) -> set[int]:
-    """The blocks that were hit or copied, or that a copy fills, in a step: these are free for less
-    long than before, also where they have the same key again."""
+    """The blocks that were hit or copied in a step, or filled by a copy. They count as freed later
+    than before, also where they have the same key again."""
     choices = step.event.chose or () if isinstance(step.event, Schedule) else ()
     admitted = (choice for choice in choices if isinstance(choice, Admit))
     hit = {block for choice in admitted for blocks in choice.hit for block in blocks}
@@ -431,8 +431,8 @@ def _hits(step: Step) -> set[int]:
 
 
 def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Judged]:
-    """A cached block that is freed now will be taken before one that was free before, and was not
-    `hit` meanwhile."""
+    """Judge each cached block that was freed in this step: it must not be taken before a cached
+    block that was free already and was not `hit` in this step."""
     was_free = set(before.free)
     kept = {b for b in was_free - hit if before.blocks[b].keys == after.blocks[b].keys}
     older = [b for b in after.free if b in kept and after.blocks[b].keys]
@@ -458,7 +458,8 @@ def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Judg
 
 
 def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iterator[Judged]:
-    """Of two blocks of a prefix that are freed now, the earlier one is taken first."""
+    """Judge each cached block that was freed in this step: it must not be taken before a later
+    block of the same prefix that was freed in this step too."""
     if cfg.partial_block_hits:
         return
     was_free = set(before.free)

@@ -24,8 +24,8 @@ class Requests(NamedTuple):
 
 
 def alive(step: Step) -> Iterator[Engines]:
-    """The engine of the event and those that the step changed, if they are alive before and after
-    it. `engine_survives` judges the others."""
+    """The engine of the event and the engines that the step changed, as far as they are alive
+    before and after the step. The check `engine_survives` judges the others."""
     for before, after in step.touched:
         if not before.dead and not after.dead:
             yield Engines(before, after)

@@ -46,8 +46,8 @@ fact."""
 
 
 class Ending(NamedTuple):
-    """The end of a run, or a state of a graph from which nothing leads on: why requests do not end.
-    The strategies look for it; `why` is empty where every request has ended."""
+    """The end of a run, or a state of a graph from which nothing leads on: `why` says why requests
+    do not end, and is empty where every request has ended. The strategies find the endings."""
 
     why: Reasons = ()
     about: About = NOTHING
@@ -63,9 +63,10 @@ class Check:
     is allowed. `needs` says what the check looks at: a machine that does not show this is not
     asked.
 
-    A break by a connector says nothing of others of what is `apart`: of other cache groups, or of
-    other connectors. A check is asked of what has died or was refused only if `of_dead`. One that
-    is `of_two` is a finding only beside another vLLM that keeps it.
+    `apart` says how far two breaks by connectors are one defect: only with the same cache `groups`,
+    only by the same connector (`connectors`), or always (empty). A check is asked of a dead engine
+    or a refused start only if `of_dead`. A break of a check that is `of_two` is a finding only
+    beside another vLLM that keeps the check.
     """
 
     id: str
@@ -86,14 +87,14 @@ class Check:
 
     @property
     def kind(self) -> str:
-        """`guard`, `eventually` for what is asked of whole runs and graphs of states, or
+        """`guard`, `eventually` for what is asked of whole runs and graphs of states, otherwise
         `always`."""
         if self.part:
             return "guard"
         return "eventually" if Ending in self.judged else "always"
 
     def asking(self, **known: Any) -> Callable[[Any], Iterable[Judged]]:
-        """The check as a function of what it judges alone."""
+        """The check as a function of the judged thing alone."""
         named = {name: known[name] for name in self.given}
         return functools.partial(self.function, **named) if named else self.function
 
@@ -152,21 +153,21 @@ def broken(
 def broken_by(
     checks: Iterable[Check], thing: Any, tally: Tally | None = None, **known: Any
 ) -> Iterator[Finding]:
-    """The findings of anything else that is judged: a fact, a loop that was played, a start-up.
-    `known` has what checks may ask for beside it."""
+    """The findings of checks on anything but a step: a fact, a played loop, a start-up. `known` has
+    the other arguments that checks may name."""
     for check in checks:
         yield from findings(check, check.asking(**known)(thing), tally)
 
 
 class Asked:
-    """Checks that a search asks very often of one type of things, on one cluster."""
+    """The checks of one cluster that a search asks very often of one type of things."""
 
     def __init__(self, checks: Iterable[Check], kind: type, cluster: Cluster) -> None:
         asked = (check for check in checks if kind in check.judged)
         self._asked = [(check, check.asking(cluster=cluster)) for check in asked]
 
     def violated(self, thing: Any) -> bool:
-        """Whether a check does not hold."""
+        """Whether one of the checks does not hold for a thing."""
         for check, ask in self._asked:
             try:
                 for judged in ask(thing):
@@ -240,7 +241,7 @@ def _place(function: Function) -> str:
 
 
 def _parameters(function: Function) -> tuple[tuple[type, ...], tuple[str, ...]]:
-    """The types of what a function judges, and the names of what else it asks for."""
+    """The types of the things that a function judges, and the names of its other parameters."""
     where = f"The check {function.__name__} ({_place(function)})"
     names = tuple(inspect.signature(function).parameters)
     try:

@@ -57,8 +57,8 @@ class Goal(NamedTuple):
     """A coverage goal.
 
     `name` is a sentence, and `kind` the class of its event. `met_in` is a preset in which a search
-    meets it, and `not_met_in` one in which it does not. If the goal is not `possible` in a cluster,
-    a search does not miss it.
+    meets it, and `not_met_in` one in which it does not. A search need not meet the goal in a
+    cluster in which it is not `possible`.
     """
 
     id: str
@@ -77,8 +77,8 @@ GOALS: dict[str, Goal] = {}
 def goal(
     name: str, met_in: str, not_met_in: str, possible: Possible = lambda _cluster: True
 ) -> Callable[[Seen], Seen]:
-    """Declare a goal. Where nothing is said of `possible`, no option rules it out; the traffic
-    may."""
+    """Declare a goal. Without `possible`, the goal is possible with all options of a cluster,
+    though its traffic may rule it out."""
 
     def declare(seen: Seen) -> Seen:
         _, _, kind, _ = get_type_hints(seen).values()
@@ -120,12 +120,12 @@ class OpenGoals:
 
 
 def _some_engine(has: Callable[[EngineConfig], object]) -> Possible:
-    """The goal needs an engine for which this is true."""
+    """A goal's condition on a cluster: this must be true of some engine."""
     return lambda cluster: any(has(engine) for engine in cluster.engines)
 
 
 def _pair_with(has: Possible) -> Possible:
-    """The goal needs P and D, and a cluster for which this is true."""
+    """A goal's condition on a cluster: it has P and D, and this must be true of it."""
     return lambda cluster: cluster.disaggregated and has(cluster)
 
 

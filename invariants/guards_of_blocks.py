@@ -309,7 +309,7 @@ def table_keeps_its_blocks(step: Step, cluster: Cluster) -> Iterator[Judged]:
 
 
 def _given_up(step: Step, engines: Engines) -> set[int]:
-    """Blocks whose entries the event may drop."""
+    """The blocks whose cache entries the event may drop."""
     event, before = step.event, engines.before
     if isinstance(event, Evict):
         return {event.block}

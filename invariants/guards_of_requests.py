@@ -280,15 +280,15 @@ def sampled(before: Engine, event: Complete, request: Request) -> int:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two letters are the same token of the same request. The mathematical ones say that a
-    session has dropped a token before."""
+    """Whether two letters are the same token of the same request. A mathematical letter says that
+    its session has dropped a token before it."""
     marked = any(unicodedata.name(each, "").startswith("MATHEMATICAL") for each in (one, other))
     plain = (unicodedata.normalize("NFKC", each) for each in (one, other))
     return one == other or (marked and len({*plain}) == 1)
 
 
 def _keeps(was: str, now: str) -> bool:
-    """Whether a prompt keeps its tokens; the last ones may be taken away."""
+    """Whether a prompt keeps its tokens, except that its last tokens may be removed."""
     return was.startswith(now) or (len(now) <= len(was) and all(map(_alike, was, now)))
 
 

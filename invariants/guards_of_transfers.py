@@ -26,7 +26,8 @@ def _offered(cluster: Cluster, step: Step, admission: Admission) -> int:
 
 
 def _by_the_other_engine(cluster: Cluster, step: Step, admission: Admission) -> int:
-    """The same, of those that the other engine offers."""
+    """The number of tokens that the request can load from the other engine, counted from its first
+    token."""
     tokens, name = admission.tokens, admission.request
     if cluster.engine(admission.engine).role != "decode":
         name = reverse_of(cluster.job(name).follows)

@@ -58,7 +58,7 @@ def positions(engine: EngineConfig, group: Group, hit: int) -> Iterator[int]:
 
 
 def _reads_next(engine: EngineConfig, group: Group) -> bool:
-    """Whether the token after a hit must match too, and no hash covers it."""
+    """Whether the token after a hit must match too although no hash covers it."""
     return group.eagle and not engine.hash_lookahead_tokens
 
 

@@ -185,7 +185,7 @@ def pages_lie_apart(start: Startup) -> Iterator[Judged]:
 
 
 def _meet(worker: StartedWorker, one: Pages, other: Pages, alone: bool) -> tuple[int, int] | None:
-    """The blocks whose pages share bytes, and must not."""
+    """The blocks of two layers whose pages share bytes although they must not."""
     for block in range(worker.num_blocks):
         begin = one.start + block * one.stride
         first = max((begin - other.start - other.size) // other.stride + 1, 0)
@@ -253,8 +253,8 @@ def new_blocks_have_no_old_values(start: Startup) -> Iterator[Judged]:
 
 
 def _meets(worker: StartedWorker, group: int) -> tuple[str, str] | None:
-    """A layer of this group, and one of another group whose values in the same bytes are of
-    another kind."""
+    """Find a layer of this group and a layer of another group that keep values of different kinds
+    in the same bytes."""
     own = worker.groups[group].layers
     pages = [each for each in worker.pages if each.layer in worker.layers]
     for one in (each for each in pages if each.layer in own):
@@ -266,8 +266,8 @@ def _meets(worker: StartedWorker, group: int) -> tuple[str, str] | None:
 
 
 def _feature(worker: StartedWorker, group: int, one: str, other: str) -> str:
-    """What is different between such blocks: a vLLM that erases none of one kind may erase those of
-    another."""
+    """The difference between two such layers, as a part of a signature: a vLLM that does not erase
+    one kind of blocks may erase another."""
     held = "states" if worker.layers[other].kind == "mamba" else "another precision"
     own = {worker.layers[name].bytes for name in worker.groups[group].layers}
     several = ", in a group of several precisions" if len(own) > 1 else ""
@@ -275,13 +275,13 @@ def _feature(worker: StartedWorker, group: int, one: str, other: str) -> str:
 
 
 def _share(one: Pages, other: Pages) -> bool:
-    """Whether the pages of a block share bytes."""
+    """Whether the pages of two layers for one block share bytes."""
     apart = one.start + one.size <= other.start or other.start + other.size <= one.start
     return one.buffer == other.buffer and not apart
 
 
 def _differ(one: Layer, other: Layer) -> bool:
-    """Whether one layer may read what the other wrote, and not as the numbers that they were."""
+    """Whether one layer may read bytes that the other wrote as numbers of another type."""
     return one.kind in READ_WHOLE and (other.kind == "mamba" or one.bytes != other.bytes)
 
 

@@ -10,8 +10,8 @@ from kvproof.model.severity import Severity
 
 
 def idle(wait: LoopWait) -> Reason:
-    """The fact that most of these checks begin with: the loop says that there is nothing to do. It
-    waits for a message, or has ended."""
+    """The fact with which most of these checks begin: the loop says that it has nothing to do. It
+    waits for a message, or it has ended."""
     if not wait.number:
         return reason("ended", "the loop of the engine has ended")
     return reason(
@@ -23,18 +23,19 @@ def idle(wait: LoopWait) -> Reason:
 
 def nothing_left(wait: LoopWait) -> bool:
     """Whether a waiting loop has nothing left: no request, step, transfer or block. An engine that
-    has ended may drop what it has."""
+    has ended may drop the rest."""
     left = wait.waiting or wait.transfers or wait.steps or wait.held
     return bool(wait.number) and not (wait.paused or left)
 
 
 def unpaused(played: Played) -> Iterator[LoopWait]:
-    """The times at which the loop waited although no client had paused it."""
+    """The moments at which the loop waited although no client had paused the engine."""
     return (wait for wait in played.waits if not wait.paused)
 
 
 def _received(before: int) -> Reason:
-    """A client received one more token, after `before` others that follow the reasoning."""
+    """The fact that a client received one more token, after `before` others that follow the
+    reasoning."""
     return reason(
         "received",
         "the client of {request} received {before} tokens and then one more, not counting "

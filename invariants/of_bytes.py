@@ -1,6 +1,6 @@
 """What must be true of the bytes of blocks.
 
-These are no invariants of the registry: a state of the model has tokens and no bytes, so no search
+These invariants are not in the registry: a state of the model has tokens and no bytes, so no search
 could judge them, and no fault of the reference could violate them. Only a real worker can. The
 sanitizer judges them (`watch/bytes`), and `kvproof report P D` compares two engines.
 """

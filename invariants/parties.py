@@ -13,7 +13,7 @@ WRITTEN = (Phase.REGISTERED, Phase.READING, Phase.OVERDUE)
 
 
 def kernel_block(engine: EngineConfig, block: int) -> Reason:
-    """A block of a pair of an attention group, as a part of a reason."""
+    """A kernel block in a pair of an attention group, as a part of a reason."""
     ratio = engine.physical_per_logical
     sentence = "kernel block {block} of {engine} (in its block {within})"
     if ratio == 1:
@@ -22,22 +22,22 @@ def kernel_block(engine: EngineConfig, block: int) -> Reason:
 
 
 def logical(engine: EngineConfig, group: int, kernel_blocks: tuple[int, ...]) -> set[int]:
-    """The blocks of an engine that have these blocks of a pair. The pairs of attention groups have
-    kernel blocks; those of Mamba groups have whole blocks."""
+    """The blocks of an engine to which these kernel blocks belong. The pairs of attention groups
+    have kernel blocks; the pairs of Mamba groups have whole blocks."""
     ratio = engine.physical_per_logical if engine.groups[group].attention else 1
     return {block // ratio for block in kernel_blocks}
 
 
 def blocks_filled(cluster: Cluster, transfer: Transfer) -> set[int]:
-    """The receiver's blocks that a transfer fills: those of its pairs. Where there are no pairs
-    (yet), the blocks that the receiver gave to its connector to be filled."""
+    """The receiver's blocks that a transfer fills: the blocks of its pairs. Where there are no
+    pairs (yet), the blocks that the receiver gave to its connector to be filled."""
     sink = taker(cluster, transfer.request).engine
     lists = (logical(sink, group, ids) for group, (ids, _) in enumerate(transfer.pairs))
     return set().union(*(lists if transfer.pairs else transfer.local)) - {NULL}
 
 
 def blocks_sent(cluster: Cluster, transfer: Transfer) -> set[int]:
-    """The sender's blocks that a transfer reads: those of its pairs. Where there are no pairs
+    """The sender's blocks that a transfer reads: the blocks of its pairs. Where there are no pairs
     (yet), the blocks that the sender offers."""
     source = giver(cluster, transfer.request).engine
     lists = (logical(source, group, ids) for group, (_, ids) in enumerate(transfer.pairs))

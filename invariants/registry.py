@@ -60,7 +60,7 @@ def check_named(name: str) -> Check:
 
 
 def lacking(check: Check, *views: Collection[Need]) -> str:
-    """What a check needs and no view shows, in words. Empty if one view shows all that it needs."""
+    """What a check needs and no view shows, in words. Empty if one view shows all of it."""
     if any(set(view).issuperset(check.needs) for view in views):
         return ""
     nowhere = [n for n in check.needs if not any(n in view for view in views)]
@@ -69,7 +69,8 @@ def lacking(check: Check, *views: Collection[Need]) -> str:
 
 
 def why_hidden(check: Check, hidden: Mapping[Need, str]) -> str:
-    """Why a check is not asked where some facts are hidden, each for a reason. Empty if it is."""
+    """Why a check is not asked where some facts are hidden; `hidden` has a reason for each. Empty
+    if it is asked."""
     return next((hidden[need] for need in check.needs if need in hidden), "")
 
 

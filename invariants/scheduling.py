@@ -203,7 +203,7 @@ def _ends_early(choices: Iterable[Choice]) -> bool:
 
 def _runners(cfg: EngineConfig, engine: Engine, free: int, done: set[str]) -> Iterator[Request]:
     """The running requests that surely have tokens to compute and are not `done`, in the order of
-    the running queue, up to the first that may lack blocks: a step serves nobody behind it."""
+    the running queue, up to the first that may lack blocks: a step serves no request behind it."""
     for request in map(engine.find, engine.running):
         if request is None or request.id in done or _to_compute(engine, request) <= 0:
             continue
@@ -285,14 +285,15 @@ def _has_pending_output(engine: Engine, name: str) -> bool:
 
 
 def _open(cluster: Cluster, one: str, other: str) -> bool:
-    """Whether either of two jobs may be first: they have equal priority, and one of them is a
+    """Whether either of two jobs may come first: they have equal priority, and one of them is a
     session."""
     a, b = cluster.job(one), cluster.job(other)
     return a.priority == b.priority and bool(a.parts or b.parts)
 
 
 def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> Reason:
-    """The priorities of two requests; if they are equal, which request came first."""
+    """The values by which two requests are compared: their priorities or, if these are equal, the
+    order of their arrival."""
     ours, theirs = rank[one], rank[other]
     if ours[0] != theirs[0]:
         return reason("unequal", "{ours}, not {theirs}", ours=ours[0], theirs=theirs[0])

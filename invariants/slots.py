@@ -5,7 +5,7 @@ from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
 
 def place(slot: Slot) -> Reason:
-    """A slot: "block 3, slot 1 of layers.0.attn"."""
+    """A slot in words: "block 3, slot 1 of layers.0.attn"."""
     return reason(
         "slot",
         "block {block}, slot {offset} of {layer}",
@@ -16,7 +16,7 @@ def place(slot: Slot) -> Reason:
 
 
 def content(prefix: str | None) -> Reason:
-    """What a slot holds."""
+    """The content of a slot in words."""
     if prefix is None:
         return reason("nothing", "nothing that a step computed for it")
     if prefix.startswith(ANOTHER_RANK):

@@ -253,7 +253,7 @@ def blocks_are_the_same_everywhere(start: Startup) -> Iterator[Judged]:
 
 
 def _shapes(worker: StartedWorker) -> str:
-    """What the tables of the groups keep. A worker may have none of the layers of a group. MLA,
-    hidden states and attention with sinks keep what full attention keeps."""
+    """What the block tables of a worker's groups keep. A worker may have none of the layers of a
+    group. MLA, hidden states and attention with sinks keep the same tokens as full attention."""
     kinds = [("full" if g.kind in KEEP_ALL else g.kind, g) for g in worker.groups]
     return ", ".join(f"{kind} in blocks of {g.block}" for kind, g in kinds)

@@ -11,8 +11,8 @@ from kvproof.model.state import COUNTS, SENDING, Engine, Request
 
 
 def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Judged]:
-    """Only the newest token of a request is not computed: each position is sampled once. While a
-    step is in flight, up to `drafts` more tokens may be computed."""
+    """Judge that only the newest token of a request is not computed, because each position is
+    sampled once. While a step is in flight, up to `drafts` more tokens may be computed."""
     pending = engine.placeholders(request.id)
     counted_on = len(request.tokens) + pending
     newest_only = request.computed == counted_on - 1

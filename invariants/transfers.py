@@ -193,7 +193,7 @@ def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
 def _lost(
     state: State, name: str, request: str, statuses: tuple[str, ...], blocks: set[int]
 ) -> set[int]:
-    """The blocks of these that the request does not hold any more."""
+    """The blocks among these that the request does not hold any more."""
     held = state.engine(name).find(request)
     if held is None or held.status not in statuses:
         return blocks
@@ -293,7 +293,7 @@ def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
 def _usable(sink: EngineConfig, offered: int, prompt: int) -> int:
     """Tokens of a reverse transfer that P can use. If D has computed more tokens than this prompt
     has, full attention still has the KV of each token. A window or a Mamba state has moved on and
-    is of no use."""
+    cannot be used."""
     if all(g.kind == "full" for g in sink.groups):
         return min(offered, prompt)
     return offered if offered < prompt else 0

@@ -83,8 +83,8 @@ def release(says: str) -> Excuse:
 class Judged(NamedTuple):
     """What a check says of what it judged.
 
-    Without reasons, it holds for as many things as `times` says. With reasons, it does not hold for
-    what they are `about`. A break with excuses is counted, and is no violation by itself.
+    Without reasons, the check holds, for `times` things. With reasons, it does not hold for the
+    things that `about` names. A break with excuses is counted, and is no violation by itself.
     """
 
     reasons: Reasons
@@ -118,8 +118,8 @@ def reason(kind: str, says: str, /, **facts: Any) -> Reason:
 
 @functools.lru_cache(maxsize=1024)
 def holds(times: int = 1) -> Judged:
-    """The check holds for this number of things. For none, there was nothing to judge. The answers
-    are made once: a search asks for very many."""
+    """The check holds for `times` things; 0 means that there was nothing to judge. The answers are
+    cached, because a search asks for very many."""
     return Judged((), times=times)
 
 

@@ -44,7 +44,7 @@ def split(tables: Lists, hits: Sequence[int]) -> tuple[Lists, Lists]:
 
 
 def both(one: Lists, other: Lists) -> Lists:
-    """Two lists for each group, joined into one."""
+    """Join two lists of blocks for each group into one."""
     if not one or not other:
         return one or other
     return tuple((*a, *b) for a, b in zip(one, other, strict=True))

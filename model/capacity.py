@@ -39,8 +39,8 @@ def peak_blocks(engine: config.EngineConfig, tokens: int) -> int:
 
 
 def at_most(engine: config.EngineConfig, group: config.Group, blocks: int, held: int = 0) -> int:
-    """The number of further blocks that one request can have in a group at the same time. In a
-    window group these cover the window and the chunks in flight, minus the `held` blocks
+    """The largest number of further blocks that one request can have in a group at the same time.
+    In a window group these cover the window and the chunks in flight, minus the `held` blocks
     (`SlidingWindowSpec.max_admission_blocks_per_request`)."""
     if group.kind != "window":
         return blocks

@@ -38,11 +38,11 @@ class NoRoom(NotAllowed):
 
 
 class NoPlace(NotAllowed):
-    """As many requests run as may run at a time."""
+    """As many requests run as may run at a time (`max_num_seqs`)."""
 
 
 class NoTokens(NotAllowed):
-    """A step has no token for a request that it could schedule."""
+    """The step has no tokens left for a request that it could schedule."""
 
 
 def unknown(what: str, name: str, known: Iterable[str], home: str = "") -> UsageError:

@@ -34,13 +34,13 @@ class _Recorded(
     forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """An event or a choice. As JSON it is an object with its type; a field that has its default is
-    left out."""
+    """An event or a choice. As JSON it is an object that names its type; fields with their default
+    value are left out."""
 
 
 class Accepted(dict[str, int]):
-    """The number of accepted draft tokens of each request that has some, in the order of the step.
-    It is never changed, so it can be hashed."""
+    """A mapping from the name of each request with accepted draft tokens to their number, in the
+    order of the step. It is never changed, so it can be hashed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -242,7 +242,7 @@ def matches_recorded(recorded: Event, event: Event) -> bool:
 
 
 def as_recorded(recorded: Event, event: Event) -> Event:
-    """The event without the blocks that the recorded event does not have."""
+    """The event without those block lists that the recorded event does not have."""
     if not isinstance(event, Schedule) or not isinstance(recorded, Schedule):
         return event
     before, chose = recorded.chose or (), event.chose or ()

@@ -80,7 +80,8 @@ def _sampled_for(before: Engine, event: Complete) -> set[str]:
 
 
 def _mirror(before: Engine, effects: Effects) -> Keys:
-    """Only an event of an engine reports changes of its cache, never an event of a transfer."""
+    """The keys that a listener to KV events assumes to be cached after the event. Only events of an
+    engine report changes of its cache; events of a transfer do not."""
     if not effects.reports:
         return before.ghost.mirror
     return replayed(before.ghost.mirror, effects.reports)

@@ -22,8 +22,8 @@ class Served(NamedTuple):
 
 
 class Ghost(NamedTuple):
-    """`served` has the prompts whose prefill completed on this engine, as long as nothing was
-    evicted since.
+    """The ghost state of one engine. `served` has the prompts whose prefill completed on this
+    engine, as long as nothing was evicted since.
 
     `mirror` has the keys that a KV-event listener assumes to be cached.
 

@@ -14,8 +14,8 @@ def common_prefix(a: str, b: str) -> int:
 
 
 def lost(before: Cached, after: Cached) -> tuple[tuple[Key, int], ...]:
-    """The lost cache entries: keys, each with a block that was cached under it and is not any
-    more."""
+    """The cache entries that `before` has and `after` lacks: pairs of a key and a block that was
+    cached under it."""
     if before is after:
         return ()
     kept = {(key, block) for key, blocks in after for block in blocks}

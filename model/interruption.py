@@ -36,7 +36,7 @@ _stops: list[Callable[[], object]] = []
 
 
 def requested() -> bool:
-    """Whether the user has asked this process to end. Work does not begin any more then."""
+    """Whether the user has asked this process to end. If so, new work must not begin."""
     return _received is not None
 
 
@@ -66,8 +66,8 @@ def install() -> None:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handlers for one command inside another program, such as a test. Where `install` was called,
-    they are already there and stay."""
+    """Set the handlers for one command inside another program, such as a test. Where `install` was
+    called, they are already set and stay."""
     global _installed, _received, _noticed
     if _installed:
         yield
@@ -96,9 +96,9 @@ class Interrupted:
 
 @contextmanager
 def stoppable() -> Iterator[Interrupted]:
-    """Work that may be stopped anywhere: a KeyboardInterrupt ends it, and goes no further. Ask the
-    result afterwards. Work that has several parts calls `check` before each, because nothing is
-    raised any more after the first signal was caught."""
+    """Run work that may be stopped anywhere: a KeyboardInterrupt ends the work and goes no further.
+    Ask the result afterwards. Work with several parts calls `check` before each part, because
+    nothing is raised any more after the first signal was caught."""
     stopped = Interrupted()
     try:
         yield stopped
@@ -108,7 +108,7 @@ def stoppable() -> Iterator[Interrupted]:
 
 
 def caught() -> None:
-    """Called by code that has caught a KeyboardInterrupt and ends now: nothing is raised any
+    """Say that a KeyboardInterrupt was caught and that this code ends now. Nothing is raised any
     more."""
     global _received, _noticed
     if not _in_main_thread():
@@ -119,15 +119,16 @@ def caught() -> None:
 
 
 def ignore() -> None:
-    """From here on a signal raises nothing: the process ends anyway."""
+    """Ignore signals from here on, because the process ends anyway."""
     global _noticed
     _noticed = True
 
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Code that a signal does not cut. It may look at `requested`, which is the value here, and
-    call `caught` where it ends early; otherwise KeyboardInterrupt is raised when it ends."""
+    """Run code that a signal must not cut in the middle. The code may look at `requested`, whose
+    value this yields, and call `caught` where it ends early; otherwise KeyboardInterrupt is raised
+    at its end."""
     global _held
     here = _in_main_thread()  # no signal cuts another thread
     _held += here
@@ -141,7 +142,7 @@ def held() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def stopping(stop: Callable[[], object]) -> Iterator[None]:
-    """While this waits for another process, in any thread, the first signal calls `stop`. Then
+    """Wait for another process, in any thread: the first signal calls `stop`, and then
     KeyboardInterrupt is raised here too."""
     _stops.append(stop)
     try:
@@ -162,7 +163,7 @@ def _in_main_thread() -> bool:
 
 
 def _handle(number: int, _frame: Any) -> None:
-    """The handler, in the main thread."""
+    """Handle a signal, in the main thread."""
     global _received, _first_at
     if _received is not None:
         if time.monotonic() - _first_at > AGAIN_S:

@@ -53,5 +53,5 @@ def known_finding(
 def explaining(
     known: Iterable[KnownFinding], cluster: Cluster, step: Step, finding: Finding
 ) -> Iterator[KnownFinding]:
-    """Those of the known findings that explain a finding at this step."""
+    """The known findings that explain a finding at this step."""
     return (each for each in known if each.explains(cluster, step, finding))

@@ -49,7 +49,7 @@ Report: TypeAlias = Stored | Removed | Cleared
 
 
 def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
-    """The mirror after more reports."""
+    """The mirror of a listener after these further reports."""
     known = set(mirror)
     for report in reports:
         follow(known, report)
@@ -57,7 +57,7 @@ def replayed(mirror: Keys, reports: Iterable[Report]) -> Keys:
 
 
 def follow(known: set[tuple[int, str]], report: Report) -> None:
-    """Change what a listener believes, as it does after one report."""
+    """Change the keys that a listener assumes to be cached, as one report says."""
     if isinstance(report, Stored):
         known.update((report.group, prefix) for prefix in report.prefixes)
     elif isinstance(report, Removed):

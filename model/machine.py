@@ -21,7 +21,7 @@ class Machine(Protocol):
 
     @property
     def name(self) -> str:
-        """`model` or `live`."""
+        """The name of the machine: `model` or `live`."""
 
     @property
     def cluster(self) -> Cluster:
@@ -35,7 +35,7 @@ class Machine(Protocol):
         """Add a job to the cluster; it arrives with its `Submit` event."""
 
     def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
+        """The events that the environment may send next."""
 
     def take(self, event: Event) -> Step:
         """Take one event. Raises NotAllowed where the event is not possible in this state."""
@@ -44,10 +44,10 @@ class Machine(Protocol):
         """Continue from this state, with the block contents that it has."""
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
-        """Those of the findings after a step that end the run: nothing known explains them."""
+        """The findings after a step that end the run, because no known finding explains them."""
 
     def close(self) -> None:
-        """Free what the machine holds: the run is over."""
+        """Free what the machine holds; the run is over."""
 
 
 class ModelMachine:
@@ -65,7 +65,7 @@ class ModelMachine:
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
 
     def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
+        """The events that the environment may send next."""
         return list(model.stimuli(self.cluster, self.state))
 
     def take(self, event: Event) -> Step:
@@ -79,8 +79,8 @@ class ModelMachine:
         self.state = state
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:  # noqa: ARG002
-        """Nothing is known of the model: each finding ends the run."""
+        """All findings: the model has no known findings, so each finding ends the run."""
         return list(findings)
 
     def close(self) -> None:
-        """The model holds nothing."""
+        """Do nothing: the model holds nothing."""

@@ -43,7 +43,8 @@ def slot(memory: Sequence[Content | None], block: int, group: int, index: int) -
 
 
 def entry(table: Table, position: int) -> int:
-    """A table entry. After the end of a table a worker reads padding, which is the null block."""
+    """The block at a position of a block table. After the end of the table a worker reads padding,
+    which is the null block."""
     return table[position] if position < len(table) else NULL
 
 
@@ -178,8 +179,8 @@ def run(
 
 
 def load(cfg: config.EngineConfig, engine: Engine, request: Request) -> Engine:
-    """A store fills a request's blocks with the external tokens of its last admission, before the
-    step runs. It fills no null block."""
+    """Fill a request's blocks with the external tokens of its last admission, as a store does
+    before the step runs. The null block is not filled."""
     memory = list(engine.memory)
     start, end = request.hit, request.hit + request.external
     for index, group in enumerate(cfg.groups):

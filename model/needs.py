@@ -1,16 +1,17 @@
 """What a check must see of a machine to judge it.
 
-The model and a driven vLLM show their whole state, so they are asked every check. A vLLM that is
-only watched shows views: each has some of these facts about what an event touches, and is asked the
-checks that need no others. So are two records that are joined. A check that needs what no view has
-is not judged there, and the reason is made from what it needs.
+The model and a driven vLLM show their whole state, so every check is asked of them. A vLLM that is
+only watched shows views. Each view has some of these facts about the objects that an event touches,
+and only the checks that need no other facts are asked of it. The same applies to two joined
+records. A check that needs facts that no view has is not judged there, and the reported reason
+names them.
 """
 
 from enum import Enum
 
 
 class Need(Enum):
-    """One kind of facts. The value says it in words, after "it needs"."""
+    """One kind of facts. The value names it in words, to be read after "it needs"."""
 
     STATE = "the whole state of all engines"
 

@@ -1,4 +1,5 @@
-"""What is known of each block of an engine: of all blocks, of some, or only how many there are."""
+"""Per-block values of an engine that may be incomplete: values of all blocks, of some blocks, or
+only a number of blocks."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -7,17 +8,17 @@ Known = TypeVar("Known")
 
 
 class Some(dict[int, Known]):
-    """What is known of some blocks, by block id: those that a watched engine has touched. It stands
-    where an engine has one entry for each block."""
+    """The values of some blocks, by block id: the blocks that a watched engine has touched. It is
+    used in place of a sequence with one entry for each block."""
 
 
 def numbered(each: Sequence[Known] | Some[Known]) -> Iterable[tuple[int, Known]]:
-    """What is known of each block, with the ids of the blocks."""
+    """The known blocks, as pairs of a block id and its value."""
     return each.items() if isinstance(each, Some) else enumerate(each)
 
 
 class Counted:
-    """So many things, of which only the number is known."""
+    """A collection of which only the length is known, not the items."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -58,7 +58,7 @@ and all caches that were found in `CACHING`, by identity."""
 
 
 def planted_now() -> dict[str, Callable[..., Any]]:
-    """What is in place now, by the name of what it replaces."""
+    """The wrong functions that are in place now, by the name of the function that each replaces."""
     return dict(_PLANTED)
 
 
@@ -89,7 +89,7 @@ def check(name: str, wrong: Callable[..., Any]) -> None:
 
 @contextlib.contextmanager
 def planted(replaced: Replaced) -> Iterator[None]:
-    """Have these functions in place of the named ones, until the block ends in any way."""
+    """Put these functions in place of the named ones until the block ends in any way."""
     if not replaced:
         yield
         return
@@ -109,7 +109,7 @@ def planted(replaced: Replaced) -> Iterator[None]:
 
 @contextlib.contextmanager
 def set_aside() -> Iterator[None]:
-    """Have the functions of the model itself in place, whatever is planted."""
+    """Put the model's own functions back in place, whatever is planted, until the block ends."""
     with planted(dict(_RIGHT)):
         yield
 
@@ -165,7 +165,7 @@ def _look_through_loaded() -> None:
 
 
 def _outdated_by_a_fault(value: Any) -> bool:
-    """Whether it is a cached function, and its arguments do not say what is planted."""
+    """Whether a value is a cached function whose arguments do not say what is planted."""
     return hasattr(value, "cache_clear") and KEY not in inspect.signature(value).parameters
 
 

@@ -4,8 +4,8 @@ from enum import IntEnum
 
 
 class Severity(IntEnum):
-    """The most severe first. An invariant has the most severe consequence that its violation may
-    have."""
+    """The severity levels, the most severe first. An invariant has the most severe consequence that
+    its violation may have."""
 
     WRONG_TOKENS = 1
     """An answer is wrong, and no error is reported."""
@@ -24,12 +24,12 @@ class Severity(IntEnum):
 
     @property
     def words(self) -> str:
-        """The name in a report: "wrong tokens"."""
+        """The name of the level in a report: "wrong tokens"."""
         return self.name.lower().replace("_", " ")
 
     @property
     def option(self) -> str:
-        """The name on a command line: "wrong-tokens"."""
+        """The name of the level on a command line: "wrong-tokens"."""
         return self.words.replace(" ", "-")
 
 

@@ -156,7 +156,7 @@ class Death(NamedTuple):
 
     @property
     def words(self) -> str:
-        """All of it in words."""
+        """The exception, the function, the message and the statement, in words."""
         parts = (self.place, self.message) if self.exception else (self.message,)
         return ": ".join(filter(None, parts))
 
@@ -241,7 +241,8 @@ class Engine(NamedTuple):
         return sum(f.ahead for f in self.flights(name) if f.fate == COUNTS)
 
     def placeholders(self, name: str) -> int:
-        """Tokens of a request that steps in flight sample and that are not known yet."""
+        """The number of placeholders of a request: tokens that steps in flight sample and that are
+        not known yet."""
         return dict(self.pending).get(name, 0)
 
     def blocks_for(self, key: Key) -> tuple[int, ...]:
@@ -326,7 +327,7 @@ class State(NamedTuple):
 
 
 def initial(cluster: Cluster) -> State:
-    """All engines idle, all blocks free, nothing cached."""
+    """The initial state of a cluster: all engines are idle, all blocks free, nothing is cached."""
     engines = tuple(
         Engine(
             name=e.name,

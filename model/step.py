@@ -52,8 +52,8 @@ class Allocation(NamedTuple):
 
 
 class BlockRefusal(NamedTuple):
-    """A request got no blocks: how many it needs, and how many are free, as vLLM has counted them
-    (`KVCacheManager.allocate_slots`)."""
+    """A request got no blocks: `KVCacheManager.allocate_slots` of vLLM found that it needs more
+    blocks than are free. Both numbers are vLLM's own."""
 
     engine: str
     request: str
@@ -70,8 +70,8 @@ class Copy(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A container of an idle engine has `items` entries more than when the engine was new. `where`
-    is its path from the scheduler."""
+    """A container of an idle engine has `items` more entries than when the engine was new. `where`
+    is the container's path from the scheduler."""
 
     engine: str
     where: str
@@ -83,8 +83,8 @@ class Effects(NamedTuple):
 
     After a scheduler step, `places` has the requests for which the worker keeps a place in its
     batch, and `zeroed` the blocks that it erased before it computed the step. Both are None for any
-    other event. `kept` is what an engine without requests still keeps for nobody. `refused` are the
-    requests that got no blocks in a step; only vLLM counts these.
+    other event. `kept` has the entries that an engine without requests still keeps although nothing
+    needs them. `refused` are the requests that got no blocks in a step; only vLLM counts these.
     """
 
     reads: tuple[Read, ...] = ()

@@ -34,14 +34,14 @@ def sentence(reasons: Reasons, about: About = NOTHING) -> str:
 
 
 def worded(reason: Reason, about: About) -> str:
-    """One fact in words. What an exception says (`message`) stays as it is."""
+    """One reason in words. The `message` of an exception is kept as it is."""
     known = {n: as_data(v) for n, v in msgspec.structs.asdict(about).items()} | reason.facts
     words = _Gaps(about).vformat(reason.says, (), known)
     return words if "message" in reason.facts else ONE.sub(_one, words)
 
 
 def literal(text: str) -> str:
-    """A text without gaps, as the words of a reason."""
+    """Make a text the words of a reason: it has no gaps, and its braces stay."""
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -70,7 +70,7 @@ def _one(plural: re.Match[str]) -> str:
 
 
 class _Gaps(string.Formatter):
-    """Fills the gaps of a sentence."""
+    """A formatter that fills the gaps of a sentence."""
 
     def __init__(self, about: About) -> None:
         self.about = about
@@ -86,7 +86,7 @@ class _Gaps(string.Formatter):
         return known[field_name], field_name
 
     def format_field(self, value: Any, how: str) -> str:
-        """A value in words."""
+        """Format a value in words, as `how` says."""
         if isinstance(value, Reason):
             return worded(value, self.about)
         if how == "quoted":

@@ -61,7 +61,7 @@ def over(run: Run) -> bool:
 
 def drain(run: Run, invariant: str | None, over: Callable[[Run], bool] = over) -> None:
     """Drive a run to its end. The death of an engine also ends the run; another invariant reports
-    it. `over` says what else is known to be the end.
+    it. `over` says which other states count as the end.
 
     Raises Violated with the `eventually` invariant of this id if the run does not reach its end
     (None: that is not checked), or with any invariant that breaks before it.
@@ -102,6 +102,6 @@ def _loop(run: Run) -> list[Event]:
 
 
 def _refused(run: Run) -> list[BlockRefusal]:
-    """The requests that got no blocks in the last step of their engine."""
+    """The requests for which vLLM had no blocks in the last step of their engine."""
     last = {s.event.engine: s for s in run.steps if isinstance(s.event, Schedule)}
     return [refusal for step in last.values() for refusal in step.effects.refused]

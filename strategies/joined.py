@@ -1,8 +1,8 @@
 """The records of a prefill engine P and a decode engine D, put together by request.
 
-Each request of D says which request of P it loads from. Both records together show what neither
-shows alone: whether the blocks that D fills stand for the tokens whose KV P has in its blocks,
-whether both count the same tokens, and whether P kept the blocks until D asked for them.
+Each request of D says which request of P it loads from. Only both records together show whether the
+blocks that D fills are for the tokens whose KV is in P's blocks, whether both count the same
+tokens, and whether P kept the blocks until D asked for them.
 
 The lists are trimmed by the worker of the vLLM that wrote the record of D, which is passed in.
 """
@@ -71,9 +71,9 @@ class Taken(NamedTuple):
 
 @dataclass
 class Judged:
-    """What both records together show: the number of joined requests, how often each check had
-    something to judge, why one was not judged, the findings, and by request of D the blocks that
-    its worker pairs."""
+    """The result of judging two joined records: the number of joined requests, how often each check
+    had something to judge, why a check was not judged, the findings, and, by request of D, the
+    blocks that its worker pairs."""
 
     requests: int = 0
     times_judged: Counter[str] = field(default_factory=Counter)
@@ -83,8 +83,8 @@ class Judged:
 
 
 def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
-    """Ask the checks about each request that both records have. Without a `trim`, `why_not` says
-    why there is none."""
+    """Judge each request that both records have. `trim` trims the two block lists; without it,
+    `why_not` says why there is none."""
     cluster = pair(prefill.header.engine, decode.header.engine)
     judged, hidden = Judged(), dict[Need, str]()
     if trim is None:
@@ -145,7 +145,8 @@ def sums(record: Record, name: str, *, sent: bool) -> Iterator[BlockSums]:
 
 
 def copies_blocks(record: Record) -> bool:
-    """Whether the connector copies whole blocks, also where their last tokens are nobody's."""
+    """Whether the connector copies whole blocks, including slots that hold no token of the
+    request."""
     connector = record.header.connector
     return connector is not None and "Nixl" in connector.name
 
@@ -173,8 +174,8 @@ def _unpaired(cluster: Cluster) -> str:
 
 
 def _lease_over(record: Record, source: Sent, taken: Taken) -> bool:
-    """Whether P freed the blocks before D asked, because it had waited as long as it must. Then D
-    reads in vain, and this is no mistake of P."""
+    """Whether P freed the blocks before D asked because their lease had ended. Then D's read is in
+    vain, and this is no mistake of P."""
     connector = record.header.connector
     if source.freed_s is None or source.freed_s >= taken.at_s or connector is None:
         return connector is None

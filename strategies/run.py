@@ -91,8 +91,8 @@ class Run:
         self.fail(*broken(self.machine.cluster, step, checks, self.tally))
 
     def fail(self, *findings: Finding) -> None:
-        """Raise Violated for the most severe of these findings at this point of the run, without
-        those that a known deviation of the machine explains: of its last step, if it took one."""
+        """Raise Violated for the most severe of these findings at this point of the run, leaving
+        out findings that a known finding of the machine explains at its last step."""
         last = self.steps[-1] if self.steps else None
         news = self.machine.unexplained(last, findings) if last else list(findings)
         if news:

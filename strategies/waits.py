@@ -140,9 +140,9 @@ class Wait(NamedTuple):
 
 
 class HangContext(NamedTuple):
-    """What is known beside the state: the events that repeat without end from it on, the requests
-    that vLLM itself refused blocks in its last steps, whether the machine is a real vLLM (which
-    reserves whole prompts where its options say nothing)."""
+    """Facts beside the state that explain a hang: the events that repeat without end from this
+    state on, the requests for which vLLM itself had no blocks in its last steps, and whether the
+    machine is a real vLLM (which reserves whole prompts where its options say nothing)."""
 
     loop: Sequence[Event] = ()
     refused: Sequence[BlockRefusal] = ()
@@ -161,8 +161,8 @@ def waits(cluster: Cluster, state: State, context: HangContext = HangContext()) 
 
 
 def stuck(cluster: Cluster, state: State, context: HangContext) -> tuple[Reasons, About]:
-    """Why a run does not end, as the reasons of a finding: what each request lacks. The finding is
-    about the first of them."""
+    """Why a run does not end: the reasons of a finding, each of which says what one request lacks,
+    and the request that the finding is about, which is the first of them."""
     found = waits(cluster, state, context)
     why = [wait.reason for wait in found[:WAITS_MAX]]
     if len(found) > WAITS_MAX:
@@ -175,8 +175,8 @@ def stuck(cluster: Cluster, state: State, context: HangContext) -> tuple[Reasons
 
 
 def repeats(states: Sequence[object]) -> int | None:
-    """Where the loop of a run begins: the number of events before the last state was seen first.
-    None where the last state is new."""
+    """The start of the loop of a run: the number of events before the last state was seen for the
+    first time. None where the last state is new."""
     before = range(len(states) - 1)
     return next((number for number in before if states[number] == states[-1]), None)
 
@@ -275,7 +275,7 @@ def _copy(transfer: Transfer | None) -> str:
 
 
 def _in_loop(engine: Engine, request: Request, served: set[str]) -> Wait | None:
-    """A request that is scheduled each time round the loop, and does not end."""
+    """The wait of a request that is scheduled in each round of the loop and does not end."""
     return _wait(engine, request, Lack.PROGRESS) if request.id in served else None
 
 

@@ -6,7 +6,8 @@ from kvproof.model.arithmetic.algebra import Num, Truth, both
 
 
 class Range(NamedTuple):
-    """The values of one integer variable: from `lowest` up, to `highest` if it is given."""
+    """The range of one integer variable: from `lowest` up to `highest`, or without an upper limit
+    if `highest` is None."""
 
     lowest: int
     highest: int | None = None
@@ -25,10 +26,10 @@ class Range(NamedTuple):
 
 
 def at_least(lowest: int) -> Range:
-    """The range from this number up."""
+    """Make the range from this number up."""
     return Range(lowest)
 
 
 def between(lowest: int, highest: int) -> Range:
-    """The range between these two numbers, both included."""
+    """Make the range between these two numbers, both included."""
     return Range(lowest, highest)

@@ -61,6 +61,6 @@ class System:
 
 
 def where(condition: Truth, then: State, otherwise: State) -> State:
-    """One of two states of a system, field by field."""
+    """Choose one of two states of a system by a condition, field by field."""
     fields = (if_(condition, a, b) for a, b in zip(then, otherwise, strict=True))
     return type(then)(*fields)

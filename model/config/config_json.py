@@ -33,7 +33,8 @@ def to_json(cluster: Cluster) -> dict[str, Any]:
 
 
 def without_defaults(record: Struct) -> dict[str, Any]:
-    """The fields of a cluster, or of a part of it, that are not what they are by default."""
+    """The fields of a cluster, or of a part of it, that differ from their defaults, as plain
+    data."""
     short: dict[str, Any] = {}
     for field in msgspec.structs.fields(record):
         value = getattr(record, field.name)

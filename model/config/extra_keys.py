@@ -1,5 +1,5 @@
-"""What the key of a block has besides tokens: the salt of a user, or a LoRA adapter; or a token
-that its session has dropped.
+"""Extra keys: what the key of a block contains besides tokens. It may be the salt of a user, a LoRA
+adapter, or a token that its session has dropped.
 
 Two requests with the same token ids and other extra keys have other KV, and may share no block. So
 their tokens are written in other letters, and every rule about prefixes holds as it stands.
@@ -41,26 +41,26 @@ _AS_SENT = {new: old for old, new in _AFTER_DROPPED.items()}
 
 
 def written(tokens: str, extra_key: ExtraKey) -> str:
-    """Tokens in the letters of an extra key."""
+    """Write tokens in the letters of an extra key."""
     return tokens.translate(_WRITTEN[extra_key]) if extra_key else tokens
 
 
 def key_of(tokens: str) -> ExtraKey:
-    """The extra key that the letters of these tokens say."""
+    """The extra key in whose letters these tokens are written."""
     return next((key for key in FIRST if written(plain(tokens[:1]), key) == tokens[:1]), "")
 
 
 def plain(tokens: str) -> str:
-    """Tokens as they are sent, without what their letters say."""
+    """The tokens as the user sends them: in plain letters, without their extra key."""
     return with_no_token_dropped(tokens).translate(_PLAIN)
 
 
 def after_a_dropped_token(tokens: str) -> str:
-    """Tokens of a session in the letters of those that follow a token that was dropped, although
-    the hash of the block before it covers it: no hash of another request covers both."""
+    """Write the tokens of a session that follow a dropped token in letters of their own. The hash
+    of the block before them covers the dropped token, so no hash of another request covers both."""
     return tokens.translate(_AFTER_DROPPED)
 
 
 def with_no_token_dropped(tokens: str) -> str:
-    """Tokens without what their letters say of dropped ones."""
+    """The tokens in the letters that they would have if their session had dropped none."""
     return tokens.translate(_AS_SENT)

@@ -50,13 +50,12 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
 
     @property
     def keyed_prompt(self) -> str:
-        """The prompt in letters that say what else its blocks are cached by. Embedded tokens are
-        capitals."""
+        """The prompt in the letters of its extra key. Embedded tokens are capitals."""
         return written(self.prompt.upper() if self.embeds else self.prompt, self.extra_key)
 
     @property
     def keyed_parts(self) -> tuple[str, ...]:
-        """The further parts of a session in the letters of its extra key."""
+        """The parts of a session after the first, in the letters of its extra key."""
         return tuple(written(part, self.extra_key) for part in self.parts)
 
     @property
@@ -66,6 +65,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
 
     @property
     def tokens_most(self) -> int:
-        """Tokens of all parts of the prompt and all answers."""
+        """The largest number of tokens that the job can have: all parts of the prompt and all
+        answers."""
         prompts = (self.prompt, *self.parts)
         return sum(map(len, prompts)) + len(prompts) * self.max_tokens

@@ -15,9 +15,8 @@ BLOCK_SIZES = (1, 2, 4, 8)
 class RandomSettings:
     """The settings that features may change. `groups` has the fields of each group, `engine` the
     fields of every engine, `decode` those that D has instead, `cluster` the fields of the cluster.
-    `kernel_blocks` has the kernel
-    blocks per block of P and of D where a feature sets them: their block sizes are multiplied by
-    these numbers."""
+    `kernel_blocks` has the kernel blocks per block of P and of D where a feature sets them; the
+    block sizes of P and D are multiplied by these numbers."""
 
     random: Random
     pair: bool

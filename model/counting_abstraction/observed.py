@@ -11,7 +11,7 @@ class Move(NamedTuple):
 
 
 def move(action: str, **choices: tuple[int, ...]) -> Move:
-    """A move with these choices."""
+    """Make a move with these choices."""
     return Move(action, tuple(choices.items()))
 
 

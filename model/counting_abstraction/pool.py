@@ -11,13 +11,14 @@ from kvproof.model.arithmetic.system import Action, System
 
 
 class PoolSizes(NamedTuple):
-    """The sizes that a cluster fixes: the number of blocks of the pool, the null block included."""
+    """The size that a cluster fixes: the number of blocks of the pool, the null block included."""
 
     total: Num
 
 
 class Pool(NamedTuple):
-    """The counts: `free` blocks in the queue, and `held` blocks with a reference."""
+    """The state of a pool: the number of `free` blocks in the queue, and of `held` blocks, which
+    have a reference."""
 
     free: Num
     held: Num = 0

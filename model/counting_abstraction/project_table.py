@@ -153,7 +153,8 @@ class _Reader:
         return bool(getattr(event, "request", "") == self.name)
 
     def moves(self, event: Event, sizes: TableSizes, hashed: tuple[int, ...]) -> Iterator[Move]:
-        """The actions; `hashed` has the possible numbers of hashed entries."""
+        """The actions of the request at this event; `hashed` has the possible numbers of hashed
+        entries."""
         status = self.before.status if self.before else ""
         if isinstance(event, Schedule):
             yield from self._scheduled(event, sizes, hashed)

@@ -84,7 +84,7 @@ def uses(name: str, function: str) -> bool:
 
 
 def mistakes_in(name: str) -> frozenset[tuple[str, Callable[..., Any]]]:
-    """What is planted now in the functions that a system uses: its proofs depend on nothing else
-    that is planted."""
+    """The wrong functions that are planted now in a system. The proofs of the system depend on no
+    other planted function."""
     now = planting.planted_now()
     return frozenset((each, wrong) for each, wrong in now.items() if uses(name, each))

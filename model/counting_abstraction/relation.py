@@ -43,7 +43,7 @@ def _reaches(system: str, sizes: Any, before: Any, moves: tuple[Move, ...]) -> s
 
 
 def left_out(cluster: Cluster) -> Iterator[str]:
-    """Why no step of a cluster is projected; nothing where steps are. The systems have no transfer
+    """Why no step of a cluster is projected; empty where steps are. The systems have no transfer
     from D to P, as follow-up turns have it, and none that D begins, as push has it."""
     if cluster.follow_up_turns:
         yield "follow-up turns"
@@ -52,7 +52,7 @@ def left_out(cluster: Cluster) -> Iterator[str]:
 
 
 def not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
-    """What of the steps of a cluster is not projected, and why."""
+    """The parts of a cluster whose steps are not projected, each with the reason."""
     whole = tuple(left_out(cluster))
     yield from (("any step", why) for why in whole)
     for cfg in cluster.engines if not whole else ():

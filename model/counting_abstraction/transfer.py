@@ -55,10 +55,10 @@ class TransferSizes(NamedTuple):
 
 
 class TransferCounts(NamedTuple):
-    """The counts. `phase` is the number of a phase (`phases.NUMBERS`). `pinned`: P keeps the
-    request's blocks (0 or 1). In tokens: `delivered` by P, and D's `hit` and `loaded`. In blocks:
-    the `remote` and `local` lists before trimming. After trimming: the number of entries of each
-    list, and the position of its first entry, 0 where it is empty."""
+    """The counts of one transfer in one group. `phase` is the number of a phase (`phases.NUMBERS`).
+    `pinned`: P keeps the request's blocks (0 or 1). In tokens: `delivered` by P, and D's `hit` and
+    `loaded`. In blocks: the `remote` and `local` lists before trimming. After trimming: the number
+    of entries of each list, and the position of its first entry, 0 where it is empty."""
 
     phase: Num = NUMBERS[Phase.NONE]
     pinned: Num = 0

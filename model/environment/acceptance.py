@@ -49,6 +49,7 @@ def check(engine: Engine, accepted: Mapping[str, int]) -> None:
 
 
 def awaits(cfg: config.EngineConfig, engine: Engine, name: str) -> bool:
-    """Whether the worker must wait for the step before, which samples and may reject drafts, to
-    know which tokens of a request a new step computes."""
+    """Whether the worker must wait for the output of the step before. It must where that step
+    samples and may reject drafts, because only then it is known which tokens of the request a new
+    step computes."""
     return cfg.drafts > 0 and engine.placeholders(name) > 0

@@ -19,7 +19,8 @@ IDLE = (LOADING, SENDING, ABORTED, PAUSED, MISQUEUED)
 
 
 def is_settled(state: State) -> bool:
-    """Whether all engines live, and none waits for the output of a step that does not overlap."""
+    """Whether no engine is dead, and none without overlapping steps waits for the output of a
+    step."""
     return all(e.step is None and not e.dead for e in state.engines)
 
 

@@ -1,1 +1,2 @@
-"""What happened in a run of vLLM, as data that checks judge: nothing of vLLM is in it."""
+"""Facts: what happened in a run of vLLM, as plain data that checks judge. Nothing here imports
+vLLM."""

@@ -1,4 +1,5 @@
-"""What happened in a run of a connector, as data. Checks read facts; sentences come last."""
+"""Facts of a run with a connector: what happened, as plain data. Checks judge facts; only `wording`
+makes sentences of them."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -22,8 +23,8 @@ class Slot(NamedTuple):
 class Matched(NamedTuple):
     """The scheduler asked how many tokens the connector has beyond `computed_tokens`. `tokens` is
     the answer, None for "ask again later". `later` says that the load ends in a later step.
-    `request_tokens` are all tokens of the request (`get_num_new_matched_tokens`). `computes_all`:
-    it must compute its whole prompt."""
+    `request_tokens` are all tokens of the request (`get_num_new_matched_tokens`). `computes_all`
+    says that the request must compute its whole prompt."""
 
     request: str
     computed_tokens: int
@@ -34,8 +35,9 @@ class Matched(NamedTuple):
 
 
 class Promised(NamedTuple):
-    """The request got blocks for tokens that the connector loads (`update_state_after_alloc`): from
-    token `start` on, `tokens` of them. `computes_all`: it must compute its whole prompt."""
+    """The request got blocks for `tokens` tokens, from token `start` on, that the connector loads
+    (`update_state_after_alloc`). `later` says that the load ends in a later step. `computes_all`
+    says that the request must compute its whole prompt."""
 
     request: str
     start: int
@@ -45,8 +47,9 @@ class Promised(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What a slot of a promised token holds when the load should be over. `found` is the prefix in
-    it, None where it holds nothing that a step has computed."""
+    """The content of one slot of a promised token when its load should have ended. `expected` is
+    the prefix that it should hold, and `found` the prefix that it holds, None where no step has
+    computed its content."""
 
     request: str
     slot: Slot
@@ -56,8 +59,9 @@ class Loaded(NamedTuple):
 
 
 class Wrote(NamedTuple):
-    """The connector changed a slot that no load of its may change. `holder` is the request that has
-    the block, empty if none has; `held` is what the slot held."""
+    """The connector changed a slot that none of its loads may change. `holder` is the request that
+    has the block, empty if none has. `held` is what the slot held before, and `found` what it holds
+    now."""
 
     slot: Slot
     holder: str
@@ -66,7 +70,7 @@ class Wrote(NamedTuple):
 
 
 class SlotRead(NamedTuple):
-    """A step of a request read a slot. It needs `expected`."""
+    """A step of a request read a slot that must hold the prefix `expected` and holds `found`."""
 
     request: str
     slot: Slot
@@ -76,7 +80,7 @@ class SlotRead(NamedTuple):
 
 
 class LoadEnded(NamedTuple):
-    """The worker reported that the load of a request has ended; `failed` that it failed."""
+    """The worker reported that the load of a request has ended. `failed` says whether it failed."""
 
     request: str
     failed: bool = False
@@ -102,16 +106,17 @@ class LoadFailed(NamedTuple):
 
 
 class MayFail(NamedTuple):
-    """What is behind the connector may have lost what it had, and may fail, from now on."""
+    """From now on, the memory behind the connector may have lost its content, and its calls may
+    fail."""
 
 
 class StoreReset(NamedTuple):
-    """The connector's cache is reset: loads that are under way may fail."""
+    """The connector's cache was reset. Loads in progress may fail."""
 
 
 class NotifiedTooEarly(NamedTuple):
-    """A tier of the connector was notified that a request has ended, and then something is
-    submitted for this request by `call`."""
+    """A tier of the connector was notified that a request had ended, and afterwards `call`
+    submitted something for this request."""
 
     request: str
     tier: str
@@ -119,56 +124,56 @@ class NotifiedTooEarly(NamedTuple):
 
 
 class NeverNotified(NamedTuple):
-    """The engine is idle, and a tier of the connector that was notified of a request was not
-    notified of its end."""
+    """The engine is idle, and a tier of the connector that was notified of the start of a request
+    was never notified of its end."""
 
     request: str
     tier: str
 
 
 class NeverBegun(NamedTuple):
-    """A tier of the connector is notified of the end of a request, of which it was never
-    notified."""
+    """A tier of the connector was notified of the end of a request, but never of its start."""
 
     request: str
     tier: str
 
 
 class LeftOpen(NamedTuple):
-    """Both sides of a connector were shut down, and a number of things of this kind (`what`) that
-    it has opened is still open."""
+    """Both sides of a connector were shut down, and a number of resources of the kind `what` that
+    it opened are still open."""
 
     what: str
     number: int
 
 
 class EngineKnown(NamedTuple):
-    """A connector still has an engine in a container (`where`), by its name, that had ended
-    `gone_s` seconds before another one took its place, and a load from that one has ended."""
+    """A connector still keeps the name of an engine that is gone, in the container `where`. That
+    engine had ended `gone_s` seconds before another one took its place, and a load from the new one
+    has ended."""
 
     where: str
     gone_s: int
 
 
 class CopiedTooEarly(NamedTuple):
-    """A copy out of a block was submitted that does not wait for the model's step that computes
-    it: it may read what was there before."""
+    """The connector submitted a copy out of a block, and the copy does not wait for the model's
+    step that computes the block. The copy may read the old content."""
 
     layer: str
     block: int
 
 
 class CopiedAgain(NamedTuple):
-    """A copy out of the KV caches was submitted while one of the same bytes is under way.
-    `address` is where they are, `size` their number."""
+    """The connector submitted a copy out of the KV caches while another copy of the same bytes was
+    in progress. `address` is the first byte, `size` the number of bytes."""
 
     address: int
     size: int
 
 
 class Died(NamedTuple):
-    """A call raised an exception. `in_connector` says whether the innermost frame is in a file of
-    the connector."""
+    """A call of vLLM raised an exception, and the engine is dead. `in_connector` says whether the
+    innermost frame is in a file of the connector."""
 
     death: Death
     in_connector: bool
@@ -181,11 +186,12 @@ class ResetRaised(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """A request did not end, although nothing more arrives and the engine was stepped
-    `steps` times without any change, or with changes that are `endless`. To go on it needs `needs`
-    blocks more, and `copies` for copies of states, if what it has computed ends inside a block of
-    states; `free` blocks are free, and `others` are the other requests that have blocks. One
-    without blocks is `behind` a request that lacks blocks for copies alone."""
+    """A request did not end, although no more requests arrive. The engine took `steps` steps
+    without any change or, if `endless`, with changes that never lead to an end. To continue, the
+    request needs `needs` more blocks, and `copies` blocks for copies of states if its computed
+    tokens end inside a block of states. `free` blocks are free, and `others` are the other requests
+    that have blocks. A request without blocks is `behind` a request that lacks blocks for copies
+    alone."""
 
     request: str
     status: str
@@ -199,13 +205,15 @@ class Waits(NamedTuple):
 
     @property
     def lacks_copies(self) -> bool:
-        """Whether blocks for copies of states are all that the request lacks, beside others."""
+        """Whether the request, beside other requests with blocks, lacks only blocks for copies of
+        states."""
         return bool(self.others) and self.needs <= self.free < self.needs + self.copies
 
 
 class Unfreed(NamedTuple):
-    """A request has ended with this status, and has blocks, although nothing more arrives and the
-    engine was stepped `steps` times: nobody reports the end of its transfer."""
+    """A request has ended with this status and still has blocks, because no report says that its
+    transfer has ended. No more requests arrive, and the engine took `steps` steps without any
+    change."""
 
     request: str
     status: str
@@ -213,9 +221,9 @@ class Unfreed(NamedTuple):
 
 
 class Owed(NamedTuple):
-    """The engine says that it has nothing to do, or has no request and goes round without end, and
-    blocks are not free. `holders` are the requests that the scheduler still has; `steps` is how
-    often it went round."""
+    """An engine without unfinished work still has blocks that are not free. The engine says that it
+    has nothing to do, or it has no request and steps without end. `holders` are the requests that
+    the scheduler still has, and `steps` is the number of steps so far."""
 
     blocks: int
     holders: tuple[str, ...]
@@ -223,8 +231,8 @@ class Owed(NamedTuple):
 
 
 class Missed(NamedTuple):
-    """A prompt that was computed before, and that the connector should have, was not offered:
-    `tokens` of `whole` tokens were."""
+    """A prompt that was computed before, and that the connector should have stored, was not
+    offered: only `tokens` of its `whole` tokens were."""
 
     request: str
     tokens: int
@@ -239,16 +247,17 @@ class Remembered(NamedTuple):
 
 
 class NotComputed(NamedTuple):
-    """A request that must compute its whole prompt begins after `tokens` tokens of a cache."""
+    """A request that must compute its whole prompt took `tokens` tokens from a cache instead."""
 
     request: str
     tokens: int
 
 
 class Announced(NamedTuple):
-    """The connector reports blocks of a group as stored (`BlockStored`), with their tokens:
-    `hashes` hashes, `tokens` tokens, blocks of `block_tokens` tokens. `group_tokens` are the tokens
-    of a block of the group, None where the event names no group. The engine has `groups` groups."""
+    """The connector reports blocks of a group as stored (`BlockStored`). The event has `hashes`
+    hashes and `tokens` tokens, and says that a block has `block_tokens` tokens. `group_tokens` is
+    the real number of tokens of a block of the named group, None where the event names no group.
+    The engine has `groups` groups."""
 
     hashes: int
     tokens: int
@@ -258,17 +267,18 @@ class Announced(NamedTuple):
 
 
 class EventMisread(NamedTuple):
-    """The connector reports a block as stored with the tokens `carried`, under the hash of a
-    prefix that ends otherwise."""
+    """The connector reports a block as stored under the hash of `prefix`, but with the tokens
+    `carried`, which are not the last tokens of that prefix."""
 
     carried: str
     prefix: str
 
 
 class CacheStatistics(NamedTuple):
-    """What the statistics of a prefix cache (`where`: the engine's or the connector's) say at the
-    end: look-ups of `looked_up` requests that had not run before. `arrived` requests have
-    arrived, and `failed` times the load of one failed: it may be looked up again."""
+    """The statistics of a prefix cache at the end of a run. `where` says whose cache it is: the
+    engine's or the connector's. It counted look-ups of `looked_up` requests that had not run
+    before, although `arrived` requests arrived. Loads failed `failed` times, and a request whose
+    load failed may be looked up again."""
 
     where: str
     looked_up: int
@@ -277,10 +287,10 @@ class CacheStatistics(NamedTuple):
 
 
 class PromptReported(NamedTuple):
-    """With its first output, the engine reports of a prompt of `tokens` tokens how many came from
-    its own cache (`local`), how many the connector had (`external`), and how many were `computed`.
-    It was `admitted` with these numbers of local and external tokens, more than once where it was
-    preempted."""
+    """What the engine reports of a prompt of `tokens` tokens with the first output of its request:
+    how many tokens came from its own cache (`local`), how many from the connector (`external`), and
+    how many were `computed`. `admitted` has the pair of local and external tokens of each
+    admission; there are several if the request was preempted."""
 
     request: str
     tokens: int
@@ -291,8 +301,9 @@ class PromptReported(NamedTuple):
 
 
 class StateSaved(NamedTuple):
-    """What the file of an ended request has as the hidden states of a token of its prompt. `found`
-    is the prefix, None for what no step computed; `there` says whether the file goes so far."""
+    """The hidden state that the file of an ended request has for one token of its prompt.
+    `expected` is the prefix that it should belong to. `found` is the prefix that it belongs to,
+    None if no step computed it. `there` says whether the file has this token at all."""
 
     request: str
     token: int
@@ -302,8 +313,8 @@ class StateSaved(NamedTuple):
 
 
 class ItemMissing(NamedTuple):
-    """A step computes a token of an image, and the worker does not have what the encoder made of
-    it."""
+    """A step computes a token of an image, and the worker does not have the encoder's output for
+    the image."""
 
     request: str
     item: str
@@ -311,8 +322,8 @@ class ItemMissing(NamedTuple):
 
 
 class ItemWrong(NamedTuple):
-    """A step computes a token of an image, and what the worker has for it is not what the encoder
-    made of it."""
+    """A step computes a token of an image, and what the worker has for the image is not the
+    encoder's output."""
 
     request: str
     item: str
@@ -320,37 +331,38 @@ class ItemWrong(NamedTuple):
 
 
 class ItemUnkept(NamedTuple):
-    """A step computes a token of an image, and the encoder cache counts its request as one that
-    does not need it any more."""
+    """A step computes a token of an image, although the encoder cache says that its request does
+    not need the image any more."""
 
     request: str
     item: str
 
 
 class ItemsUnencoded(NamedTuple):
-    """A request has ended at an engine that only encodes images, and these were not encoded."""
+    """A request has ended on an engine that only encodes images, and these images were not
+    encoded."""
 
     request: str
     items: tuple[str, ...]
 
 
 class ItemDropped(NamedTuple):
-    """The scheduler has the worker drop what the encoder made of an image, and the encoder cache
-    counts it as there."""
+    """The scheduler tells the worker to drop the encoder's output for an image that the encoder
+    cache still counts as present."""
 
     item: str
 
 
 class ItemsHeld(NamedTuple):
-    """The worker has outputs of the encoder for more tokens than there is room for."""
+    """The worker has encoder outputs for more tokens than the encoder cache has room for."""
 
     tokens: int
     room: int
 
 
 class ItemsOwed(NamedTuple):
-    """An idle engine has counted `taken` tokens of its encoder cache as taken, `used` of them by
-    requests; the worker has outputs for `there` tokens."""
+    """The encoder cache of an idle engine counts `taken` tokens as taken, `used` of them by
+    requests, and the worker has outputs for `there` tokens."""
 
     taken: int
     there: int
@@ -446,8 +458,9 @@ COUNTED: dict[type, str] = {
 
 @dataclass
 class Past:
-    """What happened before a fact: the loads and the sends that are under way, and whether what is
-    behind the connector may fail. `reset` are the loads during which its cache was reset."""
+    """The facts before a fact, as far as checks need them: the loads and sends in progress, and
+    whether the memory behind the connector may fail. `reset` has the loads during which the
+    connector's cache was reset."""
 
     loads: dict[str, Promised] = field(default_factory=dict)
     sends: set[str] = field(default_factory=set)
@@ -455,7 +468,7 @@ class Past:
     reset: set[str] = field(default_factory=set)
 
     def add(self, fact: Fact) -> None:
-        """Take a fact into the past."""
+        """Add a fact to the past."""
         if isinstance(fact, Promised):
             self.loads[fact.request] = fact
             self.reset.discard(fact.request)

@@ -1,4 +1,5 @@
-"""What came of a plan, as plain data: nothing of vLLM is in it."""
+"""Facts of a run of an engine's loop: what happened when a plan was played, as plain data. Nothing
+here imports vLLM."""
 
 from typing import NamedTuple
 
@@ -7,10 +8,10 @@ from kvproof.model.state import Death
 
 
 class ClientRequest(NamedTuple):
-    """A request that the engine took, and what its client received: the number of `tokens`, and the
-    reason of each `end`. `gone` says that its client did not wait for the end. With a grammar,
-    `masks` has for each token after the reasoning how many of them before it the mask knew, None
-    where there was no mask."""
+    """A request that the engine accepted, and what its client received: the number of `tokens`, and
+    the reason of each `end`. `gone` says that the client did not wait for the end. For a request
+    with a grammar, `masks` has one entry for each token after the reasoning: how many of the tokens
+    before it the mask took into account, None where no mask was used."""
 
     name: str
     answer: int
@@ -21,7 +22,8 @@ class ClientRequest(NamedTuple):
 
 
 class Did(NamedTuple):
-    """How many tokens clients received and steps computed, and how many requests got tokens."""
+    """The number of tokens that clients received (`answered`) and that steps `computed`, and the
+    number of `requests` that received tokens."""
 
     answered: int
     computed: int
@@ -29,8 +31,8 @@ class Did(NamedTuple):
 
 
 class Exported(NamedTuple):
-    """How many tokens were answered, and how many the steps had, as metrics say. `now` are the
-    requests that run and wait and the part of the blocks that is not free."""
+    """The same numbers as the exported metrics say them. `now` has three values: running requests,
+    waiting requests, and the share of blocks that is not free."""
 
     answered: int
     computed: int
@@ -38,7 +40,8 @@ class Exported(NamedTuple):
 
 
 class SizeKnown(NamedTuple):
-    """A size that an engine has after its start, and what its front takes it for."""
+    """A size of an engine after its start: the engine's value, and the value that its front
+    assumes."""
 
     what: str
     of_engine: int
@@ -46,7 +49,8 @@ class SizeKnown(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Transfers that have ended, and requests that were looked up in the prefix cache."""
+    """The number of transfers that have ended, and of requests that were looked up in the prefix
+    cache."""
 
     transfers: int = 0
     lookups: int = 0
@@ -56,13 +60,14 @@ class Counts(NamedTuple):
 
 
 class LoopWait(NamedTuple):
-    """The loop waits for a message (the `number`-th time), or it has ended (0): it says that there
-    is nothing to do. What is left then: the `waiting` requests without an end; the `steps` whose
-    output nobody took; the `ended` requests of which the workers still keep data; the `transfers`
-    that the workers have begun and not reported; the `unfreed` ones without a transfer, whose
-    blocks a prefill node keeps because it was not notified; and the blocks that are not free
-    (`held`). `paused` says that a client wants it to wait. What the engine
-    has `noted` in its statistics, the user of each front has `received` as far as it says."""
+    """A moment at which the loop says that it has nothing to do: it waits for a message for the
+    `number`-th time, or it has ended (0). The fields say what is left at this moment: the `waiting`
+    requests without an end; the `steps` whose output nobody took; the `ended` requests of which the
+    workers still keep data; the `transfers` that the workers have begun and not reported; the
+    `unfreed` ones without a transfer, whose blocks a prefill node keeps because it was not
+    notified; and the blocks that are not free (`held`). `paused` says that a client wants it to
+    wait. `noted` has the counts in the engine's statistics, and `received` the counts that each
+    front passed on to its user."""
 
     number: int
     paused: bool
@@ -77,12 +82,12 @@ class LoopWait(NamedTuple):
 
 
 class Played(NamedTuple):
-    """A plan that was played. `busy` says that the loop went on for so long without an answer that
-    it was stopped; `stopped` that the engine was to end, and `exited` that it did. `computed` are
-    the numbers of tokens of steps that began while a pause was complete, `asleep` of those that
-    began while memory was given up; `calls` is the number of answers that each call of a client
-    received, by name, and `known` what the front of a fitted engine knows of it. `exported` is what
-    metrics say of what it `did`."""
+    """The result of playing a plan. `busy` says that the loop ran for so long without an answer
+    that kvproof stopped it. `stopped` says that the engine was told to end, and `exited` that it
+    did. `computed` has the number of tokens of each step that began while a pause was complete, and
+    `asleep` of each step that began while memory was given up. `calls` has, by name, the number of
+    answers to each call of a client. `known` has the sizes that the front of an engine with a
+    fitted length assumes. `exported` has the metrics of what the engine `did`."""
 
     plan: LoopPlan
     died: Death | None = None

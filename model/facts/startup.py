@@ -1,4 +1,4 @@
-"""What a start came to, as plain data: nothing of vLLM is in it."""
+"""Facts of a start-up: its result, as plain data. Nothing here imports vLLM."""
 
 from typing import NamedTuple
 
@@ -7,8 +7,8 @@ from kvproof.model.state import Death
 
 
 class Pages(NamedTuple):
-    """Where the pages of a layer are: the page of block b begins at byte `start + b * stride` of a
-    buffer, and has `size` bytes."""
+    """The place of a layer's pages in a buffer: the page of block b begins at byte `start + b *
+    stride` and has `size` bytes."""
 
     layer: str
     buffer: int
@@ -18,11 +18,12 @@ class Pages(NamedTuple):
 
 
 class StartedGroup(NamedTuple):
-    """A cache group: what its block table keeps (the kind of its specs), the tokens of a block, and
-    the tokens of its window or chunk (0 where all are kept). `layers` are those of the worker, or
-    of all of the model. `reported` is the kind that vLLM names in its reports ("" where a release
-    names none), `entries` how many the block table of a request has, and `of_layers` how many its
-    layers expect there (None in a release that does not say it)."""
+    """A cache group after a start-up. It has what its block table keeps (the kind of its specs),
+    the tokens of a block, and the tokens of its window or chunk (0 where all tokens are kept).
+    `layers` are the group's layers of the worker or of the whole model. `reported` is the kind that
+    vLLM names in its reports ("" where a release names none). `entries` is the number of entries in
+    the block table of a request, and `of_layers` the numbers that its layers expect (None in a
+    release that does not say it)."""
 
     kind: str
     block: int
@@ -34,7 +35,8 @@ class StartedGroup(NamedTuple):
 
 
 class StartedWorker(NamedTuple):
-    """A worker: its layers, the memory that it reports, and what it has to allocate."""
+    """A worker after a start-up: its layers, the memory that it reports, and the caches that it
+    must allocate."""
 
     layers: dict[str, Layer]
     memory_bytes: int
@@ -50,10 +52,10 @@ class StartedWorker(NamedTuple):
 
 
 class LoneRequest(NamedTuple):
-    """A request of `tokens` tokens, alone on the engine that was started. `held_max` is the largest
-    number of blocks that it held after a step was scheduled. Where it does not end, `computed` says
-    how far it came. `unerased` are the blocks that it took, by group, and that the workers did not
-    erase; none where a release does not report what is erased."""
+    """A request of `tokens` tokens that runs alone on the started engine. `held_max` is the largest
+    number of blocks that it held after a step was scheduled. If it does not end, `computed` is the
+    number of tokens that were computed. `unerased` has, by group, the blocks that it took and that
+    the workers did not erase; it is empty where a release does not report what is erased."""
 
     tokens: int
     ended: bool
@@ -63,13 +65,14 @@ class LoneRequest(NamedTuple):
 
 
 class Startup(NamedTuple):
-    """A start-up. `blocks` are those that the memory of every worker has room for, or those of
-    `num_gpu_blocks_override`; None in the first start of a plan, which has plenty of memory.
+    """One start of an engine, and how it ended. `blocks` is the number of blocks for which every
+    worker has memory, or `num_gpu_blocks_override`; None in the first start of a plan, which has
+    plenty of memory.
 
-    Either it is `refused`, with these words, or it `died`, or there are workers. `groups` are those
-    of the first start; in one of an accepted start, those of the scheduler. `known_tokens` is the
-    new maximum length that the workers receive, `concurrency` how many longest requests are
-    reported to fit. `lacks` is the number of blocks without which the request does not end."""
+    A start is `refused` with this message, or it `died`, or it has workers. `groups` are the cache
+    groups of the scheduler in the first start of the plan. `known_tokens` is the new maximum length
+    that the workers receive, `concurrency` how many requests of the maximum length are reported to
+    fit. `lacks` is the number of blocks by which the pool is too small for the request `run`."""
 
     plan: StartupPlan
     blocks: int | None
@@ -92,19 +95,20 @@ class Startup(NamedTuple):
 
     @property
     def enough_blocks(self) -> int:
-        """With so many blocks, a request of the largest length fits."""
+        """The number of blocks that is always enough for a request of the maximum length."""
         return self.enough_for(self.plan.max_model_len)
 
     def enough_for(self, tokens: int) -> int:
-        """With so many blocks, the null block included, one request of so many tokens fits: no
-        engine has to take more. Each group has the blocks of its tokens, a window not more than
-        those of its window and of the steps in flight; two more for what is not aligned, and the
-        drafts. Four states are enough for Mamba, or one for each block, and one for each draft."""
+        """The number of blocks, the null block included, that is always enough for one request of
+        `tokens` tokens: no engine needs more. An attention group needs the blocks of the tokens, a
+        window group at most the blocks of its window and of the steps in flight. Both need two more
+        blocks because a run of tokens need not be aligned, and the blocks of the drafts. A Mamba
+        group needs four states, or one for each block, and one for each draft."""
         return 1 + sum(_enough(self, group, tokens) for group in self.groups)
 
 
 def cdiv(count: int, size: int) -> int:
-    """How many of this size are needed."""
+    """Divide a count by a positive size, and round up."""
     return -(-count // size)
 
 

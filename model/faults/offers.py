@@ -1,5 +1,4 @@
-"""What P offers to D and what D takes of it: truncated prompts, the tokens that are loaded, and
-the hits beside them."""
+"""What P offers to D, and what D loads of it: truncated prompts, loaded tokens, and local hits."""
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts

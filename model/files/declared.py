@@ -1,4 +1,4 @@
-"""What a declared type wants at a place in its data, in words.
+"""What a declared type requires at a place in its data, in words.
 
 The limits of a number, the length of a text and the values of an enumeration are declared once, in
 the type. The decoder refuses what breaks them, and these words say what to use instead.
@@ -40,7 +40,7 @@ def refused(message: str, kind: Any) -> tuple[str, str, str]:
 
 
 def _inner(node: inspect.Type, field: str | None) -> Iterator[inspect.Type]:
-    """What a type wants one step further; `field` is None for an item."""
+    """What a type requires one step further inside; `field` is None for an item of a list."""
     if isinstance(node, inspect.Metadata):
         yield from _inner(node.type, field)
     elif isinstance(node, inspect.UnionType):
@@ -57,8 +57,8 @@ def _inner(node: inspect.Type, field: str | None) -> Iterator[inspect.Type]:
 
 
 def wanted(node: inspect.Type, unknown: str | None = None) -> str:
-    """What a type wants; `unknown` is a name that it does not know. Empty where there is nothing
-    to say."""
+    """What a type requires, in words; `unknown` is a name that it does not know. Empty where there
+    is nothing to say."""
     match node:
         case inspect.IntType():
             return _number(node.ge, node.le)

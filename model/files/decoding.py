@@ -27,7 +27,7 @@ def decoded_json(text: str | bytes, kind: type[Declared], source: str, use: str)
 
 
 def converted(data: Any, kind: type[Declared], source: str, use: str) -> Declared:
-    """A value of a declared type from plain data. Raises UsageError as `decoded_json`."""
+    """A value of a declared type from plain data. Raises UsageError as `decoded_json` does."""
     try:
         return msgspec.convert(data, kind, strict=True)
     except (msgspec.MsgspecError, RecursionError) as error:

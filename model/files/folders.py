@@ -1,5 +1,5 @@
-"""Makes folders, and checks before long work that a folder can be made and written to. Folders that
-may be removed again are held by whoever uses them."""
+"""Makes folders, and checks before long work that a folder can be made and written to. A process
+that uses a removable folder holds a lock on it."""
 
 import fcntl
 import os
@@ -15,8 +15,8 @@ from kvproof.model.files.writing import unused
 
 
 def check_folder(folder: Path) -> Path:
-    """The folder, which is there or can be made; nothing of it is left. Raises UsageError where it
-    cannot be made or written to."""
+    """Check that a folder exists or can be made, and return it; a folder made for the check is
+    removed again. Raises UsageError where it cannot be made or written to."""
     made: list[Path] = []
     with folder_errors(folder):
         try:
@@ -33,15 +33,16 @@ def check_folder(folder: Path) -> Path:
 
 
 def made_folder(folder: Path) -> Path:
-    """The folder, made where it is missing. Raises UsageError where it cannot be made."""
+    """Make a folder where it is missing, and return it. Raises UsageError where it cannot be
+    made."""
     with folder_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def check_empty(folder: Path) -> Path:
-    """The folder, for files that are to be written later: it is empty, or it can be made. Raises
-    UsageError where it is not empty or cannot be written to."""
+    """Check that a folder, for files to be written later, is empty or can be made, and return it.
+    Raises UsageError where it is not empty or cannot be written to."""
     check_folder(folder)
     with folder_errors(folder):
         if folder.exists() and any(folder.iterdir()):
@@ -81,8 +82,8 @@ _HELD: list[int] = []
 
 
 def hold(folder: Path) -> bool:
-    """Have a folder stay, as long as this process runs, and note that it was used now. Returns
-    whether it is there: another process may have removed it."""
+    """Keep a folder from being removed as long as this process runs, and record that it was used
+    now. Returns whether it exists: another process may have removed it."""
     try:
         place = os.open(folder, os.O_RDONLY)
         fcntl.flock(place, fcntl.LOCK_SH)
@@ -96,7 +97,7 @@ def hold(folder: Path) -> bool:
 
 
 def remove_unused(folder: Path) -> bool:
-    """Remove a folder, unless somebody holds it or it cannot be removed. Returns whether it is
+    """Remove a folder, unless a process holds it or it cannot be removed. Returns whether it is
     gone."""
     with suppress(OSError):
         place = os.open(folder, os.O_RDONLY)
@@ -112,7 +113,8 @@ def remove_unused(folder: Path) -> bool:
 
 
 def size_of(folder: Path) -> int:
-    """The size of all files in a folder, in bytes; 0 where there is none. Links count nothing."""
+    """The size of all files in a folder, in bytes; 0 where the folder is missing. Links are not
+    counted."""
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
@@ -124,7 +126,7 @@ def size_of(folder: Path) -> int:
 
 @contextmanager
 def folder_errors(folder: Path) -> Iterator[None]:
-    """Every error of making a folder as a UsageError."""
+    """Raise each error of making this folder as a UsageError."""
     try:
         yield
     except (OSError, ValueError) as error:

@@ -70,7 +70,7 @@ def read_text(path: Path, what: str, size_max_mib: int = SIZE_MAX_MIB) -> str:
 
 def shown(path: Path | str) -> str:
     """A path as printable text of limited length, also where its name is not UTF-8 or has control
-    characters. One that ends as a sentence does is quoted."""
+    characters. A path that ends like a sentence is quoted."""
     text = str(path)
     with suppress(UnicodeError):  # a character that the file system cannot have
         text = os.fsencode(text).decode("utf-8", "backslashreplace")

@@ -20,8 +20,9 @@ from kvproof.model.files.reading import shown
 
 
 def check_new(path: Path) -> Path:
-    """The path, for a file that is to be written later; call this before long work. Raises
-    UsageError where the file exists, or where no file can be made in its folder."""
+    """Check that a new file can be written at a path later, and return the path; call this before
+    long work. Raises UsageError where the file exists, or where no file can be made in its
+    folder."""
     with errors(path):
         try:
             path.lstat()
@@ -40,8 +41,8 @@ def write_new(path: Path, content: str | bytes) -> None:
 
 def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:
     """Write a new file in an existing folder, and return its path: `stem` with the suffix, or with
-    the first number from 2 on that no file has. A file on the way that has this content already is
-    returned in its place. Raises UsageError where it cannot be written."""
+    the first number from 2 on that no file has. If one of the files tried before has this content
+    already, that file is returned instead. Raises UsageError where it cannot be written."""
     data = content.encode()
     for number in itertools.count(1):
         path = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
@@ -55,7 +56,7 @@ def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Whether this is a file, and no link to one, with this content."""
+    """Whether this is a regular file, no link, with this content."""
     with suppress(OSError):
         about = path.lstat()
         return (
@@ -100,7 +101,7 @@ def append(path: Path, content: str) -> None:
 
 @contextmanager
 def errors(path: Path) -> Iterator[None]:
-    """Every error of writing this file as a UsageError."""
+    """Raise each error of writing this file as a UsageError."""
     try:
         yield
     except FileExistsError as error:
@@ -116,7 +117,7 @@ def errors(path: Path) -> Iterator[None]:
 
 
 def unused(folder: Path) -> Path:
-    """A name that nobody has."""
+    """A file name that no file in the folder has."""
     return folder / f".kvproof-{secrets.token_hex(8)}.part"
 
 
@@ -134,8 +135,8 @@ def _make(path: Path, data: tuple[bytes, ...]) -> None:
 
 @contextmanager
 def _whole(folder: Path, data: tuple[bytes, ...]) -> Iterator[Path]:
-    """A file with this content, on the disk, under a name that nobody has. It is removed if it
-    still has that name at the end."""
+    """Make a file with this content, on the disk, under a name that no other file has. The file is
+    removed at the end if it still has that name."""
     part = unused(folder)
     try:
         with open(part, "xb") as file:

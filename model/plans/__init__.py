@@ -1,1 +1,2 @@
-"""What is done with an engine, as data: made from a number, kept in a file and played again."""
+"""Plans: the actions of an episode as data. A plan is made from a seed, kept in a file and played
+again."""

@@ -1,5 +1,5 @@
-"""What happens to an engine: requests, and calls of its clients. A plan is data: it is made from a
-number, printed, made smaller, kept in a file and played again."""
+"""A plan for an engine's loop: the requests and the calls of its clients, as data. It is made from
+a seed, printed, made smaller, kept in a file and played again."""
 
 from random import Random
 from typing import Annotated, Literal, TypeAlias
@@ -20,21 +20,22 @@ LENGTH = 16
 
 
 class _Action(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
-    """It happens when the loop has come to `after` further moments: a look at its queue, or the
-    wait for a step's output. A loop that waits for a message gets the next one at once."""
+    """An action of a plan. It happens `after` further moments of the loop. A moment is a look at
+    the message queue, or a wait for a step's output. A loop that waits for a message gets the next
+    action at once."""
 
     after: Small
 
 
 class Send(_Action, frozen=True, tag="send"):
-    """A client sends a request: its prompt begins with `shared` tokens that all prompts have in
+    """A client sends a request. Its prompt begins with `shared` tokens that all prompts have in
     common. `role` says who prefills it: this engine alone, this engine for a decode node
-    (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). One
-    that is `refused` is refused by the front of the engine, which may notify the engine. With a
-    `grammar` it asks for structured output: it is compiled at once or `late`, or fails then; or it
-    `rejects` all tokens but one. The
-    first `thinks` tokens of its answer are reasoning, which is free; in a plan in which one thinks,
-    all with a grammar do."""
+    (`prefill`), or a prefill node that holds blocks for it until it is notified (`decode`). A
+    `refused` request is refused by the front of the engine, which may notify the engine. With a
+    `grammar`, the request asks for structured output: its grammar is compiled at once, is compiled
+    or fails `late`, or `rejects` all tokens but one. The first `thinks` tokens of the answer are
+    reasoning, which the grammar does not restrict; if one request of a plan thinks, all requests
+    with a grammar do."""
 
     request: Name
     shared: Small
@@ -53,26 +54,26 @@ class Send(_Action, frozen=True, tag="send"):
 
 
 class Cancel(_Action, frozen=True, tag="cancel"):
-    """The client of a request is gone."""
+    """The client of a request disconnects."""
 
     request: Name
 
 
 class Arrive(_Action, frozen=True, tag="arrive"):
-    """The transfer of a request ends, well or not."""
+    """The transfer of a request ends, successfully or not."""
 
     request: Name
     fails: bool = False
 
 
 class Compile(_Action, frozen=True, tag="compile"):
-    """The grammar of a request, which is late, is compiled or fails."""
+    """The grammar of a request, which is `late`, is compiled or fails."""
 
     request: Name
 
 
 class Pause(_Action, frozen=True, tag="pause"):
-    """A client pauses the engine. `clear` has it forget what it has cached."""
+    """A client pauses the engine. With `clear`, the engine also empties its caches."""
 
     mode: Literal["abort", "wait", "keep"]
     clear: bool = True
@@ -83,27 +84,29 @@ class Resume(_Action, frozen=True, tag="resume"):
 
 
 class Sleep(_Action, frozen=True, tag="sleep"):
-    """A client sends the engine to sleep: it pauses, and from `level` 1 on gives its memory up."""
+    """A client sends the engine to sleep: the engine pauses, and from `level` 1 on gives up its
+    memory."""
 
     mode: Literal["abort", "wait", "keep"]
     level: Annotated[int, Meta(ge=0, le=2)] = 1
 
 
 class Wake(_Action, frozen=True, tag="wake"):
-    """A client wakes the engine; with a `part`, this part of its memory alone. It has waited for
-    the answer that the engine sleeps, and without an answer does nothing."""
+    """A client wakes the engine; with a `part`, only this part of the memory. The client has waited
+    for the answer that the engine sleeps, and does nothing without that answer."""
 
     part: Literal["", "weights", "kv_cache"] = ""
 
 
 class Reset(_Action, frozen=True, tag="reset"):
-    """A client resets the prefix cache, if need be under running requests."""
+    """A client resets the prefix cache, also while requests run."""
 
     running: bool = False
 
 
 class Stop(_Action, frozen=True, tag="stop"):
-    """The engine is to end: with `drain` when all requests are answered, else at once."""
+    """The engine is told to end: with `drain` after all requests are answered, otherwise at
+    once."""
 
     drain: bool = False
 
@@ -112,10 +115,11 @@ Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Sleep | 
 
 
 class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine, and what happens to it. It has room for one request of `LENGTH` tokens and for
-    `more` blocks. With `connected` it has a NIXL connector; a load that fails then ends its request
-    unless `recompute`. `drafts` tokens are predicted in each step, and all are accepted. With
-    `fitted`, its model takes twice as many tokens, and vLLM is asked to fit this to the memory."""
+    """An engine, and the actions on it. The engine has room for one request of `LENGTH` tokens and
+    for `more` blocks. With `connected` it has a NIXL connector, and a failed load ends its request
+    unless `recompute`. In each step `drafts` tokens are predicted, and all are accepted. With
+    `fitted`, its model takes requests of twice as many tokens, and vLLM is asked to fit this length
+    to the memory."""
 
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)]
     block: Annotated[int, Meta(ge=1, le=LENGTH)] = 4
@@ -132,7 +136,8 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def engine(self) -> of_starts.StartupPlan:
-        """The start of the engine: a layer on each stage, or one of each kind of layers."""
+        """The start-up plan of the engine: one layer on each pipeline stage, or one of each kind of
+        layers."""
         kinds = ["full", "window"] if self.window else ["full"]
         layers = tuple(
             of_starts.Layer(
@@ -156,14 +161,14 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_blocks(self) -> int:
-        """The blocks of the engine, the null block included: each group has those of a request, and
-        one more for what is not aligned."""
+        """The number of blocks of the engine, the null block included: for each group the blocks of
+        one request, and one more because its tokens need not be aligned."""
         needed = -(-(LENGTH + self.drafts) // self.block) + 1
         return 1 + (2 if self.window else 1) * needed + self.more
 
 
 def lines(plan: LoopPlan) -> list[str]:
-    """The plan for a reader, a line for each action."""
+    """The plan as text for a reader, one line for each action."""
     flags = ["steps overlap"] * plan.overlaps + ["no prefix caching"] * (not plan.prefix_caching)
     flags += [f"a window of {plan.window} tokens beside full attention"] * bool(plan.window)
     flags += ["a NIXL connector"] * plan.connected
@@ -209,7 +214,7 @@ def _words(action: Action) -> str:
 
 
 def random_plan(seed: int) -> LoopPlan:
-    """The plan of this number. Most have few features and a few requests."""
+    """The plan of this seed. Most plans have few features and a few requests."""
     r = Random(seed)
     connected = r.random() < 0.5
     overlaps = r.random() < 0.5
@@ -276,8 +281,8 @@ def random_plan(seed: int) -> LoopPlan:
 
 
 def _sleeping(r: Random, plan: LoopPlan) -> LoopPlan:
-    """The plan, in which pauses may be sleep. Memory often comes back in parts, with requests in
-    between."""
+    """The plan with some pauses replaced by sleep. Memory often comes back in parts, with requests
+    in between."""
     if r.random() < 0.5:
         return plan
     actions: list[Action] = []
@@ -296,7 +301,7 @@ def _sleeping(r: Random, plan: LoopPlan) -> LoopPlan:
 
 
 def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
-    """The plan, in which some requests ask for structured output."""
+    """The plan with some requests that ask for structured output."""
     actions: list[Action] = []
     late: list[str] = []
     for action in plan.actions:
@@ -313,8 +318,8 @@ def _structured(r: Random, plan: LoopPlan) -> LoopPlan:
 
 
 def _thinking(r: Random, plan: LoopPlan) -> LoopPlan:
-    """The plan, in which all requests with a grammar may think first. With drafts, reasoning may
-    end inside a step."""
+    """The plan in which all requests with a grammar may think first. With drafts, reasoning may end
+    inside a step."""
     asks = [each for each in plan.actions if isinstance(each, Send) and each.grammar]
     if not asks or r.random() < 0.5:
         return plan

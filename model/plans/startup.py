@@ -1,5 +1,5 @@
-"""What an engine is started with: layers, workers, memory. A plan is data: it is made from a
-number, printed, made smaller, kept in a file and started again."""
+"""A plan for a start-up: the layers, the workers and their memory, as data. It is made from a seed,
+printed, made smaller, kept in a file and started again."""
 
 from random import Random
 from typing import Annotated, Literal
@@ -41,7 +41,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def content_bytes(self) -> int:
-        """The bytes of a token, of a Mamba layer those of a state."""
+        """The bytes of one token; of a Mamba layer, the bytes of one state."""
         vectors = 1 if self.kind in ("mla", "window mla", "mamba", "hidden") else 2
         return self.heads * self.width * self.bytes * vectors
 
@@ -57,18 +57,19 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """A start. Each of the pipeline stages has `ranks` workers with equal layers.
+    """The plan of a start-up. Each of the pipeline stages has `ranks` workers with equal layers.
 
     `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
-    tokens needs (the null block included): `need` as a run with plenty of memory showed, or `ample`
-    by a bound that no engine has to exceed. Each worker has the memory of these blocks, and
-    `odd_bytes` more, which are no block; the worker `richer` (counted round) has that of `more`
-    blocks more. With `override`, the number is `num_gpu_blocks_override`, and memory is plenty.
-    With `auto`, vLLM is asked to fit `max_model_len` to the memory.
+    tokens needs (the null block included): `need` is the number that a run with plenty of memory
+    took, and `ample` is a bound that no engine has to exceed. Each worker has the memory of these
+    blocks, and `odd_bytes` more, less than a block. The worker with the number `richer` (modulo the
+    number of workers) has the memory of `more` further blocks. With `override`, the number is
+    `num_gpu_blocks_override`, and memory is plenty. With `auto`, vLLM is asked to fit
+    `max_model_len` to the memory.
 
-    With several `shards` the tokens of an attention block lie on so many ranks in turn (decode
-    context parallelism). `drafts` tokens are predicted in each step; with `every_state`, a Mamba
-    layer keeps the state after each block, not after the last one of a step alone."""
+    With several `shards`, the tokens of an attention block lie on that number of ranks in turn
+    (decode context parallelism). In each step `drafts` tokens are predicted. With `every_state`, a
+    Mamba layer keeps the state after each block, not only after the last block of a step."""
 
     layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
     max_model_len: Count
@@ -97,7 +98,7 @@ class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of its layers, sorted."""
+        """The kinds of the plan's layers, sorted."""
         return tuple(sorted({layer.kind for layer in self.layers}))
 
     def workers(self) -> list[dict[str, Layer]]:
@@ -110,7 +111,7 @@ class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def lines(plan: StartupPlan) -> list[str]:
-    """The plan for a reader, a line for each layer."""
+    """The plan as text for a reader, one line for each layer."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
@@ -130,8 +131,8 @@ def lines(plan: StartupPlan) -> list[str]:
 
 
 def random_plan(seed: int) -> StartupPlan:
-    """The plan of this number. Most have few features: a model of one or two kinds of layers, with
-    pages of one size."""
+    """The plan of this seed. Most plans have few features: a model of one or two kinds of layers,
+    with pages of one size."""
     r = Random(seed)
     block = r.choice((2, 3, 4, 8))
     shape = {"heads": r.choice((1, 2, 3)), "width": r.choice((4, 6)), "bytes": r.choice((2, 4))}
@@ -213,8 +214,8 @@ def random_plan(seed: int) -> StartupPlan:
 
 
 def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
-    """The plan, or one like it with what few models have: latent attention in windows, blocks on
-    several ranks, drafts, all states, or full attention beside layers without V."""
+    """The plan, or a similar one with a feature that few models have: latent attention in windows,
+    blocks on several ranks, drafts, all states, or full attention beside layers without V."""
     what = r.choice((*("",) * 6, "latent", "latent", "ranks", "drafts", "states", "index"))
     if what == "latent":
         return replace(plan, layers=_latent(r, plan), prefix_caching=r.random() < 0.5)
@@ -248,8 +249,8 @@ LATENT: tuple[tuple[tuple[int, Literal[1, 2, 4]], ...], ...] = (
 
 
 def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
-    """Layers of latent attention, some of two widths or precisions, and some with windows, whose
-    tokens are not larger. A few models have windows alone."""
+    """Layers of latent attention. Some have two widths or precisions. Some have windows, whose
+    tokens are not larger; a few models have only windows."""
     block, stages = plan.layers[0].block, plan.stages
     if r.random() < 0.2:
         alike = Layer("window mla", block, width=r.choice((4, 6)))

@@ -17,12 +17,13 @@ REQUESTS, TOKENS = 4, 16
 
 
 def has_room(cluster: Cluster) -> bool:
-    """Whether all pools of the cluster have this size at least."""
+    """Whether each pool of the cluster has at least this many blocks."""
     return roomy(cluster) == cluster
 
 
 def roomy(cluster: Cluster) -> Cluster:
-    """The cluster with pools of at least this size; itself where all pools are."""
+    """The cluster with pools of at least this many blocks; the cluster itself where all pools have
+    them."""
     engines = tuple(
         replace(e, num_blocks=max(e.num_blocks, 1 + REQUESTS * needed_blocks(e, TOKENS)))
         for e in cluster.engines

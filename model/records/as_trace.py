@@ -42,7 +42,7 @@ TOKENS_MAX = 512
 
 
 class NotFollowed(Exception):
-    """No machine can follow this record. The message says why, in a line."""
+    """No machine can follow this record. The message says why, in one line."""
 
 
 def as_trace(record: Record) -> Trace:
@@ -144,7 +144,8 @@ def _answered(record: Record) -> dict[str, int]:
 
 
 def _events(name: str, event: RecordedEvent) -> Iterator[Event]:
-    """What a machine is to do. An event without an effect is left out."""
+    """The events that a machine must take for an event of a record. An event without an effect is
+    left out."""
     if event.arrived is not None:
         yield Submit(name, event.arrived.request)
     match event.event:
@@ -167,7 +168,7 @@ def _events(name: str, event: RecordedEvent) -> Iterator[Event]:
 
 
 def _choices(event: RecordedEvent) -> Iterator[Choice]:
-    """The choices of a step: for each request those that make room for it come first."""
+    """The choices of a step: before the choices of a request come those that make room for it."""
     admitted = {each.request: each for each in event.admitted}
     left = list(event.preempted)
     for request, tokens in event.tokens.items():

@@ -39,7 +39,7 @@ Method: TypeAlias = Literal[
 
 
 class Brief(Line, frozen=True, omit_defaults=True, kw_only=True):
-    """A line, or a part of one, that leaves out what has its default."""
+    """A line, or a part of a line, that leaves out fields with their default value."""
 
 
 class RecordedGroup(Brief, frozen=True, kw_only=True):
@@ -82,8 +82,9 @@ class Connector(Brief, frozen=True, kw_only=True):
 class RecordHeader(Line, frozen=True):
     """The first line. `from_start` says whether nothing had happened to the engine before the first
     event, and `dropped` counts the events that are too old to be in the file. `stopped` says why
-    the engine was not watched any further, if it was not. The times of events are seconds of a
-    `clock`; two records with the same clock (the id of a boot of a machine) can be compared."""
+    watching the engine stopped before its end, empty if it did not. The times of events are seconds
+    of a `clock`; two records with the same clock (the id of a boot of a machine) can be
+    compared."""
 
     schema: Literal[2]
     kind: Literal["kvproof-record"]
@@ -110,11 +111,11 @@ class Remote(Brief, frozen=True, kw_only=True):
 
 
 class Arrived(Brief, frozen=True, kw_only=True):
-    """A request arrives. `hashes` has one hash for each piece of as many tokens as `hashed_tokens`
-    of its prompt, and then of its answer as far as it came: equal hashes stand for equal tokens up
-    to there. They can be compared within one file only. With `reads_cache` false, the request asks
-    for no hit. With `resumable`, it is a session. `sends` says that its blocks are for another
-    engine."""
+    """A request arrives. `hashes` has one hash for each piece of `hashed_tokens` tokens of its
+    prompt, and then of its answer as far as it was recorded. Equal hashes mean that all tokens up
+    to the end of the piece are equal. Hashes can be compared within one file only. With
+    `reads_cache` false, the request asks for no hit. With `resumable`, it is a session. `sends`
+    says that its blocks are for another engine."""
 
     request: str
     prompt_tokens: Count
@@ -145,7 +146,7 @@ class Preempted(Brief, frozen=True, kw_only=True):
 
 
 class TableChange(Brief, frozen=True, kw_only=True):
-    """From its column `at` on, the block table of a request in a group has these blocks now."""
+    """The new block ids in the block table of a request in one group, from column `at` on."""
 
     request: str
     group: Count
@@ -186,14 +187,15 @@ class BlockSums(Brief, frozen=True, kw_only=True):
 class RecordedEvent(Brief, frozen=True, kw_only=True):
     """One event. `step` counts the events of the engine from 1, `at_s` is its time.
 
-    `tokens` has the scheduled tokens of each request, in their order; of an `update_from_output`,
-    it is the step whose output this is. `outputs` has the number of new tokens of each request that
-    did not get exactly one, and `accepted` the number of accepted drafts of each that has some.
-    `released` requests did not fit and freed what they no longer need.
-    `loaded` requests go on after a load, and `received`, `failed` and `sent` are the reports of the
-    connector's worker. `ended` has a reason for each request. A reset was `done` or not, and
-    `running` says whether it preempts what runs. `evicted` are block ids. `block_sums`
-    were known after the event. `raised` is the exception that ended the event.
+    `tokens` has the scheduled tokens of each request, in their order; in an event
+    `update_from_output`, these are the tokens of the step whose output it processes. `outputs` has
+    the number of new tokens of each request that did not get exactly one, and `accepted` the number
+    of accepted drafts of each that has some. `released` requests did not fit, and freed the blocks
+    that they no longer need. `loaded` requests continue after a load, and `received`, `failed` and
+    `sent` are the reports of the connector's worker. `ended` has a reason for each request. `done`
+    says whether a reset was carried out, and `running` whether it preempts running requests.
+    `evicted` are block ids. `block_sums` were known after the event. `raised` is the exception that
+    ended the event.
     """
 
     step: Size

@@ -16,7 +16,7 @@ CHARACTERS = 20_000
 
 
 class Inexpressible(Exception):
-    """The prompts cannot be texts. The message says why in a line."""
+    """The prompts cannot be written as texts. The message says why, in one line."""
 
 
 def prompts(arrivals: Sequence[Arrived]) -> dict[str, str]:
@@ -48,7 +48,7 @@ def _character(number: int) -> str:
 
 
 def _answers(arrivals: Iterable[Arrived]) -> Mapping[str, int]:
-    """For each piece that has tokens of an answer in it, the number of tokens before these."""
+    """For each piece that contains tokens of an answer, the number of tokens before them."""
     found: dict[str, int] = {}
     for each in arrivals:
         size = each.hashed_tokens or 1
@@ -60,7 +60,7 @@ def _answers(arrivals: Iterable[Arrived]) -> Mapping[str, int]:
 
 
 def _check_answers(arrivals: Iterable[Arrived], texts: Mapping[str, str]) -> None:
-    """Equal texts must stand for equal tokens: in the answers, too."""
+    """Check that equal texts stand for equal tokens in the answers, too."""
     pieces: dict[str, str] = {}
     for each in arrivals:
         size = each.hashed_tokens or 1

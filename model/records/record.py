@@ -35,14 +35,14 @@ FORMAT = Format("record", KIND, SCHEMA, "KVPROOF=record")
 
 
 class Happened(NamedTuple):
-    """An event, and the findings after it."""
+    """An event of a record, and the findings after it."""
 
     event: RecordedEvent
     findings: tuple[Finding, ...] = ()
 
 
 class Record(NamedTuple):
-    """The last events of an engine, and what it had when the record was written."""
+    """The last events of an engine, and the state of the engine when the record was written."""
 
     header: RecordHeader
     events: tuple[Happened, ...]
@@ -55,7 +55,7 @@ class Record(NamedTuple):
 
 
 def record_lines(record: Record) -> Iterator[RecordLine]:
-    """The lines of a record file."""
+    """The lines of a record file, in order."""
     yield record.header
     for event, findings in record.events:
         yield event
@@ -97,7 +97,7 @@ class _Reader(LineReader):
     """The lines of a record file."""
 
     def record(self) -> Record:
-        """All of the file."""
+        """Read all lines of the file into a record."""
         header = self.typed(self.next(), RecordHeader)
         events: list[Happened] = []
         line = self.next()

@@ -9,7 +9,7 @@ NAMED_MAX = 8
 
 
 def described(event: RecordedEvent) -> str:
-    """What happened, without the blocks."""
+    """Describe an event in one line, without the blocks."""
     parts = "; ".join(_parts(event)) or "nothing"
     raised = f"; raised {event.raised}" if event.raised else ""
     return f"{event.event}: {parts}{raised}"

@@ -1,1 +1,2 @@
-"""The reference: one machine that does what the spec allows, so that there is one to explore."""
+"""The reference: a machine that takes one of the behaviours that the spec allows, so that there is
+a machine to explore."""

@@ -18,8 +18,8 @@ Line = dict[str, Any]
 
 
 class Format(NamedTuple):
-    """A kind of file: its name in errors, what its first line says, the only schema that is read,
-    and what records such a file."""
+    """A kind of file: its name in errors, what its first line says, the only schema that kvproof
+    reads, and what records such a file."""
 
     what: str
     kind: str
@@ -28,18 +28,19 @@ class Format(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """What to use instead of a broken file."""
+        """What to use instead of a damaged file."""
         return f"a {self.what} file as kvproof wrote it"
 
 
 class _Start(Struct, frozen=True):
-    """What the header of every schema has."""
+    """The fields that the header of every schema has."""
 
     schema: Annotated[int, Meta(ge=1)]
 
 
 class LineReader:
-    """The lines of a file, one after the other. `number` is that of the current line."""
+    """A reader of the lines of a file, one after the other. `number` is the number of the current
+    line."""
 
     def __init__(self, path: Path, text: str, form: Format) -> None:
         self.path = shown(path)
@@ -52,7 +53,7 @@ class LineReader:
 
     @property
     def place(self) -> str:
-        """The current line, for errors."""
+        """The current line, as named in errors."""
         return f"Line {self.number} of {self.path}"
 
     def fail(self, what: str, use: str = "") -> NoReturn:
@@ -61,7 +62,7 @@ class LineReader:
 
     @contextmanager
     def located(self) -> Iterator[None]:
-        """The errors of other modules get the number of the line in front."""
+        """Put the number of the current line in front of errors that other modules raise."""
         try:
             yield
         except UsageError as error:
@@ -84,7 +85,7 @@ class LineReader:
         return record
 
     def _check_schema(self, record: Line) -> None:
-        """The first line says which schema the file has. One alone is read."""
+        """Check the schema that the first line names. Only one schema is read."""
         what, kind, read, recorded_by = self.form
         if record.get("kind") != kind:
             self.fail(f"does not say kind {kind}", f"a {what} file, not another kind of file")
@@ -101,11 +102,11 @@ class LineReader:
             )
 
     def typed(self, record: Line, kind: type[Declared]) -> Declared:
-        """A line of a declared type."""
+        """Convert a line to a declared type."""
         return converted(record, kind, self.place, self.form.whole)
 
     def check_end(self, record: Line, steps: int) -> None:
-        """This line is the end record: it counts the events, and nothing follows it."""
+        """Check that this line is the end record: it counts the events, and nothing follows it."""
         line = self.typed(record, EndLine)
         if line.end.steps != steps:
             what = self.form.what

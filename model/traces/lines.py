@@ -19,7 +19,7 @@ KIND: Final = "kvproof-trace"
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
-    """A line, or a part of one. An unknown field is an error."""
+    """A line, or a part of a line. An unknown field is an error."""
 
 
 class Versions(Line, frozen=True):
@@ -55,8 +55,8 @@ class EventLine(Line, frozen=True):
 
 
 class Found(Line, frozen=True):
-    """A check that does not hold after the last event. What a reason `says` is for people: `kind`
-    and `facts` are compared."""
+    """A check that does not hold after the last event. The words of a reason (`says`) are for
+    people; its `kind` and `facts` are compared."""
 
     invariant: str
     reasons: Annotated[tuple[Reason, ...], Meta(min_length=1)]
@@ -64,20 +64,20 @@ class Found(Line, frozen=True):
 
     @classmethod
     def of(cls, finding: Finding) -> "Found":
-        """A finding, with its reasons in words."""
+        """Make the record of a finding, with its reasons in words."""
         worded = zip(finding.reasons, finding.sentences, strict=True)
         reasons = tuple(Reason(each.kind, words, each.facts) for each, words in worded)
         return cls(finding.invariant, reasons, finding.about)
 
     @property
     def finding(self) -> Finding:
-        """The finding."""
+        """The finding that this record stands for."""
         reasons = (Reason(each.kind, literal(each.says), each.facts) for each in self.reasons)
         return Finding(self.invariant, tuple(reasons), self.about)
 
 
 class FindingLine(Line, frozen=True):
-    """The finding of a trace."""
+    """The line with a finding."""
 
     finding: Found
 
@@ -89,7 +89,7 @@ class End(Line, frozen=True):
 
 
 class EndLine(Line, frozen=True):
-    """The last line."""
+    """The last line of the file."""
 
     end: End
 

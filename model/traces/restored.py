@@ -1,5 +1,5 @@
-"""A flat state as a `State` again: the inverse of `state_diff.flat`, for what asks a recorded state
-the questions of a state."""
+"""Makes a flat state a `State` again: the inverse of `state_diff.flat`, for code that needs a
+recorded state as an object."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ Record = TypeVar("Record")
 
 
 def restored(state: Flat) -> State:
-    """The state. Its requests are in the order in which they came."""
+    """The `State` of a flat state. Its requests are in the order of their arrival."""
     return _record(State, nested(state))
 
 

@@ -34,8 +34,8 @@ _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
 class Item(NamedTuple):
-    """A record that may come and go: a request, a transfer, the content of a block. `fields` are
-    those that it must have. A `nullable` one is null while it is not there."""
+    """A part of a state that may come and go: a request, a transfer, the content of a block.
+    `fields` are the fields that it must have. A `nullable` item is null while it is missing."""
 
     at: str
     fields: tuple[str, ...]
@@ -43,8 +43,8 @@ class Item(NamedTuple):
 
 
 class PointedValue(NamedTuple):
-    """What a pointer points to: a value of type `kind`, which is a field of `item`. Values of no
-    item are always there, unless they are `optional`."""
+    """The value that a pointer points to: a value of type `kind`, which is a field of `item`. A
+    value outside any item always exists, unless it is `optional`."""
 
     kind: Any
     item: Item | None = None
@@ -126,7 +126,7 @@ class Fields:
         return self._found(record, at, rest, item)
 
     def _exists(self, table: str, name: str, here: str) -> bool:
-        """Whether the cluster has such an engine, request, transfer or block."""
+        """Whether the cluster has the engine, request, transfer or block of this name."""
         if table in BY_NAME:
             return name in self.names[table]
         blocks = self.blocks[parts(here)[1]]

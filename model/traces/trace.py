@@ -58,8 +58,8 @@ class Trace:
     tree: str = ""
 
     def states(self) -> Iterator[Flat]:
-        """The state before the first event and after each event, one after the other. Nothing where
-        no states were recorded."""
+        """The state before the first event and after each event, one after the other. There are
+        none where no states were recorded."""
         state = flat(initial(self.cluster))
         if self.changes is not None:
             yield state
@@ -108,6 +108,6 @@ def _lines(trace: Trace) -> Iterator[AnyLine]:
 
 
 def _with_choices(event: Event) -> Event:
-    """The event as it is written: the choices of a scheduler are always there."""
+    """The event as it is written: a scheduler's choices are written even where there are none."""
     unknown = isinstance(event, Schedule) and event.chose is None
     return replace(event, chose=()) if unknown else event

@@ -41,7 +41,7 @@ class _Reader(LineReader):
     """The lines of a trace file."""
 
     def trace(self) -> Trace:
-        """All of the file."""
+        """Read all lines of the file into a trace."""
         header = self.typed(self.next(), Header)
         cluster = header.config
         fields = Fields(cluster)
@@ -79,7 +79,7 @@ class _Reader(LineReader):
         )
 
     def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
-        """The event of a line, and its changes if they are recorded."""
+        """Read the event of a line, and its changes if they are recorded."""
         if step > EVENTS_MAX:
             self.fail(f"has event {step}", f"a trace of at most {EVENTS_MAX} events")
         if line.step != step:
@@ -95,7 +95,7 @@ class _Reader(LineReader):
         return line.event, Change(line.changed, line.removed)
 
     def finding(self, cluster: Cluster, line: FindingLine, follows: bool) -> Finding:
-        """The finding, which follows an event."""
+        """Read the finding, which follows an event."""
         if not follows:
             self.fail("has a finding and no event before it")
         with self.located():

@@ -23,7 +23,7 @@ ROUNDS_MAX = 3
 
 def leads_to(machine: Machine, events: Sequence[Event]) -> Consequence | None:
     """The consequence of the last of these events, on a fresh machine. None if no invariant breaks
-    within `ROUNDS_MAX`, or if the machine does not take the same events again."""
+    within `ROUNDS_MAX` rounds, or if the machine does not take the same events again."""
     run = Run(machine, CHECKS.values())
     try:
         broken = _repeat(run, events)

@@ -1,7 +1,7 @@
-"""What a machine has after it followed a record, compared with what the watched engine had.
+"""Compares the state of a machine that followed a record with the state of the watched engine.
 
-Which free block is taken is a choice that the spec leaves open. So of a block table its length is
-compared, and where it has the null block.
+Which free block is taken is a choice that the spec leaves open. So only the length of a block table
+and the places of its null blocks are compared.
 """
 
 from collections.abc import Iterator

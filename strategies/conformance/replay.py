@@ -92,7 +92,8 @@ class Replay:
 
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
         """1 if the finding occurred again and is not less severe than `fail_on`, or if the trace
-        has no finding and the run differs; 3 if the machine could not follow the trace; else 0."""
+        has no finding and the run differs; 3 if the machine could not follow the trace; otherwise
+        0."""
         if self.compared and self.differs:
             return 1
         return self.outcome.exit_code(fail_on)
@@ -153,8 +154,8 @@ class _Following:
         self._judge(step, at, last)
 
     def _step(self, recorded: Event, at: tuple[int, str]) -> Step | None:
-        """The step of an event; None where it is not possible. Where the model may not choose what
-        was chosen, which is a difference, it chooses by itself."""
+        """Take an event, and return its step; None where it is not possible. If the model may not
+        make the recorded choices, which is a difference, it makes its own."""
         own = stimulus(recorded)
         why = ""
         for event in (recorded, bare(recorded), own) if self.machine.name == "model" else (own,):
@@ -232,8 +233,8 @@ class _Following:
         return Replay(outcome, self.differs, wanted is None, self.parted)
 
     def _go_on(self, invariant: str) -> None:
-        """Drive a machine that could not take all events to the end of its run: what those events
-        do in the trace may have happened earlier here, or may still happen."""
+        """Drive a machine that could not take all events to the end of its run. The effects of the
+        events that it could not take may have come earlier here, or may still come."""
         run = Run(self.machine, _checks(invariant))
         try:
             drain(run, None)
@@ -252,7 +253,7 @@ def _same(recorded: Finding, found: Finding) -> bool:
 
 
 def record(machine: Machine, events: tuple[Event, ...]) -> tuple[Change, ...] | None:
-    """The change of state by each event, on a fresh machine. None if the machine does not take the
+    """The changes of state by each event, on a fresh machine. None if the machine does not take the
     same events."""
     last: Flat = flat(initial(machine.cluster))
     changes = []

@@ -1,4 +1,4 @@
-"""After a finding that a known deviation explains, a run continues from the observed state.
+"""After a finding that a known finding explains, a run continues from the observed state.
 
 From then on each block is assumed to hold what the cache and its requests record for it, and
 listeners to KV events are assumed to know what is cached. So the consequences of one wrong block

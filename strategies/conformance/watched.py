@@ -1,9 +1,9 @@
-"""A machine with known deviations from the spec, checked for all other findings.
+"""A machine with known findings, checked for all other findings.
 
 Every step is checked against the guards and the invariants (see `run`). A finding that a known
-deviation explains is counted, and the run continues from the observed state (see `resync`). A
-finding that was explained at an earlier step and still holds is not judged again. Any other finding
-is new, and ends the run. The gate goes on after those, too.
+finding explains is counted, and the run continues from the observed state (see `resync`). A finding
+that was explained at an earlier step and still holds is not judged again. Any other finding is new,
+and ends the run. The gate continues after these, too.
 """
 
 from collections import Counter
@@ -23,10 +23,10 @@ from kvproof.strategies.conformance.resync import believed
 
 
 class Watched:
-    """A machine together with its known deviations; it is a `Machine` too.
+    """A machine together with its known findings; it is a `Machine` too.
 
-    `met` counts, by deviation, the findings it explains. `policy` counts, by kind of difference,
-    the steps in which the machine chose differently from the reference.
+    `met` counts, by known finding, the findings that it explains. `policy` counts, by kind of
+    difference, the steps in which the machine chose differently from the reference.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Watched:
         self.machine.add_job(job)
 
     def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
+        """The events that the environment may send next."""
         return self.machine.stimuli()
 
     def believe(self, state: State) -> None:
@@ -96,13 +96,13 @@ class Watched:
         return new
 
     def goes_on(self, step: Step, finding: Finding) -> bool:
-        """Whether the run goes on after a finding that did not stand before. Counts what is
-        known."""
+        """Whether the run continues after a finding that did not hold at an earlier step. Counts
+        the known findings."""
         by = self.explained_by(step, finding)
         if by:
             self.met[by] += 1
         return bool(by)
 
     def explained_by(self, step: Step, finding: Finding) -> str:
-        """The first known deviation that explains a finding; empty if none does."""
+        """The name of the first known finding that explains a finding; empty if none does."""
         return next((d.name for d in explaining(self.known, self.cluster, step, finding)), "")

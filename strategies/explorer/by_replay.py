@@ -42,7 +42,7 @@ NOT_TWICE = "the machine did not behave the same twice"
 
 
 class NotTheSame(Exception):
-    """A machine that took the same events is in another state."""
+    """A machine is in another state although it took the same events."""
 
 
 class ReplaySearch:
@@ -92,7 +92,7 @@ class ReplaySearch:
         self.expanded += 1
 
     def coverage(self) -> dict[str, Any]:
-        """What was examined."""
+        """The numbers of states, events and checks that were examined."""
         return {
             "states_distinct": self.states,
             "states_generated": self.events.total(),
@@ -111,7 +111,8 @@ class ReplaySearch:
         return Run(self.make(self.cluster), self.invariants)
 
     def _at(self, number: int, *, last: bool) -> Run:
-        """A run that has come to a state; the one that is kept for the `last` event from there."""
+        """A run in the state of this number. If a kept run is in that state, it is used for the
+        `last` event from there."""
         if last and number in self.runs:
             return self.runs.pop(number)
         choices, at = [], number

@@ -74,9 +74,9 @@ def explored(
 
 
 def _coverage(cluster: Cluster, reached: SearchGraph) -> dict[str, Any]:
-    """What a search has examined. `margins` has the smallest margin of each invariant, the number
-    of events after which it occurred, and these events; `goals` has the number of events after
-    which each coverage goal was first reached."""
+    """The coverage of a search, as data. `margins` has the smallest margin of each invariant, the
+    number of events after which it occurred, and these events; `goals` has the number of events
+    after which each coverage goal was first reached."""
     return {
         "states_distinct": len(reached.packed),
         "states_generated": reached.generated,

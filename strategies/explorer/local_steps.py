@@ -104,13 +104,13 @@ class LocalSteps:
         return known
 
     def _first(self, event: Event) -> int:
-        """A part that an event looks at in any case: its engine, or its transfer."""
+        """The part that every step of an event looks at: its engine, or its transfer."""
         if isinstance(event, TransferDone | TransferFail | TransferLost | LeaseExpire):
             return len(self.collapse.engines) + self.collapse.transfers.index(event.request)
         return self.collapse.engines.index(event.engine)
 
     def _found(self, parts: Parts, event: Event, looked_at: Sequence[int]) -> Branch | LocalStep:
-        """The step, or a branch by the next part that it looks at."""
+        """Take the step, and cache it behind a branch for each further part that it looks at."""
         if self.kept >= KEPT_MAX:
             self._known.clear()
             self.kept = 0
@@ -153,7 +153,8 @@ class LocalSteps:
     def _checked(
         self, parts: Parts, step: Step, changes: tuple[tuple[int, int], ...]
     ) -> tuple[LocalStep, list[int]]:
-        """The step with the results of its checks, and the further parts that these look at."""
+        """The step with the results of its checks, and the further parts at which the checks
+        look."""
         more: list[int] = []
         while True:
             try:

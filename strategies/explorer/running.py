@@ -1,7 +1,7 @@
 """How a search of states runs, and where it ends.
 
-A search expands one state after the other. It is looked at between two of them: it may have come to
-a limit, or the user may end it.
+A search expands one state after the other. Between two states it is cut if it has reached a limit
+or if the user stops it.
 """
 
 import resource

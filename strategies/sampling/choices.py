@@ -16,7 +16,7 @@ READS = "_get_local_constants"
 
 @contextmanager
 def of_the_seed() -> Iterator[None]:
-    """Meanwhile, Hypothesis takes no constants of modules."""
+    """Keep Hypothesis from drawing constants of imported modules until the block ends."""
     reads = getattr(providers, READS, None)
     if reads is None:
         yield

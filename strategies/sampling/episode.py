@@ -128,7 +128,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can happen any more."""
+        """Whether no event is possible any more."""
         return not self.run.stimuli and not self.may_submit
 
     @property

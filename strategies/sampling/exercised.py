@@ -88,7 +88,7 @@ def directed_steps(
 
 
 class Exercised(Struct, frozen=True):
-    """One abstract step, and the number of times the model and the machine took it."""
+    """An abstract step, and the numbers of times that the model and the machine took it."""
 
     step: str
     model: int
@@ -101,7 +101,7 @@ class Exercised(Struct, frozen=True):
 
 
 def table(known: Counter[str], exercised: Counter[str]) -> list[Exercised]:
-    """All abstract steps of either, in alphabetical order."""
+    """All abstract steps that the model or the machine took, in alphabetical order."""
     names = sorted({*known, *exercised})
     return [Exercised(n, known.get(n, 0), exercised.get(n, 0)) for n in names]
 

@@ -1,7 +1,7 @@
-"""Random episodes, each with choices of its own, and the shortest one that fails as one did.
+"""Random episodes, each with choices of its own, and the shortest one that fails in the same way.
 
-A search of Hypothesis begins with the simplest episode, and then takes parts of earlier ones again:
-too little where a cluster has one episode, or two.
+A search of Hypothesis begins with the simplest episode and then reuses parts of earlier ones. That
+is too little variety where a cluster gets only one or two episodes.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,8 @@ BYTES = 8_192
 
 
 class RandomEpisodes:
-    """Episodes of a target, of about so many choices. The same seed gives the same episodes."""
+    """Episodes of a target, each of about this number of choices. The same seed gives the same
+    episodes."""
 
     def __init__(self, target: Target, choices: int, seed: int) -> None:
         self.random, self.choices = Random(seed), choices
@@ -57,7 +58,7 @@ class RandomEpisodes:
                 )
 
     def shrink(self) -> None:
-        """Look for a shorter episode that fails as an earlier one did. Raises Violated with the
-        shortest one; nothing if no episode fails again."""
+        """Look for a shorter episode that fails in the same way as an earlier one. Raises Violated
+        with the shortest one; returns if no episode fails again."""
         with of_the_seed():
             self.test()

@@ -1,7 +1,7 @@
 """The end of an episode: two prompts that begin as an earlier one did, one after the other.
 
-Whether the right blocks were stored shows only in a prompt that comes later. The first one shows
-where prompts part, and the second one must find what was stored there.
+Whether the right blocks were stored shows only in a prompt that comes later. The first prompt shows
+vLLM where the prompts diverge, and the second one must hit the blocks that were stored there.
 """
 
 from typing import TypeAlias
@@ -25,12 +25,12 @@ NUMBERS = st.integers(0, 63)
 
 
 def siblings() -> st.SearchStrategy[Chosen | None]:
-    """The choices for the end of an episode; None in half of all episodes with room."""
+    """Draw the choices for the end of an episode; None in half of all episodes with room."""
     return st.none() | st.tuples(NUMBERS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
 
 
 def come(run: Run, chosen: Chosen, eventually: str | None) -> None:
-    """The two prompts come, and are served. Raises Violated."""
+    """Submit the two prompts one after the other, and drain the run after each. Raises Violated."""
     cluster = run.machine.cluster
     earlier = [job for job in cluster.jobs if not (job.follows or job.parts or job.embeds)]
     lengths = prompt_lengths(cluster.engines, longest_prompt(cluster.engines, 1))

@@ -36,7 +36,7 @@ CUT = "shrinking ended after {} runs, so the run may be longer than it need be"
 
 
 class _ShrunkEnough(KeyboardInterrupt):
-    """Ends shrinking. Of all exceptions, Hypothesis shrinks no run that ends with this kind."""
+    """An exception that ends shrinking: Hypothesis shrinks no run that ends with it."""
 
 
 class Covered:

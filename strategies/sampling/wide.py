@@ -35,9 +35,9 @@ SEEDS = 1_000_003
 
 
 def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:
-    """Clusters without end: presets in an order that the seed shuffles, and random clusters between
-    them; some of both have room. With `live`, those that only live vLLM is driven with are among
-    them."""
+    """An endless sequence of clusters: presets in an order that the seed shuffles, with random
+    clusters between them; some of both have room. With `live`, the clusters that only live vLLM can
+    be driven with are included."""
     pairs = Pairs()
     presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
     Random(seed).shuffle(presets)
@@ -62,8 +62,9 @@ class Pairs:
         self._times: Counter[tuple[str, str]] = Counter()
 
     def novelty(self, cluster: Cluster) -> float:
-        """How seldom the pairs of a cluster were driven, for each of its features: a cluster with
-        many features hides what few of them show."""
+        """The mean over the features of a cluster of how rarely their pairs were driven. The sum is
+        divided by the number of features, because in a cluster with many features one feature hides
+        the effect of another."""
         features = _features(cluster)
         new = sum(1 / (1 + self._times[pair]) ** 2 for pair in _pairs(features))
         return new / max(len(features), 1)
@@ -74,7 +75,7 @@ class Pairs:
 
 
 def _features(cluster: Cluster) -> set[str]:
-    """The features of a cluster. Failures are two features, by what vLLM does after one."""
+    """The features of a cluster. Failures count as two features, by what vLLM does after one."""
     features = used_by(cluster)
     if not cluster.failures:
         return features

@@ -96,7 +96,7 @@ def prompts(
 
 
 def _common_beginnings(texts: Sequence[str]) -> set[str]:
-    """The beginnings at which two texts part."""
+    """The common prefixes after which two texts diverge."""
     return {one[: in_common(one, other)] for one, other in combinations(texts, 2)} - {"", *texts}
 
 
@@ -119,7 +119,7 @@ def _next_turns(
     draw: st.DrawFn, engines: tuple[EngineConfig, ...], longest: int, answered: Job
 ) -> str:
     """The prompt of a follow-up turn: the conversation so far and some more tokens, or a prefix of
-    the conversation that ends near a block boundary or near the end of what D holds."""
+    the conversation that ends near a block boundary or near the end of the tokens that D holds."""
     conversation: str = answered.conversation
     held = len(conversation) - 1
     lengths = {*prompt_lengths(engines, longest), *range(held - 1, held + 3), len(answered.prompt)}

@@ -162,7 +162,7 @@ def tokens_loaded_before_chunk(loaded: int, end: int) -> int:
 
 
 def without_progress(request: Request) -> Request:
-    """The request without blocks and computed tokens."""
+    """The request without blocks and computed tokens, as after a preemption."""
     return request._replace(
         tables=(),
         num_cached_blocks=(),

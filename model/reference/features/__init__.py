@@ -1,1 +1,1 @@
-"""What an engine may have besides: a store, drafts, steps in flight, follow-up turns."""
+"""Optional features of an engine: a store, drafts, steps in flight, follow-up turns."""

@@ -24,8 +24,8 @@ def computable_tokens(work: SchedulerStep, request: Request, start: int, admitte
 
 
 def most_beside_others(limit: int, budget: int) -> int:
-    """The most tokens of a request in a step with other requests, where the step has `budget`
-    tokens left. A `limit` of 0 is none."""
+    """The largest number of tokens that a request may compute in a step with other requests. The
+    step has `budget` tokens left; a `limit` of 0 means no limit."""
     return min(limit, budget) if limit else budget
 
 

@@ -188,7 +188,8 @@ class Greedy(SchedulerStep):
 
     def _leaves_room_for_prompt(self, name: str) -> None:
         """Where the engine reserves whole prompts, raise NotAllowed if a request has got its first
-        chunk and the rest of its tokens does not fit. Alone it does, else it had been refused."""
+        chunk and the rest of its tokens does not fit. Alone on the engine it does fit, because
+        otherwise it would have been refused."""
         if not self.cfg.reserve_whole_prompt or self.engine.dead:
             return
         if not any(each.tables for each in self.engine.requests if each.id != name):
@@ -226,9 +227,9 @@ def serve_running(work: Greedy, running: Sequence[str]) -> bool:
 
 
 def serve_waiting(work: Greedy, waiting: Sequence[Request]) -> None:
-    """Schedule waiting requests, in this order, while they fit. One that awaits output from before
-    its preemption keeps nobody back. Where no request runs and none fits, preempt waiting sessions
-    for the first request."""
+    """Schedule waiting requests, in this order, while they fit. A request that cannot be scheduled
+    because it waits for output from before its preemption does not hold up the requests behind it.
+    Where no request runs and none fits, preempt waiting sessions for the first request."""
     flights = work.engine.flights
     waiting = [each for each in waiting if not in_flight.awaits_output(flights(each.id))]
     for request in waiting:

@@ -40,8 +40,8 @@ def carried_out(
     cfg: config.EngineConfig, before: Engine, after: Engine
 ) -> tuple[Engine, tuple[Read, ...]]:
     """The engine after the worker executed the parts of the next step that waited for the arrived
-    output. Discarded parts are not executed: nothing of them is cached, and later steps overwrite
-    them."""
+    output. Parts whose output is discarded are not executed: they cache nothing, and later steps
+    overwrite what they would write."""
     sampled = {f.request for f in before.steps[0] if f.samples and f.fate == COUNTS}
     batch = [
         (after.request(f.request), f.tokens)

@@ -29,7 +29,7 @@ def emptied(engine: Engine) -> Engine:
 
 
 def of_idle_pool(cluster: config.Cluster, state: State, event: ResetPrefixCache) -> State:
-    """Reset the cache; where blocks are in use the reset is refused."""
+    """Reset the cache. Where blocks are in use, the reset is refused and changes nothing."""
     engine = state.engine(event.engine)
     if not pool.is_idle(engine):
         if not cluster.resets_any_time:

@@ -42,8 +42,9 @@ def go_on(cluster: config.Cluster, state: State, engine: str, name: str) -> Stat
 
 
 def gives_way(cluster: config.Cluster, request: Request) -> bool:
-    """Whether a waiting session may be preempted for another request. Where no request runs, its
-    blocks must be available; otherwise several sessions could wait for each other (vllm#49439)."""
+    """Whether a waiting session may be preempted for another request. Where no request runs,
+    waiting sessions must give up their blocks; otherwise several sessions could wait for each other
+    forever (vllm#49439)."""
     return cluster.sessions and request.status == WAITING and bool(request.tables)
 
 

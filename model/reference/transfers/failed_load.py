@@ -43,7 +43,7 @@ def _without_share(engine: Engine, name: str) -> Engine:
 
 
 def ended(cluster: config.Cluster, state: State, name: str, failed: str) -> State:
-    """End the request if the policy is `fail`, after the outputs of other requests were
+    """End the request if the policy is `fail`, after the outputs of the other requests have been
     processed."""
     if cluster.load_failure != "fail":
         return state

@@ -20,7 +20,8 @@ LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)
 
 
 def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
-    """The read failed. By the failure policy the request fails, or computes the prompt itself."""
+    """Process a failed read: by the failure policy the request fails, or computes the prompt
+    itself."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
         raise NotAllowed(f"{name} has no read that could fail")
@@ -33,7 +34,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
 
 
 def transfer_lost(state: State, name: str) -> State:
-    """The end of a read is never reported."""
+    """Record that the end of a read is never reported."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in before(TransferLost):
         raise NotAllowed(f"{name} has no read that could be lost")
@@ -56,7 +57,7 @@ def late_leases(cluster: config.Cluster, state: State) -> Iterator[Event]:
 
 
 def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
-    """The sender's lease ends. This is possible only without a read: a receiver renews the lease
+    """End the sender's lease. This is possible only without a read: a receiver renews the lease
     during a read (vllm#41383), or starts a read only where enough of the lease is left
     (vllm#47021)."""
     transfer = state.transfer(name)

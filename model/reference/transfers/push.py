@@ -24,7 +24,7 @@ from kvproof.model.state import State, Transfer
 
 
 def arrived(cluster: Cluster, state: State, name: str) -> State:
-    """A request reaches D, before P has finished it or after."""
+    """A request reaches D, before or after P has finished it."""
     if not pushes.sent(cluster, state, name):
         raise NotAllowed(f"{name} reaches D, but P does not have it")
     if state.transfer(name) is None:
@@ -49,7 +49,7 @@ def settled(cluster: Cluster, state: State) -> State:
 
 
 def transfer_failed(cluster: Cluster, state: State, name: str) -> State:  # noqa: ARG001
-    """P's write failed. Only P knows this, and it does not retry."""
+    """Process a failed write of P. Only P knows of the failure, and it does not retry."""
     transfer = state.transfer(name)
     if transfer is None or transfer.phase not in pushes.WRITING:
         raise NotAllowed(f"{name} has no write that could fail")
