@@ -1,12 +1,24 @@
 """The scripts of benchmarks/ that make a page or print a table, each on something small."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks import matrix, remedies
+from tests.mistakes_of_pairs import MISTAKES as OF_PAIRS
+from tests.processes import python
 
 ROOT = Path(__file__).parent.parent
+
+NOT_FOUND = {
+    "embedded_turn_is_loaded_whole",
+    "failed_session_keeps_tokens",
+    "salted_store_holds_twice",
+    "sparse_store_holds_twice",
+}
+"""The mistakes of pairs of features that the default search does not find
+(reports/planted_pairs.md)."""
 
 
 def test_the_table_of_remedies_is_what_is_measured() -> None:
@@ -36,3 +48,13 @@ def test_a_violation_without_a_fault_is_red() -> None:
     found = matrix.row(None, "full", 2, 100)._replace(name="odd")
     assert found.verdict is matrix.Verdict.VIOLATED  # no engine finds this fault
     assert found._replace(name=matrix.NO_FAULT).verdict is matrix.Verdict.SAMPLED
+
+
+@pytest.mark.live
+@pytest.mark.nightly
+@pytest.mark.parametrize("mistake", sorted({*OF_PAIRS} - NOT_FOUND))
+def test_the_default_search_finds_a_mistake_of_a_pair_of_features(mistake: str) -> None:
+    done = python(ROOT / "benchmarks" / "pairs.py", mistake)
+    assert done.returncode == 0, done.stderr
+    check, _ = json.loads(done.stdout.splitlines()[-1])
+    assert check, "nothing breaks"
