@@ -29,10 +29,10 @@ MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 
 @cache
 def backend() -> Any:
-    """An attention backend that runs on a CPU. In older releases two do. Where the KV cache of one
-    has both keys and values in each block, as those of GPUs have, it is that one: connectors take
-    it for granted since vllm#44393, and the other has the keys of all blocks before all values, or
-    for some time keys and values in one dimension."""
+    """An attention backend that runs on a CPU. Older releases have two. The one is chosen whose KV
+    cache has keys and values in each block, as on GPUs, because connectors rely on that layout
+    since vllm#44393. The other one has the keys of all blocks before all values or, for some time,
+    keys and values in one dimension."""
     with suppress(AdapterDrift, ImportError):
         other = adapt.first([OTHER_BACKEND])
         if _shape(other)[:2] == (BLOCKS, 2):
@@ -41,23 +41,23 @@ def backend() -> Any:
 
 
 def _shape(of: Any) -> tuple[int, ...]:
-    """The shape of a KV cache of `BLOCKS` blocks; empty where no backend says it."""
+    """The shape of a KV cache of `BLOCKS` blocks; empty where no backend gives one."""
     shape = getattr(of, "get_kv_cache_shape", None)
     return tuple(shape(BLOCKS, 4, 1, 8)) if shape is not None else ()
 
 
 def layout(vllm_config: Any) -> Any:
-    """The order of the dimensions of a KV cache. Older releases have the one that the connector
-    needs (HND: heads come before tokens), or None."""
+    """The order of the dimensions of a KV cache. In older releases it is the order that the
+    connector needs (HND: heads come before tokens), or None."""
     resolved = getattr(vllm_config.cache_config, "get_resolved_kv_cache_layout", None)
     return resolved() if resolved is not None else build.required_layout(vllm_config)
 
 
 def allocated(kv_cache_config: Any, order: Any, parts: int = 1) -> dict[str, Any]:
-    """The KV cache of each layer by name, on the CPU. Kernels may have blocks of their own, so many
-    (`parts`) to an attention block, and a connector gets theirs. Raises AdapterDrift where it gets
-    whole blocks: where the layers of several groups share the bytes of a block, and in releases
-    that allocate without the sizes of kernels."""
+    """Allocate the KV cache of each layer, by name, on the CPU. A kernel may have blocks of its
+    own, `parts` to an attention block, and the connector gets the kernel's blocks. Raises
+    AdapterDrift where it gets whole blocks instead: where the layers of several groups share the
+    bytes of a block, and in releases that allocate without the sizes of kernel blocks."""
     home = importlib.import_module("vllm.v1.worker.utils")
     if hasattr(home, "allocate_kv_cache"):
         allocate, named = home.allocate_kv_cache, {}
@@ -100,23 +100,23 @@ def of_layer(group: Any, name: str) -> Any:
 
 
 def attends(spec: Any) -> bool:
-    """Whether layers with this spec have attention, and no states."""
+    """Whether layers with this spec have attention, not states."""
     return hasattr(spec, "num_kv_heads")
 
 
 def is_latent(spec: Any) -> bool:
-    """Whether layers with this spec have latent attention."""
+    """Whether layers with this spec have latent attention (MLA)."""
     return any("MLA" in kind.__name__ for kind in type(spec).__mro__)
 
 
 @cache
 def latent_backend() -> Any:
-    """An attention backend for latent attention: a block has one vector for each token."""
+    """A backend for latent attention (MLA): a block has one vector for each token."""
     return type("LatentBackend", (Latent, backend()), {})
 
 
 class Latent:
-    """What is different in a backend for latent attention."""
+    """The differences of a backend for latent attention."""
 
     @staticmethod
     def get_kv_cache_shape(
@@ -132,9 +132,9 @@ class Latent:
 
 
 def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str | None) -> Any:
-    """A layer's memory, in this order; that of a packed cache has a row for each block. Keys of all
-    blocks come before values, but `by_page`, where layers with states have the memory too
-    (`_update_hybrid_attention_mamba_layout`)."""
+    """A view of a layer's memory with its dimensions in this order; the view of a packed cache has
+    a row for each block. The keys of all blocks come before the values, except with `by_page`,
+    where layers with states use the same memory (`_update_hybrid_attention_mamba_layout`)."""
     if memory.dim() > 1:
         memory = memory[:, : spec.page_size_bytes]
     blocks = memory.numel() // spec.page_size_bytes
@@ -169,7 +169,7 @@ def slots(view: Any, spec: Any) -> torch.Tensor:
     `[blocks, heads, slots, values]`, in older releases as `[2, blocks, heads, slots, values]` or
     `[blocks, 2, slots, heads, values]`, of latent attention as `[blocks, slots, values]`; of Mamba
     as pages, in older releases as a list of states, which follow each other in a page. A page may
-    be wider than its states: what follows is nobody's, and a connector need not copy it."""
+    be wider than its states: the rest of the page is unused, and a connector need not copy it."""
     if not attends(spec):
         size = sum(torch.Size(shape).numel() for shape in spec.shapes)
         if isinstance(view, list):

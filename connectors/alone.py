@@ -49,8 +49,8 @@ def confirm(subject: TestedConnector, found: PlanSearch) -> None:
 
 
 def breaks_alone(subject: TestedConnector, plan: ConnectorPlan, check: str) -> bool:
-    """Whether a plan breaks a check alone, or its process gave no answer: then nothing is known
-    against it."""
+    """Whether a plan breaks a check alone. Also true if its process gave no answer: then nothing
+    speaks against it."""
     broken = broken_alone(subject, plan)
     return broken is None or check in broken
 

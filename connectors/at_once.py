@@ -10,10 +10,11 @@ FROM_PREFILL = {"do_remote_prefill": True, "do_remote_decode": False}
 
 
 class PairAtOnce(EnginePair):
-    """P and D. A router does not end the one request where the client of the other goes away."""
+    """P and D, which get a request at the same time. If the client disconnects from D, the router
+    does not abort the request on P."""
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives, at both."""
+        """Submit a request to both engines."""
         self.arrived += 1
         both = {"transfer_id": name}
         self.prefill.submit(name + OF_P, arrives.to_prefill, {**TO_DECODE, **both})
@@ -24,14 +25,15 @@ class PairAtOnce(EnginePair):
         self.decode.submit(name, arrives, {**FROM_PREFILL, **both, **where})
 
     def _between(self) -> None:
-        """P sends nothing to the router."""
+        """Do nothing: P sends nothing to the router."""
 
     def abort(self, name: str) -> None:
-        """A client goes away. Without P's request, no load of D's can succeed."""
+        """Abort a request, as its client disconnects. If P's request is aborted, no load of D can
+        succeed."""
         if name in self.prefill.running:
             self.loses()
         super().abort(name)
 
     def loses(self) -> None:
-        """The network fails."""
+        """Let the network fail."""
         self._each(DrivenEngine.loses)

@@ -14,9 +14,9 @@ NO_NUMBER = float("nan")
 
 
 class LayerCache(NamedTuple):
-    """A layer, its group, and its cache as `[parts of blocks, slots of a part, ...]` of float32: as
-    it is now, and as it was when the caches were last looked at. A block has `parts` parts, one
-    after the other: the blocks of a kernel."""
+    """A layer, its group, and its cache as `[parts of blocks, slots of a part, ...]` of float32.
+    Beside the current content it keeps the snapshot of the last `Caches.look`. A block consists of
+    `parts` consecutive parts, which are the kernel blocks."""
 
     name: str
     group: int
@@ -25,22 +25,23 @@ class LayerCache(NamedTuple):
     parts: int = 1
 
     def place(self, block: int, offset: int) -> tuple[int, int]:
-        """The part with a slot of a block, and the slot there."""
+        """The part in which a slot of a block lies, and the index of the slot in that part."""
         part, at = divmod(offset, self.now.size(1))
         return block * self.parts + part, at
 
     def slot(self, part: int, at: int) -> tuple[int, int]:
-        """The block of a part, and the slot of the block that is slot `at` of the part."""
+        """The block of a part, and the index in that block of slot `at` of the part."""
         block, behind = divmod(part, self.parts)
         return block, behind * self.now.size(1) + at
 
     def whole(self, block: int) -> slice:
-        """The parts of a block."""
+        """All parts of a block."""
         return slice(block * self.parts, (block + 1) * self.parts)
 
 
 class SharedBytes(NamedTuple):
-    """The bytes that layers share: as they are now, and when they were last looked at."""
+    """Bytes that several layers share: the current content, and the snapshot of the last
+    `Caches.look`."""
 
     now: torch.Tensor
     seen: torch.Tensor
@@ -53,9 +54,9 @@ class SharedBytes(NamedTuple):
 
 
 class Shards(NamedTuple):
-    """What the worker of a rank has of a layer, if the layer lies on `ranks` ranks of tensor
-    parallelism: some of the KV `heads` of the model, or of the heads of each of its `states`. Where
-    heads are alike, there is one."""
+    """The part of a layer that the worker of a rank has, where the layer is divided among `ranks`
+    ranks of tensor parallelism: some of the KV `heads` of the model, or of the heads of each of its
+    `states`. If all heads are alike, there is one."""
 
     rank: int = 0
     ranks: int = 1
@@ -63,8 +64,8 @@ class Shards(NamedTuple):
     states: int = 1
 
     def of(self, layer: str, spec: Any) -> tuple[str, ...]:
-        """The layer, or which parts of it the worker has: heads, which ranks beyond the number of
-        heads have together."""
+        """A whole layer, or the parts of it that the worker has. Ranks beyond the number of heads
+        share heads."""
         parts = self.heads if attends(spec) else self.states
         if parts == 1:
             return (layer,)
@@ -79,8 +80,9 @@ ALONE = Shards()
 class Caches:
     """The caches of one worker. `named` has vLLM's views by layer name, as a connector gets them
     (attention: `[blocks, heads, tokens of a block, values]`; Mamba: the pages of the states).
-    `rank` is the worker's; `parts` says by layer name what it has of the layer. An attention block
-    is `kernel_blocks` blocks of a kernel. They may have been `made` already."""
+    `rank` is the worker's rank, and `parts` has, by layer name, the parts of the layer that the
+    worker has. An attention block consists of `kernel_blocks` kernel blocks. The tensors may have
+    been `made` already."""
 
     def __init__(
         self,
@@ -109,13 +111,13 @@ class Caches:
                 self.layers.append(LayerCache(name, index, now, seen, parts))
 
     def write(self, layer: LayerCache, block: int, offset: int, prefix: str) -> None:
-        """Fill a slot with the numbers of a prefix, one for each part of the layer."""
+        """Write the numbers of a prefix into a slot, one for each part of the layer."""
         for own, values in self._split(layer.name, layer.now[layer.place(block, offset)]):
             values.fill_(float(NUMBERS.of(own, prefix)))
 
     def bytes_of(self, layer: LayerCache, block: int) -> tuple[int, int]:
-        """The addresses of the first and after the last byte of a block, or of its keys, where
-        values lie apart."""
+        """The address of a block's first byte and the address after its last byte. Where keys and
+        values lie apart, these are the addresses of its keys."""
         held = layer.now[layer.whole(block)]
         part = held[0]
         size = sum((n - 1) * s for n, s in zip(part.size(), part.stride(), strict=True)) + 1
@@ -126,13 +128,14 @@ class Caches:
         return begin, begin + size * held.element_size()
 
     def found(self, layer: LayerCache, block: int, offset: int) -> str | None:
-        """The prefix in a slot."""
+        """The prefix that a slot holds."""
         return self._prefix(layer.name, layer.now[layer.place(block, offset)])
 
     def unlike(
         self, layer: LayerCache, places: Sequence[tuple[int, int]], prefixes: Sequence[str]
     ) -> list[int]:
-        """Which of these slots (blocks and offsets) do not hold their prefix, by their number."""
+        """The indexes of those of these slots (blocks and offsets) that do not hold their
+        prefix."""
         if not places or self.parts[layer.name][1:]:
             at = enumerate(zip(places, prefixes, strict=True))
             return [n for n, (place, prefix) in at if self.found(layer, *place) != prefix]
@@ -144,8 +147,8 @@ class Caches:
         return wrong
 
     def _split(self, layer: str, values: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-        """The parts of a layer that the worker has, and the values of each in a slot: with several
-        parts `[..., heads, values]`, of a state `[values x heads]`."""
+        """The parts of a layer that the worker has, and the values of each part in a slot: for
+        several parts `[..., heads, values]`, for a state `[values x heads]`."""
         own = self.parts[layer]
         if not own[1:]:
             return zip(own, (values,), strict=True)
@@ -184,12 +187,12 @@ class Caches:
             layer.now[layer.whole(target)] = layer.now[layer.whole(source)]
 
     def look(self) -> None:
-        """Take the memory as it is for known: `changes` gives what differs from it."""
+        """Take a snapshot of the memory: `changes` compares with it."""
         for memory in self.memory.values():
             memory.seen.copy_(memory.now)
 
     def changes(self) -> Iterator[tuple[LayerCache, Slot, str | None]]:
-        """The slots that changed since `look`, and what each held before."""
+        """The slots that changed since `look`, each with the prefix that it held before."""
         if all(torch.equal(memory.seen, memory.now) for memory in self.memory.values()):
             return
         for layer in self.layers:

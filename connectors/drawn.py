@@ -48,9 +48,9 @@ class LayerGroups(NamedTuple):
     of a pair of engines may have `prefill_ranks` ranks. With `every_state`, a Mamba layer caches
     the state after each block. `match_unit` and `retention` are those of the engine: hits may end
     inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
-    more layer reads the cache of the first. A connector gets the blocks of kernels, `kernel_blocks`
-    to an attention block. With `latent`, attention is latent. With `uncached`, the engine has no
-    prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
+    more layer reads the cache of the first layer. A connector gets kernel blocks, `kernel_blocks`
+    to an attention block. With `latent`, attention is latent (MLA). With `uncached`, the engine has
+    no prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
     wide. With `hidden`, the last group is for the hidden states of tokens. The blocks of the
     `narrow` one of a pair of engines are half as wide. With `buffered`, KV goes through buffers of
     the host."""
@@ -74,7 +74,8 @@ class LayerGroups(NamedTuple):
 
     @property
     def drafts(self) -> int:
-        """The drafts that a drafter with layers in these groups makes; 0 without one."""
+        """The number of draft tokens of a drafter with layers in these groups; 0 without a
+        drafter."""
         return 1 if self.hidden else 2 * any(group.eagle for group in self.groups)
 
     @classmethod
@@ -91,18 +92,18 @@ class LayerGroups(NamedTuple):
 
     @property
     def of_plan(self) -> dict[str, Any]:
-        """What a plan has of them beside its engine."""
+        """The arguments of a plan, beside its engine, that describe these cache groups."""
         return {name: getattr(self, name) for name in OF_PLAN}
 
     @property
     def of_some(self) -> bool:
-        """Whether there are vLLMs of this year that cannot have such groups."""
+        """Whether some vLLMs of this year cannot have such groups."""
         rare = self.latent or self.kernel_blocks > 1 or (self.uneven and len(self.groups) > 1)
         return rare or bool(self.match_unit) or self.retention is not None
 
     @property
     def traits(self) -> frozenset[str]:
-        """The kinds of the groups, and what is special of them."""
+        """The kinds of the groups, and their special properties."""
         kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
         more = {
             "drafter": self.drafts and not self.hidden,
@@ -131,7 +132,7 @@ class LayerGroups(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The groups for a reader: "full (blocks of 4) beside mamba (blocks of 4)"."""
+        """The groups in words: "full (blocks of 4) beside mamba (blocks of 4)"."""
         return " beside ".join(
             f"{'local' if self.local and g.window else g.kind} (blocks of {g.block_size}"
             + ", drafter)" * g.eagle
@@ -238,9 +239,9 @@ heads: two of four tensor ranks have one of them each, and each rank has states 
 
 
 def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
-    """Cache groups of a pair of engines on these numbers of ranks: of two KV heads, a rank has
-    both, one, or one that another rank has too; latent attention has one head, which all have. No
-    two ranks have the same head of a state."""
+    """The cache groups of a pair of engines on these numbers of ranks. Of the two KV heads, a rank
+    has both, or one alone, or one together with another rank; latent attention has one head, which
+    all ranks have. No two ranks have the same head of a state."""
     spread = [
         LayerGroups((Group("full", 4),), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks
     ]
@@ -308,12 +309,12 @@ def plans(
     options: Sequence[Options] = (),
     unlike: Sequence[Unlike] = (),
 ) -> ConnectorPlan:
-    """Plans for engines of these kinds, with async scheduling if `overlaps`, and with a memory
-    that may lose what it has and fail if `forgets`; with `images`, for prompts that have some. A
-    request may ask one of `asks` of the connector. Of engines that are `paired`, workers may have
-    other clocks than schedulers. An engine may be
-    started again, with one of `restarts`, or be one of several `replicas`. In half of the plans the
-    connector has one or two of these `options`. The first of a pair may be `unlike` the second."""
+    """Draw plans for engines of these kinds: with async scheduling if `overlaps`, with a memory
+    that may lose its content and fail if `forgets`, and with images in prompts if `images`. A
+    request may make one of the demands `asks` on the connector. If engines are `paired`, workers
+    may have other clocks than schedulers. An engine may be started again, with one of the changes
+    `restarts`, or be one of several `replicas`. In half of the plans the connector has one or two
+    of these `options`. The first of a pair may be `unlike` the second."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.groups
@@ -390,8 +391,9 @@ def plans(
 def later_turns(
     draw: st.DrawFn, begun: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int, int]]:
-    """In a third of the plans, prompts that go on after an answer to one of these: the family, all
-    tokens, and where the answer begins and its tokens. What the user says next may be nothing."""
+    """In a third of the plans, draw prompts that continue after an answer to one of the `begun`
+    prompts. Each has the family of the prompt, the number of all tokens, the position of the
+    answer, and the number of its tokens. The user's next part may be empty."""
     turns: list[tuple[int, int, int, int]] = []
     for _ in range(draw(st.sampled_from((0, 0, 0, 0, 1, 2)))):
         family, tokens = draw(st.sampled_from(begun))
@@ -405,8 +407,8 @@ def later_turns(
 
 @st.composite
 def albums(draw: st.DrawFn, items: Sequence[tuple[int, int]]) -> tuple[Image, ...]:
-    """The images of a prompt, some of these (which one, its tokens), in order, with and without
-    tokens between them."""
+    """Draw the images of a prompt in their order, from these `items` (which image, its tokens),
+    with or without tokens between them."""
     images: list[Image] = []
     at = draw(st.integers(0, 6))
     for _ in range(draw(st.integers(1, 3))):
@@ -418,8 +420,8 @@ def albums(draw: st.DrawFn, items: Sequence[tuple[int, int]]) -> tuple[Image, ..
 
 @st.composite
 def moved(draw: st.DrawFn, album: tuple[Image, ...]) -> tuple[tuple[Image, ...], ...]:
-    """The images of two prompts with equal tokens: placeholders of no image stand before the first
-    image of the one, and behind that of the other."""
+    """Draw the images of two prompts with equal tokens. Placeholders of no image stand before the
+    first image of the one prompt, and behind that image in the other."""
     bare = draw(st.integers(1, 2))
     first, *others = album
     first = replace(first, at=first.at + bare, before=bare)
@@ -431,8 +433,9 @@ def moved(draw: st.DrawFn, album: tuple[Image, ...]) -> tuple[tuple[Image, ...],
 def encoder_room(
     draw: st.DrawFn, sizes: Sequence[int], pictures: Sequence[tuple[Image, ...]]
 ) -> int:
-    """Tokens in the encoder cache, for images of these sizes: room for some of them, and often just
-    enough for two that follow each other in a prompt, or one too few; always for any one."""
+    """Draw the number of tokens in the encoder cache, for images of these sizes. It always has room
+    for any one image, and often just enough, or one token too few, for two images that follow each
+    other in a prompt."""
     if draw(st.booleans()):
         return draw(st.integers(IMAGE_TOKENS_MAX, 3 * IMAGE_TOKENS_MAX))
     pairs = [one.tokens + two.tokens for album in pictures for one, two in pairwise(album)]
@@ -448,8 +451,9 @@ def rounds(
     forgets: bool,
     restarts: Sequence[Another],
 ) -> list[Action]:
-    """Actions in rounds: some arrive, the engine may end its work and lose its own cache or be
-    started again, and then what arrived may come again, so that it is loaded."""
+    """Draw actions in rounds: requests arrive, the engine may finish its work and lose its own
+    cache or be started again, and then the same prompts may arrive again, so that they are
+    loaded."""
     step = st.builds(RunSteps, st.integers(1, 3))
     rare: list[st.SearchStrategy[Sequence[Action]]] = [
         st.tuples(st.builds(AbortRequest, st.integers(0, 3))),

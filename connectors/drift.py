@@ -15,7 +15,8 @@ def require_replaced(subject: TestedConnector) -> None:
 
 
 def _concerns(module: str, subject: TestedConnector) -> bool:
-    """Whether a module of vLLM is code of this connector, or of none of the table alone."""
+    """Whether a module of vLLM is code of this connector, or is not the code of any one connector
+    in the table."""
     file = f"{module.removeprefix('vllm.').replace('.', '/')}.py/"
     near = {name: _near(file, each.home) for name, each in SHIPPED.items()}
     nearest = max(near.values())
@@ -24,12 +25,13 @@ def _concerns(module: str, subject: TestedConnector) -> bool:
 
 
 def _near(file: str, home: tuple[str, ...]) -> int:
-    """The length of the most special path of a connector's code that has this file; 0 for none."""
+    """The length of the most specific path of a connector's code that contains this file; 0 for
+    none."""
     return max((len(each) for each in home if file.startswith(f"{each}/")), default=0)
 
 
 def _parts(subject: TestedConnector) -> set[str]:
-    """The classes of a connector and of those inside it, and the kinds of its tiers."""
+    """The classes of a connector and of the connectors inside it, and the kinds of its tiers."""
     inside = [each["kv_connector_extra_config"] for each in subject.extra.get("connectors", ())]
     tiers = (
         each for extra in (subject.extra, *inside) for each in extra.get("secondary_tiers", ())

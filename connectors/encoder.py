@@ -31,10 +31,10 @@ Facts = Iterator[ItemDropped | ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
 
 
 class EncoderCache:
-    """The outputs of the encoder by the hash of their image: `[tokens, 1]`, the number of the image
-    in each place. `room` is how many tokens fit; 0 means that the engine takes no images.
-    `connector` is the worker's side of its encoder-cache connector. An engine that is `alone` only
-    encodes images, for other engines: it computes no token."""
+    """The outputs of the encoder, by the hash of their image: `[tokens, 1]`, with the number of the
+    image in each place. `room` is the number of tokens that fit; 0 means that the engine takes no
+    images. `connector` is the worker side of the encoder-cache connector. An engine that is `alone`
+    only encodes images for other engines and computes no token."""
 
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
@@ -58,16 +58,17 @@ class EncoderCache:
             )
 
     def fit(self, scheduler: Any) -> None:
-        """Give the scheduler this room. An engine computes it from its model; here it is set."""
+        """Set the size of the scheduler's encoder cache. An engine computes it from its model; here
+        it is set."""
         if self.room:
             kind = type(scheduler.encoder_cache_manager)
             scheduler.encoder_cache_manager = self.manager = kind(cache_size=self.room)
             scheduler.max_num_encoder_input_tokens = self.room
 
     def compute(self, output: Any) -> Any:
-        """Outputs are dropped, loaded and computed. Returns the report of the connector. Then
-        `loaded` is how many it has loaded, `drops` how many are dropped, and `dropped` are those of
-        them that the encoder cache has."""
+        """Drop, load and compute outputs, and return the connector's report. Afterwards `loaded` is
+        the number of loaded outputs, `drops` the number of dropped ones, and `dropped` has the
+        dropped outputs that the scheduler's encoder cache still has."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
         self.drops = len(output.free_encoder_mm_hashes)
@@ -96,7 +97,8 @@ class EncoderCache:
         return calls
 
     def reads(self, output: Any, starts: dict[str, int]) -> Facts:
-        """The outputs that a step reads must be there. Then `read` is how many it reads."""
+        """Check that the outputs that a step reads are present. Afterwards `read` is the number of
+        these outputs."""
         self.read = 0
         yield ItemsHeld(sum(map(len, self.held.values())), self.room)
         yield from map(ItemDropped, self.dropped)
@@ -119,14 +121,15 @@ class EncoderCache:
                 yield ItemUnkept(request, name)
 
     def unencoded(self, request: Any) -> Iterator[ItemsUnencoded]:
-        """The images of a request that were never encoded here, and that others wait for."""
+        """The images of a request that were never encoded here although other engines wait for
+        them."""
         lacking = {each.identifier for each in request.mm_features} - self.encoded
         if lacking:
             yield ItemsUnencoded(request.request_id, tuple(sorted(lacking)))
 
     def owed(self) -> Iterator[ItemsOwed]:
-        """What an idle engine has taken of its room. One that only encodes does not load what it
-        takes room for."""
+        """The room that an idle engine has taken in its encoder cache. An engine that only encodes
+        does not load the images for which it takes room."""
         if self.room and not self.alone:
             manager = self.manager
             there = sum(len(made) for name, made in self.held.items() if name not in manager.freed)
@@ -135,5 +138,5 @@ class EncoderCache:
 
 
 def made_of(feature: Any) -> torch.Tensor:
-    """What the encoder makes of an image: `[tokens, 1]`, its number in each place."""
+    """The encoder's output for an image: `[tokens, 1]`, with the image's number in each place."""
     return torch.full((feature.mm_position.length, 1), float(ord(feature.identifier[0])))

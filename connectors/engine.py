@@ -69,9 +69,9 @@ DRAIN_STEPS_MAX = 1_000
 
 
 class DrivenEngine:
-    """One engine. `facts` are what happened since they were last taken. It serves `another` model
-    than those of the plan, or with another type of values. One of several (`paired`) goes round
-    while it keeps blocks for another."""
+    """One engine under test. `facts` has the facts since `take_facts` was last called. The engine
+    serves `another` model than that of the plan, or one with another type of values. An engine of
+    several (`paired`) continues to step while it keeps blocks for another engine."""
 
     def __init__(
         self,
@@ -143,7 +143,8 @@ class DrivenEngine:
         )
 
     def _begin(self) -> None:
-        """Make the workers of a new scheduler, and both sides of the connector known."""
+        """Make the workers of a new scheduler, and make both sides of the connector known to each
+        other."""
         connector = self.scheduler.connector
         self._listen(connector)
         self.tiers = listen(connector, self.facts, self.owners.judged)
@@ -159,8 +160,9 @@ class DrivenEngine:
     # What the environment may do.
 
     def restart(self, another: Another = "") -> None:
-        """The engine is shut down, and another process starts one, if nothing runs. What was stored
-        may be offered to it, unless the model is `another` one, or the type of its values."""
+        """Shut the engine down if no request runs, and start one in another process. Stored
+        prefixes may be offered to the new engine, unless it serves `another` model or type of
+        values."""
         if self.dead or self.running or self.queue:
             return
         self.end()
@@ -184,7 +186,8 @@ class DrivenEngine:
     def submit(
         self, name: str, arrives: SubmitRequest, transfer: dict[str, Any] | None = None
     ) -> None:
-        """A request arrives, with these `kv_transfer_params`; without, with what it asks."""
+        """Submit a request, with these `kv_transfer_params` or, without them, with its own demands
+        on the connector."""
         tokens = arrives.tokens_of_prompt
         known = state.Request(
             name, state.WAITING, tokens, len(tokens), arrives.max_tokens, route="local"
@@ -206,14 +209,14 @@ class DrivenEngine:
         self._call(self.scheduler.add_request, request)
 
     def abort(self, name: str) -> None:
-        """The client of a request goes away."""
+        """Abort a request, as its client disconnects."""
         from vllm.v1.request import RequestStatus
 
         self._call(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
 
     def reset(self, running: bool = False, connector: bool = False) -> None:
-        """The prefix cache of the engine is emptied, if no request runs; with `running`, those that
-        run are preempted first. The connector keeps what it has, unless `connector`."""
+        """Reset the engine's prefix cache, if no request runs; with `running`, preempt the running
+        requests first. The connector's cache is reset too only with `connector`."""
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.facts.append(StoreReset())
@@ -225,8 +228,9 @@ class DrivenEngine:
         self.forgot = idle and connector and self.forgets and not self.paired
 
     def _reset(self, running: bool, connector: bool) -> None:
-        """The caller gets what a reset of the connector's cache raises, and the engine goes on. A
-        reset that vLLM or the connector refuses in words says nothing of the check."""
+        """Reset the caches. An exception of the connector's reset goes to the caller, and the
+        engine continues. A refusal in words, by vLLM or the connector, says nothing about the
+        check."""
         try:
             self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
@@ -245,47 +249,48 @@ class DrivenEngine:
         self.owners.judged["resets"] += connector
 
     def pause(self, new: bool) -> None:
-        """Nothing is scheduled, or no `new` request."""
+        """Schedule no requests, or no `new` requests, from now on."""
         from vllm.v1.core.sched.interface import PauseState
 
         state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
         self._call(self.scheduler.set_pause_state, state)
 
     def resume(self) -> None:
-        """A pause ends."""
+        """End a pause."""
         from vllm.v1.core.sched.interface import PauseState
 
         self._call(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
-        """The engine's loop goes round once, if the engine says that it has work: a step is
-        scheduled and executed, and where steps do not overlap its output arrives at once."""
+        """Run the engine's loop once, if the engine says that it has work: a step is scheduled and
+        executed, and where steps do not overlap its output arrives at once."""
         if self.has_work:
             self._call(self._step)
         else:
             self._settle()
 
     def deliver(self) -> None:
-        """The output of the oldest step in flight arrives at the scheduler."""
+        """Deliver the output of the oldest step in flight to the scheduler."""
         if self.queue:
             self._call(self._update)
 
     def drain(self) -> None:
-        """Nothing more arrives: the engine runs until it says that it has nothing to do, or until
-        nothing changes any more. What it still owes then is a fact."""
+        """Run the engine, without new requests, until it says that it has no work, or until nothing
+        changes any more. Blocks and reports that it still owes then become facts."""
         self.resume()
         drained(self, (self,))
 
     @property
     def has_work(self) -> bool:
-        """Whether the engine's loop goes on. One of a pair is taken to serve others too, so that it
-        steps while it keeps blocks of an ended request."""
+        """Whether the engine's loop continues. An engine of a pair is taken to serve others too, so
+        it continues to step while it keeps blocks of an ended request."""
         keeps = self.paired and bool(self.scheduler.requests)
         return not self.dead and (self.scheduler.has_requests() or keeps)
 
     def note_waiting(self, steps: int, endless: bool) -> None:
-        """Note the requests that are there after so many steps without any change, or, if the
-        changes are `endless`, with them. One that has ended waits for nothing, and has blocks."""
+        """Record as facts the requests that are left after `steps` steps without any change or, if
+        `endless`, with changes that do not end. An ended request among them waits for nothing, and
+        still has blocks."""
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
@@ -304,8 +309,8 @@ class DrivenEngine:
                 self.facts.append(each._replace(behind=behind))
 
     def _lacks(self, request: Any) -> tuple[int, int]:
-        """The blocks that a request needs more for its next step, and those for copies of states
-        that end inside a block."""
+        """The number of further blocks that a request needs for its next step, and the number for
+        copies of states that end inside a block."""
         done, cfg = request.num_computed_tokens, self.cfg
         end = min(request.num_tokens, done + cfg.chunk_tokens)
         tables = self.owners.tables(request.request_id)
@@ -318,8 +323,8 @@ class DrivenEngine:
         return needs, inside * cfg.partial_block_hits
 
     def note_owed(self, steps: int = 0) -> None:
-        """Note what an engine that has nothing to do still owes, or one that goes round without a
-        request, so many `steps` so far."""
+        """Record as facts what an engine without work still owes. `steps` is the number of steps of
+        an engine that has no request and steps without end."""
         if self.dead:
             return
         self._settle()
@@ -337,20 +342,20 @@ class DrivenEngine:
             self.facts.append(Owed(missing, tuple(self.scheduler.requests), steps))
 
     def take_facts(self) -> list[Fact]:
-        """What happened since the last call."""
+        """The facts since the last call."""
         facts = self.facts[:]
         self.facts.clear()
         return facts
 
     def end(self) -> None:
-        """The engine is shut down: both sides of the connector, and the scheduler."""
+        """Shut the engine down: both sides of the connector, and the scheduler."""
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
             self._call(part.shutdown)
         if not self.dead:
             self.facts.extend(self.opened.left())
 
     def close(self) -> None:
-        """Give back what an engine that died still has."""
+        """Free the resources that a dead engine still has."""
         self.clock.over = True
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
             with contextlib.suppress(Exception), watched():
@@ -360,7 +365,7 @@ class DrivenEngine:
 
     @property
     def judged(self) -> Counter[str]:
-        """What was compared."""
+        """The number of comparisons by kind."""
         return self.owners.judged
 
     @property
@@ -391,7 +396,7 @@ class DrivenEngine:
             self._propose(output)
 
     def _update(self) -> None:
-        """The output of the oldest step in flight arrives at the scheduler."""
+        """Process the output of the oldest step in flight in the scheduler."""
         output, result, computed = self.queue.popleft()
         self.clock.order.finish(computed)
         encoder = self.worker.encoder
@@ -412,7 +417,7 @@ class DrivenEngine:
                 self.counted["connector's"] += stats.connector_prefix_cache_stats.requests
 
     def _propose(self, output: Any) -> None:
-        """The drafter proposes tokens for the requests of a step."""
+        """Propose draft tokens for the requests of a step."""
         if (
             self.cfg.drafts
             and not self.worker.encoder.alone
@@ -454,7 +459,8 @@ class DrivenEngine:
         return result
 
     def _sent(self, output: Any) -> Any:
-        """A step as a worker gets it: one of several is another process, with its own objects."""
+        """The step as a worker receives it: each of several workers is another process, with its
+        own objects."""
         if self.plan.ranks == 1:
             return output
         sent = copy.copy(output)
@@ -462,13 +468,14 @@ class DrivenEngine:
         return sent
 
     def _aggregator(self) -> Any:
-        """What makes one report of those of all workers (vLLM's executor has it)."""
+        """The object that merges the reports of all workers (vLLM's executor has it)."""
         from vllm.distributed.kv_transfer.kv_connector.utils import KVOutputAggregator
 
         return KVOutputAggregator.from_connector(self.worker.connector, len(self.workers))
 
     def _note_reports(self, moved: Any) -> None:
-        """Note what the workers report together, and what their loads left wrong."""
+        """Record as facts what the workers report together, and the slots that their loads left
+        wrong."""
         finished = set(moved.finished_recving or ())
         invalid = set(moved.invalid_block_ids or ())
         if invalid:
@@ -491,7 +498,8 @@ class DrivenEngine:
         self.facts.extend(SendEnded(name) for name in sorted(moved.finished_sending or ()))
 
     def _end_loads(self, output: Any, facts: Sequence[Fact]) -> None:
-        """Loads within the step are over with it; others when the worker reports them in it."""
+        """End loads: those within the step end with it, others when the worker reports them in
+        it."""
         loads = self.owners.loads
         for fact in facts:
             if isinstance(fact, LoadEnded):
@@ -501,7 +509,7 @@ class DrivenEngine:
                 del loads[name]
 
     def progress(self) -> object:
-        """What changes while the engine makes progress."""
+        """The values that change while the engine makes progress."""
         requests = self.scheduler.requests.values()
         return (
             [(r.request_id, r.status, r.num_computed_tokens, r.num_tokens) for r in requests],
@@ -510,7 +518,7 @@ class DrivenEngine:
         )
 
     def _call(self, what: Callable[..., Any], *arguments: Any) -> None:
-        """Call vLLM. An exception ends the engine."""
+        """Call vLLM. An exception kills the engine."""
         if self.dead:
             return
         try:
@@ -524,13 +532,13 @@ class DrivenEngine:
             self.facts.append(Died(death_of(error), inside))
 
     def loses(self) -> None:
-        """The memory behind the connector fails: nothing is expected of it from now on."""
+        """Let the memory behind the connector fail: nothing is expected of it from now on."""
         self.keeps_prompts = False
         self.facts.append(MayFail())
 
     def _settle(self) -> None:
-        """The engine has nothing to do: what ended before is stored by now, unless the connector's
-        cache was emptied while it ran."""
+        """Record that an idle engine has stored the prompts of ended requests, unless the
+        connector's cache was reset while they ran."""
         if not (self.queue or self.scheduler.has_requests()):
             kept = (each for name, each in self.ended.items() if name not in self.spoiled)
             self.computed.update(kept)
@@ -538,7 +546,8 @@ class DrivenEngine:
             self.given_up.clear()
 
     def _note_begun(self, output: Any, ran: set[str]) -> None:
-        """Note with how many tokens the requests begin that did not run before a step."""
+        """Record the number of tokens with which each request begins that did not run before this
+        step."""
         for name, tokens in output.num_scheduled_tokens.items():
             if name not in ran:
                 request = self.scheduler.requests[name]
@@ -546,8 +555,8 @@ class DrivenEngine:
                 self.prompts.begin(name, request.num_prompt_tokens, begun)
 
     def _note_short(self) -> None:
-        """A window gives blocks up while its request runs. Where they may be used again, a
-        connector that stores a step later cannot have stored them."""
+        """Record the blocks that a window group frees while its request runs. Once they may be used
+        again, a connector that stores a step later cannot have stored them."""
         pool = self.scheduler.kv_cache_manager.block_pool
         null = pool.null_block.block_id
         for name in self.running:
@@ -556,11 +565,12 @@ class DrivenEngine:
             self.spoiled.update(self.given_up)
 
     def _note_missed(self, request: Any, offered: int) -> None:
-        """Note an offer that is shorter than what a settled request had in common with this one: of
-        its prompt, the blocks that are whole in each group, but for the last token, which must be
-        computed, and the block that a drafter takes from a hit. Of a window, a connector need not
-        keep each block, but those with which the same prompt resumes: then this is asked of the
-        same prompt, and of one that continues it. Of states it is not asked."""
+        """Record an offer that is shorter than the prefix that this request shares with a settled
+        one. What counts are the blocks of the prefix that are whole in each group, without the last
+        token of the prompt, which must be computed, and without the block that a drafter drops from
+        a hit. Of a window group, a connector need only keep the blocks with which the same prompt
+        resumes, so with windows only the same prompt and its continuations are judged. States are
+        not judged."""
         if not all(group.attention for group in self.cfg.groups):
             return
         name, size = request.request_id, max(self.cfg.block_sizes)
@@ -581,7 +591,7 @@ class DrivenEngine:
             self.facts.append(Missed(name, offered, whole))
 
     def _note_event(self, event: Any) -> None:
-        """Note an event of stored blocks that carries their tokens."""
+        """Record an event of stored blocks that carries their tokens."""
         if tokens := getattr(event, "token_ids", None):
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
@@ -593,7 +603,7 @@ class DrivenEngine:
                 self.facts += [wrong] if wrong else []
 
     def _listen(self, connector: Any) -> None:
-        """Note what the scheduler's side of the connector answers."""
+        """Record the answers of the scheduler side of the connector."""
         original = connector.get_num_new_matched_tokens
         allocated = connector.update_state_after_alloc
         computed_of: dict[str, tuple[int, bool]] = {}
@@ -668,15 +678,15 @@ class DrivenEngine:
 
 
 class Steps(Protocol):
-    """What goes round: an engine, or a pair of them."""
+    """An engine or a pair of engines, which can take steps."""
 
     def step(self) -> None: ...
     def deliver(self) -> None: ...
 
 
 def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
-    """Let engines run until none has anything to do or one is dead, or until nothing changes any
-    more. What they still owe then is a fact."""
+    """Run engines until none has work or one is dead, or until nothing changes any more. Blocks and
+    reports that they still owe then become facts."""
     idle, before, taken, alone = 0, None, 0, 0
     while any(each.has_work or each.queue for each in engines):
         if any(each.dead for each in engines):
@@ -701,8 +711,8 @@ def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
 
 
 def introduce(workers: Sequence[Any], scheduler: Any) -> None:
-    """Give the scheduler's side of a connector what other engines need to know of its workers, as
-    the core of an engine does at its start."""
+    """Give the scheduler's side of a connector the metadata by which other engines find its
+    workers, as vLLM's engine core does at its start."""
     known = {rank: worker.get_handshake_metadata() for rank, worker in enumerate(workers)}
     if None in known.values():
         return
@@ -714,7 +724,7 @@ def introduce(workers: Sequence[Any], scheduler: Any) -> None:
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
-    """The arguments of a request for what it has beside its tokens."""
+    """The arguments of a request beside its tokens."""
     more: dict[str, Any] = {}
     if arrives.beside == "salt":
         more["cache_salt"] = "salt"
@@ -733,7 +743,7 @@ def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
 
 
 def _shared(prompt: str, other: str) -> int:
-    """The number of tokens with which both begin."""
+    """The number of tokens that both prompts share from the start."""
     return next(
         (at for at, (one, two) in enumerate(zip(prompt, other, strict=False)) if one != two),
         min(len(prompt), len(other)),

@@ -54,10 +54,10 @@ whether the episode goes on although a check is broken."""
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """An episode's end. `findings` are those of the first action that broke a check, the gravest
-    first; `at` is the number of that action, from 1 on (after the last one: the final drain).
-    `steps` counts the worker's steps, `judged` what was compared, and `times_judged` how often each
-    check had something to judge."""
+    """The result of an episode. `findings` has the findings of the first action that broke a check,
+    the most severe first. `at` is the number of that action, from 1 on (one more than the last
+    action: the final drain). `steps` counts the worker's steps, `judged` the comparisons by kind,
+    and `times_judged` how often each check had something to judge."""
 
     findings: tuple[Finding, ...]
     at: int
@@ -136,7 +136,7 @@ def _refuses(error: Exception | AdapterDrift) -> bool:
 
 
 def _without(folder: str, fact: Fact) -> Fact:
-    """A fact that does not name the folder, which is another one each time."""
+    """The fact without the name of the folder, which differs in each episode."""
     if isinstance(fact, Died | ResetRaised):
         message = fact.death.message.replace(folder, "{tmp}")
         return fact._replace(death=fact.death._replace(message=message))

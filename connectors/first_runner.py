@@ -31,7 +31,7 @@ class AcrossLayers(NamedTuple):
 
 
 class FirstRunner:
-    """The calls, by the names that those of Model Runner V2 have."""
+    """The calls of the first model runner, under the names that those of Model Runner V2 have."""
 
     def __init__(self, connector: Any, vllm_config: Any) -> None:
         self.connector, self.vllm_config = connector, vllm_config
@@ -41,8 +41,8 @@ class FirstRunner:
         self.output: Any = None
 
     def across_layers(self, kv_cache_config: Any, kernel_blocks: int) -> AcrossLayers | None:
-        """The KV caches in one tensor, if the connector wants that and vLLM can. An attention block
-        is `kernel_blocks` blocks of a kernel."""
+        """The KV caches in one tensor, if the connector wants that and vLLM supports it. An
+        attention block consists of `kernel_blocks` kernel blocks."""
         import torch
 
         wanted = getattr(self.mixin, "use_uniform_kv_cache", None)
@@ -65,17 +65,17 @@ class FirstRunner:
         self.connector.set_host_xfer_buffer_ops(copy_kv_blocks)
 
     def begin(self, output: Any) -> None:
-        """A step begins. Blocks are not zeroed or copied yet, as they are when Model Runner V2
-        reports preemptions to its connector."""
+        """Begin a step. Blocks are not zeroed or copied yet, although they already are when Model
+        Runner V2 reports preemptions to its connector."""
         self.connector.handle_preemptions(output.kv_connector_metadata)
 
     def pre_forward(self, output: Any) -> None:
-        """Before a forward pass."""
+        """Make the calls before a forward pass."""
         self.step = self.mixin.maybe_get_kv_connector_output(output, defer_finalize=self.drafts)
         self.output = self.step.__enter__()
 
     def post_forward(self, _finished_req_ids: AbstractSet[str]) -> Any:
-        """After a forward pass, and one of the drafter."""
+        """Make the calls after a forward pass, and after one of the drafter."""
         step, self.step = self.step, None
         assert step is not None
         step.__exit__(None, None, None)
@@ -84,15 +84,15 @@ class FirstRunner:
         return self.output
 
     def break_off(self, error: Exception) -> None:
-        """A forward pass failed with this error, which its caller reports. What fails beside it
-        while the step ends is not reported."""
+        """End a step whose forward pass failed with this error, which the caller reports. Further
+        errors at the end of the step are not reported."""
         step, self.step = self.step, None
         if step is not None:
             with suppress(Exception):
                 step.__exit__(type(error), error, error.__traceback__)
 
     def no_forward(self, output: Any) -> Any:
-        """In a step without a forward pass."""
+        """Make the calls of a step without a forward pass."""
         return self.mixin.kv_connector_no_forward(output, self.vllm_config)
 
 

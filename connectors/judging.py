@@ -14,7 +14,7 @@ CONTRACT: dict[str, Check] = {check.id: check for check in checks_of(*get_args(F
 
 
 def broken(facts: Sequence[Fact], past: Past, tally: Tally | None = None) -> Iterator[Finding]:
-    """The findings of these facts, in order. The past grows by them."""
+    """The findings of these facts, in order. Each fact is added to the past."""
     asked = {kind: checks_of(kind) for kind in {*map(type, facts)}}
     for fact in facts:
         yield from broken_by(asked[type(fact)], fact, tally, past=past)
@@ -22,8 +22,8 @@ def broken(facts: Sequence[Fact], past: Past, tally: Tally | None = None) -> Ite
 
 
 def times_judged(tally: Tally, looked_at: Counter[str]) -> Counter[str]:
-    """How often each check had something to judge, by id. Where its facts exist only if something
-    is wrong, the run has counted what it `looked_at`."""
+    """How often each check had something to judge, by id. For checks whose facts exist only if
+    something is wrong, `looked_at` has the counts of the run."""
     judged: Counter[str] = Counter()
     for check in CONTRACT.values():
         names = {LOOKED_AT[kind] for kind in check.judged if kind in LOOKED_AT}
@@ -33,6 +33,6 @@ def times_judged(tally: Tally, looked_at: Counter[str]) -> Counter[str]:
 
 
 def subjects(check: Check) -> list[str]:
-    """What a check judges, by the names by which a run counts it."""
+    """The names under which a run counts the things that a check judges."""
     known = LOOKED_AT | COUNTED
     return [*dict.fromkeys(known[kind] for kind in check.judged if kind in known)]

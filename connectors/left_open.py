@@ -1,4 +1,5 @@
-"""What a connector has open beside its engine: files in shared memory, and clients of stores."""
+"""Resources that a connector has open outside its engine: files in shared memory, and clients of
+stores."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,7 @@ GONE = " (deleted)"
 
 
 def shared_memory() -> frozenset[str]:
-    """The files in shared memory that this process has mapped and that have a name."""
+    """The named files in shared memory that this process has mapped."""
     if not MAPPED.exists():
         return frozenset()
     lines = MAPPED.read_text("utf-8").splitlines()
@@ -25,13 +26,13 @@ def shared_memory() -> frozenset[str]:
 
 
 def names() -> frozenset[str]:
-    """The files that lie in shared memory now, with their folders."""
+    """The files that exist in shared memory now, with their folders."""
     walk = os.walk(SHARED)
     return frozenset(os.path.join(folder, name) for folder, _, files in walk for name in files)
 
 
 class Opened:
-    """What is opened from now on, until `note`."""
+    """The resources that are opened from now on, until `note`."""
 
     def __init__(self) -> None:
         self._names, self._clients = names(), len(StoreClient.made)
@@ -39,18 +40,19 @@ class Opened:
         self.clients: list[StoreClient] = []
 
     def note(self) -> None:
-        """Note what was opened. From now on, others may open something."""
+        """Record the resources that were opened. Those that are opened later belong to others."""
         new = names() - self._names  # reading what is mapped takes far longer
         self.files = frozenset(path for path in shared_memory() if path in new) if new else new
         self.clients = [each for each in StoreClient.made[self._clients :] if each.closes]
 
     def remove(self) -> None:
-        """Take the names of the files away: their memory is free when nobody has it mapped."""
+        """Remove the names of the files: their memory is freed when no process has it mapped any
+        more."""
         for each in self.files:
             Path(each).unlink(missing_ok=True)
 
     def left(self) -> Iterator[LeftOpen]:
-        """What is still there, or open."""
+        """The resources that still exist or are still open."""
         yield from _each("files in shared memory", (Path(each).exists() for each in self.files))
         yield from _each("clients of a store", (each.is_open for each in self.clients))
 

@@ -1,5 +1,5 @@
-"""The memory behind a connector: files in its folder, or an honest store of the kit. It may lose
-what it has, and fail."""
+"""The memory behind a connector: files in its folder, or a fake store of the kit. It may lose its
+content, and fail."""
 
 import shutil
 from pathlib import Path
@@ -14,7 +14,7 @@ class Memory:
         self.folder = folder
 
     def forget(self) -> None:
-        """Lose everything."""
+        """Remove all content."""
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
@@ -24,6 +24,6 @@ class Memory:
             store.forget()
 
     def fail(self, times: int, raises: bool) -> None:
-        """Fail in the next calls; by an exception if `raises`."""
+        """Let the next calls fail; with an exception if `raises`."""
         for store in StoreClient.made:
             store.failures, store.raises = times, raises

@@ -1,4 +1,4 @@
-"""KV of the right tokens that is somebody else's: of another rank, adapter or salt."""
+"""Finds KV of the right tokens that belongs to another rank, adapter or salt."""
 
 from typing import get_args
 
@@ -11,8 +11,8 @@ MARKS = tuple(f"{each}:" for each in get_args(Beside) if each)
 
 
 def mixed_up(finding: Finding) -> str:
-    """Whose KV a slot holds where it is that of the right tokens: of another rank, adapter or salt.
-    Empty where it is no such KV."""
+    """Say to which other rank, adapter or salt the KV in a slot belongs, if it is that of the right
+    tokens. Empty for any other KV."""
     values = [value for each in finding.reasons for value in each.facts.values()]
     held = [value for value in values if isinstance(value, Reason) and "tokens" in value.facts]
     if any(each.kind == "another_rank" for each in held):
@@ -26,7 +26,7 @@ def mixed_up(finding: Finding) -> str:
 
 
 def _parts(prefix: str) -> tuple[str, str]:
-    """The adapter or salt of KV, and what else it is of. A prompt may have a colon too."""
+    """The adapter or salt of KV, and the rest of its prefix. A prompt may contain a colon too."""
     for mark in MARKS:
         before, found, tokens = prefix.partition(mark)
         if found:

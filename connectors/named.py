@@ -1,5 +1,4 @@
-"""Which prefix each hash of a KV event stands for. The hashes are those of the requests of an
-engine."""
+"""Maps the hashes of KV events to prefixes, for the hashes of an engine's requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,12 +16,12 @@ class NamedPrefixes:
         self.requests: list[Any] = []
 
     def add(self, request: Any) -> None:
-        """Know the prefixes of a request, those of its answer too."""
+        """Add the prefixes of a request, including those of its answer."""
         self.requests.append(request)
 
     def judged(self, event: Any) -> Iterator[EventMisread | None]:
-        """For each hash of an event that is known here: what the event says of it, if its tokens
-        are not those at the end of the prefix; else None."""
+        """For each known hash of an event: the tokens that the event carries and the prefix, if
+        these tokens are not the last ones of the prefix; otherwise None."""
         prefixes = self._prefixes()
         size, tokens = event.block_size, list(event.token_ids)
         for at, name in enumerate(event.block_hashes):

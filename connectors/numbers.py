@@ -28,7 +28,7 @@ class Numbers:
         return number
 
     def _free(self, wanted: int) -> int:
-        """The first number from this one on that stands for nothing yet."""
+        """The first number from `wanted` on that is not used yet."""
         if len(self._homes) == NUMBERS_MAX - 1:
             raise OverflowError(f"a process has more than {NUMBERS_MAX} prefixes")
         number = wanted % (NUMBERS_MAX - 1) + 1

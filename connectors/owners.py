@@ -15,10 +15,10 @@ from kvproof.model.state import NULL, SAMPLED
 
 
 class Owners:
-    """The requests of one engine. `loads` are the promised loads that have not ended, by request.
-    `model` is what another model than the first one is known by: its KV is another.
-    `judged` counts the slots that were compared, by what for. With `local`, windows are chunked
-    local attention; the tokens of an attention block lie on `ranks` ranks in turn."""
+    """The requests of one engine. `loads` has, by request, the promised loads that have not ended.
+    `model` is the name of the model if it is not the first one, because its KV differs. `judged`
+    counts the compared slots, by kind of comparison. With `local`, windows are chunked local
+    attention; the tokens of an attention block lie on `ranks` ranks in turn."""
 
     def __init__(
         self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
@@ -31,8 +31,8 @@ class Owners:
         self.judged: Counter[str] = Counter()
 
     def text(self, request: str, tokens: int) -> str:
-        """The first tokens of a request: its prompt, then sampled tokens. What the KV depends on
-        beside them comes first."""
+        """The first tokens of a request: its prompt, then sampled tokens. In front of them stands
+        what else the KV depends on, such as a salt."""
         return (
             self.model
             + self.beside[request]
@@ -68,9 +68,9 @@ class Owners:
     def judged_write(
         self, slot: Slot, rank: int, held: str | None, found: str | None
     ) -> Iterator[Wrote]:
-        """A change of a slot of this rank by the connector, if no load may change it. A load may
-        fill the blocks of its own request, but for slots of other tokens than the promised ones
-        that hold what they should."""
+        """Judge a change of a slot of this rank by the connector. Returns it as a fact if no load
+        may change the slot. A load may fill the blocks of its own request, except slots of tokens
+        that were not promised and that hold the right content."""
         if slot.block == NULL:
             return
         self.judged["writes"] += 1
@@ -92,14 +92,14 @@ class Owners:
         yield Wrote(slot, first, held, found)
 
     def loaded_at_once(self, caches: Caches, layer: LayerCache) -> Iterator[Loaded]:
-        """The promised slots of a layer that loads within this step left wrong."""
+        """The promised slots of a layer with wrong content after a load within this step."""
         for load in self.loads.values():
             if not load.later:
                 yield from self._left_wrong(caches, layer, load)
 
     def loaded_later(self, caches: Caches, request: str, invalid: set[int]) -> Iterator[Loaded]:
-        """The promised slots that a load which was reported as ended left wrong, in any layer,
-        without those of `invalid` blocks."""
+        """The promised slots, of any layer, with wrong content after a load that was reported as
+        ended. Slots of `invalid` blocks are left out."""
         load = self.loads.get(request)
         if load is None or request not in self.scheduler.requests:
             return

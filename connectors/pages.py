@@ -1,4 +1,4 @@
-"""The room of OffloadingConnector's CPU tier, in every release.
+"""The capacity of OffloadingConnector's CPU tier, in every release.
 
 Since vllm#43689 a chunk fills whole pages of memory there. The kit's blocks are far smaller than a
 page, so before that the same bytes had room for many more chunks, and nothing was ever evicted.
@@ -24,6 +24,6 @@ OLDER = (
 
 
 def in_pages(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a connector whose room is counted in pages, for this vLLM."""
+    """The settings, for this vLLM, of a connector whose capacity is counted in pages."""
     rounds = found(ROUNDS) is not None or not any(found(place) for place in OLDER)
     return {**extra} if rounds else {**extra, BYTES: extra[BYTES] // SMALLER}

@@ -1,5 +1,5 @@
-"""A device that copies and threads that run when the kit says so, in place of a GPU's.
+"""Fakes of a GPU: a device that copies, and threads that run, when the kit says so.
 
-What of vLLM and torch is replaced by what is in `replaced`. The accounting of a connector stays its
-own: only calls that copy, wait for a copy or start a thread are replaced.
+The module `replaced` lists which names of vLLM and torch each fake replaces. The accounting of a
+connector stays its own: only calls that copy, wait for a copy or start a thread are replaced.
 """

@@ -19,13 +19,14 @@ _MSYNC: Callable[..., int] = ctypes.CDLL(None).msync
 
 
 class IllegalAccess(RuntimeError):
-    """A copy reads or writes memory that nobody has allocated."""
+    """A copy reads or writes memory that was not allocated."""
 
 
 class AllocatedBytes:
-    """The bytes of tensors by their first address. Nobody says when memory is given back, so what
-    overlaps is one piece: bytes count as allocated rather than not. `complete` once a copy was
-    wholly inside: then all that this vLLM copies is allocated by functions that are watched."""
+    """The allocated memory of an episode: the bytes of tensors by their first address. No call
+    reports that memory is freed, so overlapping tensors count as one piece; rather too many bytes
+    than too few count as allocated. `complete` is set once a copy lay wholly inside: from then on,
+    all memory that this vLLM copies is known to be allocated by watched functions."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
@@ -34,12 +35,12 @@ class AllocatedBytes:
 
     @classmethod
     def of(cls, clock: Clock) -> "AllocatedBytes":
-        """Those of an episode."""
+        """The allocated memory of the episode with this clock."""
         found: AllocatedBytes = clock.shared.setdefault(KEY, cls())
         return found
 
     def note(self, tensor: torch.Tensor) -> None:
-        """Note the memory of a tensor."""
+        """Record the memory of a tensor."""
         storage = tensor.untyped_storage()
         begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
         if not begin or begin == end:  # it has none
@@ -54,14 +55,15 @@ class AllocatedBytes:
         self._ends[begin] = end
 
     def holds(self, address: int, size: int) -> bool:
-        """Whether these bytes are of one piece."""
+        """Whether these bytes lie in one piece."""
         place = bisect.bisect_right(self._begins, address) - 1
         return place >= 0 and address + size <= self._ends[self._begins[place]]
 
     def check(self, moves: Sequence[tuple[int, int, int]]) -> None:
-        """Check a copy: the addresses to and from which it goes, and the bytes. Raises
-        IllegalAccess, also where the process has the memory no more. Where none of the addresses on
-        a side is known, this vLLM allocates that memory in another way."""
+        """Check the target and source addresses of copies, and their numbers of bytes. Raises
+        IllegalAccess if a copy is outside allocated memory, also where the process no longer has
+        the memory. If no address on one side is known, this vLLM allocates that memory in another
+        way, and that side is not checked."""
         strange = False
         for side in (0, 1):
             outside = sum(not self.holds(move[side], move[2]) for move in moves)
@@ -80,16 +82,16 @@ class AllocatedBytes:
 
 
 def _is_mapped(address: int, size: int) -> bool:
-    """Whether the process has this memory: the system answers for pages."""
+    """Whether the process has this memory; the operating system is asked, page by page."""
     first = address // mmap.PAGESIZE * mmap.PAGESIZE
     end = ctypes.c_size_t(address + size - first)
     return _MSYNC(ctypes.c_void_p(first), end, MS_ASYNC) == 0
 
 
 def watched(name: str) -> Callable[[Clock], Any]:
-    """A function of torch that allocates memory, which is noted. New memory holds nothing: what was
-    there before, perhaps the KV of an earlier episode, would make a copy look right that is not
-    made."""
+    """Wrap a function of torch that allocates memory, so that the memory is recorded. The new
+    memory is emptied: its old content, perhaps the KV of an earlier episode, could make a copy look
+    right that was never made."""
     original = getattr(torch, name)
 
     def made(clock: Clock) -> Any:

@@ -1,5 +1,5 @@
-"""Sockets of event loops without a network (`zmq.asyncio`): what a DEALER sends, the ROUTER at its
-address receives, and answers."""
+"""Fake sockets for event loops (`zmq.asyncio`), without a network: the ROUTER at an address
+receives and answers the messages that a DEALER sends there."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from kvproof.connectors.device.clock import Clock
 
 
 class AsyncSocket:
-    """A socket in a loop. `timeout_s` is how long it waits for a message, in seconds."""
+    """A fake socket in a loop. `timeout_s` is how long it waits for a message, in seconds."""
 
     def __init__(self, context: "AsyncContext", kind: int) -> None:
         self.context, self.kind = context, kind
@@ -34,7 +34,7 @@ class AsyncSocket:
             self.timeout_s = value / 1000
 
     def bind_to_random_port(self, _address: str) -> int:
-        """Listen. Returns the port."""
+        """Listen at a new port, and return the port."""
         ports = self.context.listening
         port = len(ports) + 1
         ports[f"{port}"] = self
@@ -42,17 +42,18 @@ class AsyncSocket:
         return port
 
     def connect(self, address: str) -> None:
-        """Send to a port from now on, under a name that nobody else has."""
+        """Send to a port from now on, under a name that no other socket has."""
         self.address = address.rpartition(":")[2]
         self.name = f"{len(self.context.names)}".encode()
         self.context.names[self.name] = self
 
     async def send(self, message: bytes) -> None:
-        """Send a message to who listens. One to a port where nobody listens is lost."""
+        """Send a message to the socket that listens. A message to a port at which no socket listens
+        is lost."""
         self._give(self.context.listening.get(self.address), [self.name, bytes(message)])
 
     async def send_multipart(self, parts: Sequence[bytes]) -> None:
-        """Answer: the name of who asked, and the message."""
+        """Send an answer: the name of the socket that asked, and the message."""
         name, message = parts
         self._give(self.context.names.get(bytes(name)), [bytes(message)])
 
@@ -72,7 +73,7 @@ class AsyncSocket:
         return parts
 
     def close(self) -> None:
-        """End."""
+        """Close the socket."""
         if self.kind == zmq.ROUTER:
             self.context.listening[self.address] = None
         else:
@@ -83,12 +84,13 @@ class AsyncSocket:
             socket.loop.call_soon_threadsafe(socket.inbox.put_nowait, parts)
 
     def end(self) -> None:
-        """Wake who waits: there is nothing more to receive."""
+        """Wake the waiting reader, because no more messages will arrive."""
         self._give(self, None)
 
 
 class AsyncContext:
-    """A context of a process. `listening` are the ROUTERs of all by port, `names` the DEALERs."""
+    """The fake ZeroMQ context of a process. `listening` has the ROUTERs of all processes by port,
+    `names` the DEALERs by name."""
 
     def __init__(self, clock: Clock) -> None:
         self.sockets: list[AsyncSocket] = []
@@ -96,11 +98,11 @@ class AsyncContext:
         self.names: dict[bytes, AsyncSocket | None] = clock.shared.setdefault("dealers", {})
 
     def socket(self, kind: int) -> AsyncSocket:
-        """A new socket."""
+        """Make a new socket."""
         return AsyncSocket(self, kind)
 
     def term(self) -> None:
-        """The process ends."""
+        """End all sockets, because the process ends."""
         for socket in self.sockets:
             socket.end()
             socket.close()
@@ -108,7 +110,7 @@ class AsyncContext:
 
 
 class AsyncSockets:
-    """In place of the module `zmq` in a module of vLLM."""
+    """A fake of the module `zmq` in a module of vLLM."""
 
     def __init__(self, clock: Clock) -> None:
         self.asyncio = SimpleNamespace(Context=lambda: AsyncContext(clock), Socket=AsyncSocket)
@@ -118,7 +120,7 @@ class AsyncSockets:
 
 
 def make_zmq_socket(ctx: AsyncContext, path: str, socket_type: int, **_: object) -> AsyncSocket:
-    """In place of `vllm.utils.network_utils.make_zmq_socket`."""
+    """A fake of `vllm.utils.network_utils.make_zmq_socket`."""
     made = ctx.socket(socket_type)
     made.connect(path)
     return made

@@ -1,4 +1,4 @@
-"""When copies and threads in the background do their work."""
+"""The clock of the kit: it decides when copies and background threads do their work."""
 
 import contextlib
 from bisect import insort
@@ -13,20 +13,20 @@ LEASE_S = 30
 
 
 class ThreadIdle(BaseException):
-    """A thread has nothing to do. No `except Exception` of vLLM catches it."""
+    """A thread has no work. It is no Exception, so no `except Exception` of vLLM catches it."""
 
 
 class Clock:
-    """Steps of the worker as time. A copy in the background has a window: from its submission to
-    the report of its end, `copies.steps` steps later. It is made at the first or the last moment of
-    its window. A thread in the background does its work at the same moments. `shared` has what the
-    parts of an episode share; `order` is that of copies and the model; `current` is the thread that
-    works. When the episode is `over`, no copy is made any more: a connector may give its memory
-    back before they end. The worker that works has the rank `rank` of `ranks`; the
-    tokens of a block lie on `stripes` of them. Kernels take blocks of `kernel_tokens` tokens; of
-    any number if it is 0. The clocks of workers are `ahead` seconds ahead of others. With
-    `by_block`, a block that is being copied needs no second copy. With `buffered`, NIXL cannot read
-    the memory of the device."""
+    """The time of an episode, counted in steps of the worker. A background copy has a window from
+    its submission to the report of its end, `copies.steps` steps later. The copy is made at the
+    first or the last moment of its window, and a background thread does its work at the same
+    moments. `shared` has the objects that the parts of an episode share. `order` is the order of
+    copies and the model's work, and `current` the thread that works now. When the episode is
+    `over`, no copy is made any more, because a connector may free its memory before copies end. The
+    worker that works has the rank `rank` of `ranks`, and the tokens of a block lie on `stripes` of
+    them. Kernels take blocks of `kernel_tokens` tokens, of any number if it is 0. The clocks of
+    workers are `ahead` seconds ahead of other clocks. With `by_block`, a block that is being copied
+    needs no second copy. With `buffered`, NIXL cannot read the memory of the device."""
 
     def __init__(self, copies: Copies, by_block: bool = True, buffered: bool = False) -> None:
         self.late, self.window = copies.late, copies.steps
@@ -43,41 +43,42 @@ class Clock:
         self.current: Callable[[], None] | None = None
 
     def tick(self) -> None:
-        """A step of the worker begins."""
+        """Begin a step of the worker."""
         self.now += 1
         if self._due and self._due[0] <= self.now:
             self._due = [due for due in self._due if due > self.now]
             self.run()
 
     def end(self) -> None:
-        """The process ends, and its threads with it. What of it is thrown away later, in another
-        episode, has nothing that may work there."""
+        """End the process and its threads. Objects of the process that are collected later, in
+        another episode, find nothing that could work there."""
         self._threads.clear()
         self._due.clear()
 
     def begin_again(self) -> None:
-        """The process ends, and another one begins: no thread and no address is left, and no copy
-        is under way."""
+        """End the process and begin another one, which has no threads, no addresses and no copies
+        in progress."""
         self.end()
         self.shared.clear()
         self.order = ModelOrder(self.by_block)
 
     def begin(self, thread: Callable[[], None]) -> None:
-        """A thread begins. It is called again whenever there may be work, and raises ThreadIdle."""
+        """Start a thread. Its function is called whenever there may be work, and raises ThreadIdle
+        when there is none."""
         self._threads.append(thread)
         self._work([thread])
 
     @property
     def threads(self) -> tuple[Callable[[], None], ...]:
-        """Those that have begun."""
+        """The threads that have started."""
         return tuple(self._threads)
 
     def stop(self, threads: Collection[Callable[[], None]]) -> None:
-        """The process of these threads ends, and others go on."""
+        """Stop these threads, whose process ends; other threads continue."""
         self._threads = [each for each in self._threads if each not in threads]
 
     def notify(self) -> None:
-        """There is work for the threads."""
+        """Say that there is work for the threads."""
         if self.late:
             self.wake(self.now + max(self.window, 1))
         else:
@@ -88,7 +89,7 @@ class Clock:
         insort(self._due, at)
 
     def run(self) -> None:
-        """The threads do all that there is to do."""
+        """Let the threads do all the work that there is."""
         if not self._inside:
             self._work(self._threads)
 
@@ -109,7 +110,8 @@ class Clock:
             self.current = before
 
     def serve(self, thread: Callable[[], None]) -> None:
-        """A thread answers now, on behalf of who waits for it: it may wait for other threads."""
+        """Let a thread answer now, for a caller that waits for it. The thread may wait for other
+        threads."""
         before, self._inside = self._inside, False
         try:
             self._turn(thread)
@@ -117,8 +119,8 @@ class Clock:
             self._inside = before
 
     def wait(self, ready: Callable[[], Any]) -> Any:
-        """Wait until something is ready: in a thread, give up for now; else let the threads work.
-        Raises RuntimeError if it does not get ready."""
+        """Wait until `ready`. In a thread, give up for now; elsewhere, let the threads work. Raises
+        RuntimeError if it does not become ready."""
         found = ready()
         if found:
             return found

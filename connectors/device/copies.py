@@ -13,20 +13,21 @@ _EMPTY_LIKE = torch.empty_like
 
 
 def empty_like(like: torch.Tensor, *, pin_memory: bool = False, **more: Any) -> torch.Tensor:
-    """Memory of the host (`torch.empty_like`): without a device none is pinned."""
+    """Allocate memory of the host (`torch.empty_like`). Without a device, it is never pinned."""
     del pin_memory
     return _EMPTY_LIKE(like, **more).zero_()
 
 
 def _reads(by: str, stream: Stream, parts: Iterable[tuple[int, int]]) -> None:
-    """Note that the next work of a stream reads these parts of the memory: address, bytes."""
+    """Record that the next work of a stream reads these parts of the memory; a part is an address
+    and a number of bytes."""
     place = stream.added + 1
     for address, size in parts:
         stream.clock.order.read(by, address, size, stream.after, lambda: stream.waited >= place)
 
 
 def _rows(tensor: torch.Tensor, rows: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The address and the bytes of rows."""
+    """The address and the number of bytes of each of these rows of a tensor."""
     size = tensor.stride(0) * tensor.element_size()
     return ((tensor.data_ptr() + row * size, size) for row in rows)
 

@@ -9,8 +9,9 @@ WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker"
 
 
 def emptied(_clock: Clock) -> Any:
-    """In place of `initialize_host_xfer_buffer`: the buffers hold nothing. What was in this memory
-    before, perhaps the KV of an equal episode, would make a copy look right that is not made."""
+    """Replace `initialize_host_xfer_buffer` by a function whose buffers are empty. The old content
+    of the memory, perhaps the KV of an equal episode, could make a copy look right that was never
+    made."""
     begin = importlib.import_module(WORKER).NixlBaseConnectorWorker.initialize_host_xfer_buffer
 
     def initialize(worker: Any, *parts: Any, **named: Any) -> None:

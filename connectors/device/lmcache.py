@@ -1,5 +1,5 @@
-"""LMCache's server in memory, and its clients: it keeps the KV of chunks under the tokens that they
-stand for (`lmcache.integration.vllm.vllm_multi_process_adapter`)."""
+"""Fakes of LMCache's server and of its clients. The server is in memory and keeps the KV of chunks
+under their tokens (`lmcache.integration.vllm.vllm_multi_process_adapter`)."""
 
 import contextlib
 import importlib.util
@@ -23,8 +23,9 @@ CHUNK_BLOCKS, CHUNK_BLOCKS_MAX = 2, 64
 
 @dataclass
 class LoadStoreOp:
-    """Whole chunks of a request: the tokens from its first on, those from `start` to `end` of which
-    are meant, and their blocks. Of a load, the first `skip_first_n_tokens` are not written."""
+    """A load or a store of whole chunks of a request: the chunks of its tokens from `start` to
+    `end`, and their blocks. `token_ids` has the tokens from the first of the request on. A load
+    does not write the first `skip_first_n_tokens` tokens."""
 
     block_ids: list[int]
     token_ids: list[int]
@@ -37,7 +38,7 @@ class LoadStoreOp:
 
 
 class Ranks(SimpleNamespace):
-    """`ParallelStrategy`: the ranks, in the order of its fields."""
+    """A fake of `ParallelStrategy`: the ranks, in the order of its fields."""
 
     def __init__(self, *values: Any) -> None:
         names = ("use_mla", "kv_world_size", "kv_worker_id", "actual_world_size")
@@ -46,8 +47,9 @@ class Ranks(SimpleNamespace):
 
 
 class LMCacheClient:
-    """What both clients have. A low port of the server is the number of blocks of its chunks. Until
-    April 2026 vLLM gives the number of ranks, the rank and the tokens of a block (`sizes`)."""
+    """The common part of both clients. A low port of the server is read as the number of blocks of
+    its chunks. Until April 2026 vLLM gives the number of ranks, the rank and the tokens of a block
+    (`sizes`)."""
 
     def __init__(
         self,
@@ -72,24 +74,24 @@ class LMCacheClient:
         self.thread = TaskThread(Stream.clock)
 
     def num_blocks_per_chunk(self) -> int:
-        """How many blocks a chunk has."""
+        """The number of blocks in a chunk."""
         return self.chunk_blocks
 
     def fails(self) -> bool:
-        """Whether the server does not answer. The clients of LMCache raise nothing then."""
+        """Whether the server does not answer. LMCache's clients raise no exception then."""
         try:
             return self.server.fails()
         except RuntimeError:
             return True
 
     def key(self, tokens: Sequence[int], end: int, salt: str, rank: int) -> str:
-        """The name of the chunk that ends before this token."""
+        """The key of the chunk that ends before the token `end`."""
         return f"{self.model}/{salt}/{rank}/{tuple(tokens[:end])}"
 
 
 class SchedulerClient(LMCacheClient):
-    """`LMCacheMPSchedulerAdapter`: it counts what is kept. Nothing is evicted, so locks of chunks
-    and the ends of sessions need nothing."""
+    """A fake of `LMCacheMPSchedulerAdapter`: it counts the stored tokens of a prompt. Nothing is
+    evicted, so locks of chunks and the ends of sessions have no effect."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -98,29 +100,29 @@ class SchedulerClient(LMCacheClient):
     def maybe_submit_lookup_request(
         self, request_id: str, token_ids: Sequence[int], cache_salt: str = ""
     ) -> None:
-        """Begin to count what is kept of a prompt, unless this has begun."""
+        """Start to count the stored tokens of a prompt, unless this was started before."""
         if request_id not in self.counts:
             tokens = tuple(token_ids)
             self.counts[request_id] = self.thread.submit(self._count, tokens, cache_salt)
 
     def check_lookup_result(self, request_id: str) -> int | None:
-        """The number of tokens, or None while they are counted."""
+        """The number of stored tokens, or None while they are counted."""
         future = self.counts[request_id]
         return future.result() if future.done() else None
 
     def cleanup_lookup_result(self, request_id: str) -> None:
-        """Forget the number."""
+        """Forget the result of the count."""
         self.counts.pop(request_id, None)
 
     def end_session(self, request_id: str) -> None:
-        """A request has ended."""
+        """End the session of a request, and forget the result of its count."""
         self.counts.pop(request_id, None)
 
     def free_lookup_locks(self, **_: object) -> None:
-        """Chunks that were counted are not loaded."""
+        """Free the locks of counted chunks that are not loaded; this has no effect."""
 
     def report_block_allocations(self, records: object) -> None:
-        """What requests have got."""
+        """Take the report of the blocks that requests got."""
 
     def _count(self, tokens: Sequence[int], salt: str) -> int:
         if self.fails():
@@ -135,7 +137,7 @@ class SchedulerClient(LMCacheClient):
 
 
 class WorkerClient(LMCacheClient):
-    """`LMCacheMPWorkerAdapter`: it copies chunks, and reports when that is done."""
+    """A fake of `LMCacheMPWorkerAdapter`: it copies chunks, and reports when a copy is complete."""
 
     def __init__(self, *parts: Any, **named: Any) -> None:
         super().__init__(*parts, **named)
@@ -152,17 +154,17 @@ class WorkerClient(LMCacheClient):
 
     @property
     def is_first_rank_of_pp_group(self) -> bool:
-        """Whether this rank stores it."""
+        """Whether this rank stores the KV that all ranks have."""
         return bool(self.ranks.actual_worker_id % self.ranks.tp_size == 0)
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """The memory of each layer."""
+        """Register the memory of each layer."""
         self.caches = [self._by_block(each) for each in kv_caches.values()]
         self.server.is_open = True
 
     def _by_block(self, cache: torch.Tensor) -> torch.Tensor:
-        """A view with blocks of the engine first. Keys and values may come before them; a kernel
-        may have several blocks in one."""
+        """A view of a cache whose first dimension is the engine's blocks. In the cache, keys and
+        values may come before the blocks, and one block may consist of several kernel blocks."""
         keys_first = cache.dim() > 3 and cache.shape[0] == 2
         blocks_first = cache.movedim(1, 0) if keys_first else cache
         kernel_tokens = Stream.clock.kernel_tokens or self.block_tokens
@@ -171,13 +173,13 @@ class WorkerClient(LMCacheClient):
     def batched_submit_store_requests(
         self, names: Sequence[str], ops: Sequence[LoadStoreOp], _event: object, **salts: Any
     ) -> None:
-        """Begin to keep chunks."""
+        """Start to store chunks."""
         self.stores.append((set(names), self._begun(self._store, ops, **salts)))
 
     def batched_submit_retrieve_requests(
         self, names: Sequence[str], ops: Sequence[LoadStoreOp], _event: object, **salts: Any
     ) -> None:
-        """Begin to load chunks."""
+        """Start to load chunks."""
         self.loads.append((set(names), self._begun(self._load, ops, **salts)))
 
     def _begun(
@@ -186,7 +188,8 @@ class WorkerClient(LMCacheClient):
         return self.thread.submit(work, ops, cache_salts or [""] * len(ops))
 
     def get_finished(self, finished: Collection[str]) -> tuple[set[str], set[str]]:
-        """The ended requests of which nothing is stored any more, and those that were loaded."""
+        """The ended requests whose stores are all complete, and the requests whose loads are
+        complete."""
         self.stores = [(names, each) for names, each in self.stores if not _ready(each)]
         loaded = [each for each in self.loads if _ready(each[1])]
         self.loads = [each for each in self.loads if each not in loaded]
@@ -198,12 +201,12 @@ class WorkerClient(LMCacheClient):
         return stored, set().union(*(names for names, _ in loaded))
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """The blocks that were not loaded, once."""
+        """The blocks that were not loaded; each is returned once."""
         failed, self.failed = self.failed, set()
         return failed
 
     def shutdown(self) -> None:
-        """Give the memory back."""
+        """End the thread and the connection."""
         self.thread.shutdown()
         self.server.is_open = False
 
@@ -224,7 +227,7 @@ class WorkerClient(LMCacheClient):
                 self.server.kept.setdefault(key, b"".join(pages))
 
     def _load(self, ops: Sequence[LoadStoreOp], salts: Sequence[str]) -> set[int]:
-        """Returns the blocks of the loads that failed."""
+        """Load the chunks. Returns the blocks of the loads that failed."""
         failed: set[int] = set()
         for op, salt in zip(ops, salts, strict=True):
             kept = [self.server.kept.get(key) for key, _, _ in self._chunks(op, salt)]
@@ -250,7 +253,7 @@ class WorkerClient(LMCacheClient):
 
 
 def _ready(future: "Future[Any]") -> bool:
-    """Whether it is done. Raises what its task has raised."""
+    """Whether a future is done. Raises the exception of its task."""
     if future.done():
         future.result()
         return True
@@ -289,7 +292,7 @@ MODULES: dict[str, dict[str, Any]] = {
 
 @contextlib.contextmanager
 def in_place() -> Iterator[None]:
-    """Have LMCache in memory until the block ends, unless the real one is installed."""
+    """Put the fake LMCache in place until the block ends, unless the real one is installed."""
     if PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None:
         yield
         return

@@ -1,8 +1,8 @@
-"""Event loops that work when the clock of the kit says so, in its seconds. vLLM's coroutines run in
-Python's own loop, which stops where it would wait.
+"""Fake event loops, which work when the clock of the kit says so, in the clock's seconds. vLLM's
+coroutines run in Python's own loop, which stops where it would wait.
 
-A late loop sees what another thread gives it at the end of the clock's window, or when somebody
-waits for it; an early one at once, and so do the loops to which it gives something.
+A late loop sees the work that another thread gives it at the end of the clock's window, or when a
+caller waits for it. An early loop sees it at once, and so do the loops to which it gives work.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ Parts = TypeVarTuple("Parts")
 
 
 class IdleSelector(selectors.DefaultSelector):
-    """Stops its loop where that would wait."""
+    """A selector that stops its loop where the loop would wait."""
 
     loop: asyncio.AbstractEventLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now."""
+        """The events that are ready now."""
         ready = super().select(0)
         if not ready and timeout != 0:
             self.loop.stop()
@@ -33,7 +33,8 @@ class IdleSelector(selectors.DefaultSelector):
 
 
 class ClockLoop(asyncio.SelectorEventLoop):
-    """An event loop. `woken`: another thread has given it something that it has not seen."""
+    """An event loop on the clock of the kit. `woken` says that another thread has given it work
+    that it has not seen."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.woken = clock, False
@@ -54,7 +55,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
         *args: *Parts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """Call something then."""
+        """Schedule a call at a time in seconds."""
         self.clock.wake(when)
         return super().call_at(when, callback, *args, context=context)
 
@@ -64,14 +65,14 @@ class ClockLoop(asyncio.SelectorEventLoop):
         *args: *Parts,
         context: Context | None = None,
     ) -> asyncio.Handle:
-        """Call something, on behalf of another thread."""
+        """Schedule a call from another thread."""
         handle = super().call_soon_threadsafe(callback, *args, context=context)
         self.woken = True
         self.clock.notify()
         return handle
 
     def run_forever(self) -> None:
-        """Do what there is to do. Early loops go on until none of them has anything to do."""
+        """Do all the work that there is. Early loops continue until none of them has any work."""
         self._turn()
         while not self.clock.late and (woken := [each for each in self.loops if each.woken]):
             woken[0]._turn()
@@ -83,7 +84,7 @@ class ClockLoop(asyncio.SelectorEventLoop):
 
 
 class AwaitedFuture:
-    """The end of a coroutine in a loop. Who waits for it lets the loop work."""
+    """The result of a coroutine in a loop. A caller that waits for it lets the loop work."""
 
     def __init__(self, loop: ClockLoop, future: "Future[Any]") -> None:
         self.loop, self.future = loop, future
@@ -92,8 +93,8 @@ class AwaitedFuture:
         return getattr(self.future, name)
 
     def result(self, timeout: float | None = None) -> Any:  # noqa: ARG002
-        """What the coroutine returns. Where it waits for other threads, they work. Raises
-        RuntimeError if it does not end."""
+        """The value that the coroutine returns. Where it waits for other threads, they work. Raises
+        RuntimeError if the coroutine does not end."""
         if not self.future.done():
             self.loop.clock.serve(self.loop.run_forever)
         self.loop.clock.wait(self.future.done)
@@ -101,7 +102,7 @@ class AwaitedFuture:
 
 
 class LoopModule:
-    """In place of the module `asyncio` in a module of vLLM."""
+    """A fake of the module `asyncio` in a module of vLLM."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -110,33 +111,34 @@ class LoopModule:
         return getattr(asyncio, name)
 
     def new_event_loop(self) -> ClockLoop:
-        """A loop."""
+        """Make a loop."""
         return ClockLoop(self.clock)
 
     def run_coroutine_threadsafe(
         self, coroutine: Coroutine[Any, Any, Any], loop: ClockLoop
     ) -> AwaitedFuture:
-        """Have a coroutine run in a loop, on behalf of another thread."""
+        """Run a coroutine in a loop, from another thread."""
         return AwaitedFuture(loop, asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 class SenderExecutor(TaskThread):
-    """An executor of a loop: a late one does a task at the end of the clock's window."""
+    """The executor of a loop; a late loop's executor runs a task at the end of the clock's
+    window."""
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Have a task done."""
+        """Submit a task."""
         if self.tasks.clock.late:
             return super().submit(task, *arguments)
         return AtOnce().submit(task, *arguments)
 
 
 def executors(clock: Clock) -> Any:
-    """In place of the class of executors."""
+    """Make the class that replaces the class of executors."""
     return lambda *_, **__: SenderExecutor(clock)
 
 
 def close(clock: Clock) -> None:
-    """The process ends, and its loops with it, with what they have not done."""
+    """Close the loops of the process, which ends, with all their pending work."""
     for loop in clock.shared.get("loops", ()):
         if not loop.is_closed():
             for task in asyncio.all_tasks(loop):

@@ -1,5 +1,4 @@
-"""A Mooncake store in memory: it keeps what is put, under its key, and gives it back
-(`mooncake.store`)."""
+"""A fake of a Mooncake store (`mooncake.store`), in memory: it keeps values under their keys."""
 
 import ctypes
 from collections.abc import Sequence
@@ -15,19 +14,19 @@ GONE = -704
 
 
 class Store(StoreClient):
-    """A client of a store. It takes and fills memory by address, as Mooncake does."""
+    """A client of the store. It reads and writes memory by address, as Mooncake does."""
 
     def setup(self, *_: object, **__: object) -> int:
-        """Connect. 0 is success."""
+        """Connect to the store. Returns 0 for success."""
         self.is_open = True
         return 0
 
     def register_buffer(self, _address: int, _size: int) -> int:
-        """Make memory known to the network card."""
+        """Register memory with the network card; this has no effect."""
         return 0
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
-        """1 for each key that is kept, else 0."""
+        """Return 1 for each key that the store has, 0 for any other."""
         if self.fails():
             return [FAILED] * len(keys)
         return [int(key in self.kept) for key in keys]
@@ -39,7 +38,8 @@ class Store(StoreClient):
         sizes: Sequence[Sequence[int]],
         *_: object,
     ) -> list[int]:
-        """Keep memory under each key, unless the key is there. 0 for each that is kept."""
+        """Store the memory at these addresses under each key that the store does not have yet.
+        Returns 0 for each stored key."""
         if self.fails():
             return [FAILED] * len(keys)
         for key, where, counts in zip(keys, addresses, sizes, strict=True):
@@ -54,7 +54,8 @@ class Store(StoreClient):
         addresses: Sequence[Sequence[int]],
         sizes: Sequence[Sequence[int]],
     ) -> list[int]:
-        """Fill memory from each key. The number of bytes of each, or `GONE`."""
+        """Fill memory from the value of each key. Returns the number of bytes of each, or
+        `GONE`."""
         if self.fails():
             return [FAILED] * len(keys)
         return [
@@ -72,7 +73,7 @@ class Store(StoreClient):
         return begin
 
     def remove_all(self, force: bool = False) -> int:  # noqa: ARG002
-        """Forget everything."""
+        """Remove all values."""
         self.kept.clear()
         return 0
 
@@ -82,13 +83,13 @@ class Store(StoreClient):
 
 
 class ReplicateConfig:
-    """How often a value is kept. Here once."""
+    """The number of copies of a value; here it is always one."""
 
     group_ids: list[str]
 
 
 def module() -> ModuleType:
-    """What `import mooncake.store` gives."""
+    """Make the module that replaces `mooncake.store`."""
     made = ModuleType("mooncake.store")
     made.__dict__.update(MooncakeDistributedStore=Store, ReplicateConfig=ReplicateConfig)
     return made

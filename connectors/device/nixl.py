@@ -1,7 +1,7 @@
-"""A NIXL agent that copies memory of this process, at the moment that the kit chooses.
+"""A fake NIXL agent, which copies memory of this process at the moment that the kit chooses.
 
-The calls are those of `nixl_agent`. A copy is between addresses that vLLM's worker has registered
-and prepared itself; a message to the other side follows it, as NIXL promises.
+The calls are those of `nixl_agent`. A copy goes between addresses that vLLM's worker has registered
+and prepared itself. A message to the other side follows the copy, as NIXL promises.
 """
 
 import ctypes
@@ -19,8 +19,8 @@ Piece = tuple[int, int, int]
 
 @dataclass
 class PostedTransfer:
-    """A copy: pairs of target and source, and the message that follows it to an agent. It `failed`
-    if a source is not there any more."""
+    """A copy that was posted: pairs of target and source, and the agent that then gets a message.
+    It has `failed` if a source does not exist any more."""
 
     moves: list[tuple[Any, Any]]
     agent: str
@@ -35,7 +35,7 @@ def _pieces(at: int, size: int, device: int, distance: int = 0, count: int = 1) 
 
 
 class CopyingAgent:
-    """A NIXL agent. `agents` are those of the episode by name."""
+    """A fake NIXL agent. `agents` has all agents of the episode by name."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         self.clock, self.name = clock, name
@@ -52,41 +52,41 @@ class CopyingAgent:
         return self.numbers
 
     def get_reg_descs(self, pieces: Any, *_: object) -> Any:
-        """Memory to register."""
+        """Make descriptors of memory to register."""
         return pieces
 
     def register_memory(self, pieces: Any, kind: str = "DRAM", **_: object) -> Any:  # noqa: ARG002
-        """Make memory known to the network card."""
+        """Register memory with the network card."""
         self.known += [(int(piece[0]), int(piece[1])) for piece in pieces]
 
     def create_backend(self, *_: object, **__: object) -> None:
-        """Connect to what copies."""
+        """Connect to a backend; this has no effect."""
 
     def deregister_memory(self, _pieces: Any) -> None:
-        """The end of `register_memory`."""
+        """Undo `register_memory`; this has no effect."""
 
     def get_agent_metadata(self) -> bytes:
-        """What another agent needs to know of this one: its name."""
+        """The metadata by which another agent finds this one: its name."""
         return self.name.encode()
 
     def add_remote_agent(self, metadata: bytes) -> str:
-        """The name of another agent."""
+        """Add another agent by its metadata. Returns its name."""
         return metadata.decode()
 
     def remove_remote_agent(self, _name: str) -> None:
         """Forget another agent."""
 
     def check_remote_metadata(self, name: str) -> bool:
-        """Whether another agent is known."""
+        """Whether the other agent is known."""
         return name in self.agents
 
     def get_xfer_descs(self, pieces: Any, *_: object, **__: object) -> list[Piece]:
-        """Memory to transfer, piece by piece. A row of five stands for `count` pieces at equal
-        distances (vLLM 0.33)."""
+        """Make descriptors of memory to transfer, piece by piece. A row of five numbers stands for
+        `count` pieces at equal distances (vLLM 0.33)."""
         return [piece for row in pieces for piece in _pieces(*map(int, row))]
 
     def prep_xfer_dlist(self, agent: str, pieces: Any, **_: object) -> int:
-        """Prepare memory of an agent. Raises RuntimeError where it is not registered."""
+        """Prepare memory of an agent for copies. Raises RuntimeError where it is not registered."""
         owner, listed = self.agents.get(agent, self), self.get_xfer_descs(pieces)
         for at, size, _device in listed:
             if not any(begin <= at and at + size <= begin + room for begin, room in owner.known):
@@ -95,7 +95,7 @@ class CopyingAgent:
         return number
 
     def release_dlist_handle(self, number: int) -> None:
-        """The end of `prep_xfer_dlist`."""
+        """Undo `prep_xfer_dlist`."""
         del self.lists[number]
 
     def make_prepped_xfer(
@@ -108,7 +108,8 @@ class CopyingAgent:
         notif_msg: bytes = b"",
         **_: object,
     ) -> int:
-        """Prepare a copy of pieces. Raises RuntimeError where both sides are not alike."""
+        """Prepare a copy of pieces. Raises RuntimeError where the pieces of both sides differ in
+        number or size."""
         agent, theirs = self.lists[remote]
         ours = self.lists[local][1]
         if len(local_ids) != len(remote_ids):
@@ -121,7 +122,7 @@ class CopyingAgent:
         return number
 
     def transfer(self, number: int, *_: object) -> str:
-        """Begin a copy."""
+        """Start a copy."""
         begun = self.transfers[number]
         begun.due = self.clock.now + self.clock.window
         if not self.clock.late:
@@ -137,7 +138,7 @@ class CopyingAgent:
                 self.send_notif(begun.agent, begun.message)
 
     def check_xfer_state(self, number: int) -> str:
-        """Whether a copy is done. At the end of its window it is."""
+        """The state of a copy: it is done at the end of its window."""
         begun = self.transfers[number]
         if self.clock.now < begun.due:
             return "PROC"
@@ -145,7 +146,7 @@ class CopyingAgent:
         return "ERR" if begun.failed else "DONE"
 
     def get_xfer_telemetry(self, number: int) -> Any:
-        """What a copy took: nobody knows."""
+        """The telemetry of a copy; its numbers mean nothing here."""
         moves = self.transfers[number].moves
         moved = sum(source[1] for _, source in moves)
         return SimpleNamespace(
@@ -153,11 +154,11 @@ class CopyingAgent:
         )
 
     def release_xfer_handle(self, number: int) -> None:
-        """The end of a copy. One that is not made is not made any more."""
+        """Release the handle of a copy. A copy that was not made yet is cancelled."""
         self.transfers.pop(number, None)
 
     def send_notif(self, agent: str, notif_msg: bytes, *_: object) -> None:
-        """A message to another agent."""
+        """Send a message to another agent."""
         self.agents[agent].messages[self.name].append(bytes(notif_msg))
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
@@ -167,5 +168,5 @@ class CopyingAgent:
 
 
 def agents(clock: Clock) -> Any:
-    """In place of the class of NIXL's agents."""
+    """Make the class that replaces NIXL's class of agents."""
     return lambda name, *_, **__: CopyingAgent(clock, name)

@@ -1,8 +1,8 @@
-"""An object store in memory, behind an agent of NIXL (its backend `OBJ`): an object is kept under
-its key, and a copy between memory and objects is made at the moment that the kit chooses.
+"""A fake of an object store behind a NIXL agent (its backend `OBJ`), in memory. It keeps an object
+under its key, and copies between memory and objects at the moment that the kit chooses.
 
-What vLLM asks of this backend is in `vllm/v1/kv_offload/tiering/obj`. A copy that fails ends with
-the state `ERR`; what ends a copy may raise instead.
+vLLM uses this backend in `vllm/v1/kv_offload/tiering/obj`. A copy that fails ends with the state
+`ERR`, or the call that asks for its state raises.
 """
 
 import ctypes
@@ -18,33 +18,33 @@ Object = tuple[str, int, int]
 
 
 class Registered(list[Any]):
-    """What `register_memory` gives back."""
+    """The result of `register_memory`."""
 
     def trim(self) -> "Registered":
-        """The same, to be copied."""
+        """The same object, as the source or target of a copy."""
         return self
 
 
 class ObjectAgent(CopyingAgent):
-    """An agent whose other side is an object store."""
+    """A fake NIXL agent whose other side is an object store."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         super().__init__(clock, name)
         self.store = StoreClient()
 
     def query_memory(self, pieces: Sequence[Any], *_: object) -> list[dict[str, str] | None]:
-        """Something for each object that is kept, else None."""
+        """An answer for each object that the store has, None for any other."""
         return [{} if piece[3] in self.store.kept else None for piece in pieces]
 
     def register_memory(self, pieces: Any, kind: str = "DRAM", **_: object) -> Registered:
-        """Name memory or objects that will be copied."""
+        """Register memory or objects that will be copied."""
         if kind == "DRAM":
             super().register_memory(pieces)
             return Registered(pieces)
         return Registered((key, size, device) for _, size, device, key in pieces)
 
     def prep_xfer_dlist(self, agent: str, pieces: Any, *_: object, **__: object) -> int:
-        """Prepare memory, or objects."""
+        """Prepare memory or objects for copies."""
         if not isinstance(pieces, Registered):
             return super().prep_xfer_dlist(agent, pieces)
         self.lists[number := self._number()] = agent, list(pieces)
@@ -63,29 +63,29 @@ class ObjectAgent(CopyingAgent):
                 ctypes.memmove(target[0], found, target[1])
 
     def transfer(self, number: int, *_: object) -> str:
-        """Begin a copy."""
+        """Start a copy."""
         if not self.store.raises and self.store.fails():
             return "ERR"
         return super().transfer(number)
 
     def check_xfer_state(self, number: int) -> str:
-        """Whether a copy is done, or has failed."""
+        """The state of a copy: in progress, done or failed."""
         if self.store.fails():
             return "ERR"
         return super().check_xfer_state(number)
 
     def release_xfer_handle(self, number: int) -> None:
-        """The end of a copy."""
+        """Release the handle of a copy."""
         self._may_raise()
         super().release_xfer_handle(number)
 
     def release_dlist_handle(self, number: int) -> None:
-        """The end of `prep_xfer_dlist`."""
+        """Undo `prep_xfer_dlist`."""
         self._may_raise()
         super().release_dlist_handle(number)
 
     def deregister_memory(self, _pieces: Any) -> None:
-        """The end of `register_memory`."""
+        """Undo `register_memory`."""
         self._may_raise()
 
     def _may_raise(self) -> None:
@@ -94,5 +94,5 @@ class ObjectAgent(CopyingAgent):
 
 
 def agents(clock: Clock) -> Any:
-    """In place of the class of NIXL's agents."""
+    """Make the class that replaces NIXL's class of agents."""
     return lambda name, *_, **__: ObjectAgent(clock, name)

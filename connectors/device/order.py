@@ -1,5 +1,5 @@
-"""What a copy out of the KV caches follows: the model's steps run on a stream of their own, and a
-copy on another one reads what is there when it runs."""
+"""The order of copies out of the KV caches and of the model's work. The model's steps run on a
+stream of their own; a copy on another stream reads the content that is there when it runs."""
 
 import ctypes
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from kvproof.model.facts.connectors import CopiedAgain, CopiedTooEarly
 
 
 class FreshBlock(NamedTuple):
-    """The bytes of a block in a layer, from `begin` to `end`, that the model computes as its work
+    """The bytes of a block in a layer, from `begin` to `end`, which the model computes in its work
     of this number."""
 
     begin: int
@@ -20,8 +20,8 @@ class FreshBlock(NamedTuple):
 
 
 class UnderWay(NamedTuple):
-    """A copy by this call (`by`) of `content`, the bytes at an address. `over` says whether the
-    connector has seen its end."""
+    """A copy in progress: the call (`by`) that submitted it, and `content`, the bytes at its source
+    address. `over` says whether the connector has seen its end."""
 
     by: str
     address: int
@@ -30,10 +30,10 @@ class UnderWay(NamedTuple):
 
 
 class ModelOrder:
-    """The model's works are numbered; up to `computed` they are submitted, and up to `finished` the
-    host knows that they are over. `caches` are the bytes of the KV caches, by their address;
-    `copies` counts the copies of blocks that were looked at. `remembers` says whether a copy of
-    what is being copied already is noted."""
+    """The numbered works of the model: works up to number `computed` are submitted, and the host
+    knows that works up to `finished` are complete. `caches` has the bytes of the KV caches by
+    address, and `copies` counts the checked copies of blocks. `remembers` says whether a second
+    copy of bytes that are being copied is recorded."""
 
     def __init__(self, remembers: bool = True) -> None:
         self.computed = self.finished = self.copies = 0
@@ -44,8 +44,8 @@ class ModelOrder:
         self._facts: list[CopiedTooEarly | CopiedAgain] = []
 
     def compute(self, blocks: Iterable[tuple[int, int, str, int]]) -> None:
-        """A work of the model: it fills blocks, each with its first and its last byte, the name of
-        its layer and its id."""
+        """Submit a work of the model: it fills blocks, each given with its first and last byte, its
+        layer and its id."""
         self.computed += 1
         self._fresh = [each for each in self._fresh if each.number > self.finished]
         filled = [FreshBlock(a, b, self.computed, name, block) for a, b, name, block in blocks]
@@ -57,13 +57,14 @@ class ModelOrder:
         ]
 
     def forget_copies(self) -> None:
-        """What is being copied is forgotten by who copies it. What was ordered before may still be
-        copied at any time, so from now on copies are not compared with those under way."""
+        """Forget the copies in progress, because the connector that submitted them forgets them.
+        They may still run at any time, so from now on no copy is compared with those in
+        progress."""
         self._under_way.clear()
         self.remembers = False
 
     def finish(self, number: int) -> None:
-        """The host knows that the works up to a number are over."""
+        """Record that the host knows that the works up to a number are complete."""
         self.finished = max(self.finished, number)
 
     def is_cache(self, address: int) -> bool:
@@ -73,9 +74,9 @@ class ModelOrder:
     def read(
         self, by: str, address: int, size: int, follows: int, over: Callable[[], bool]
     ) -> None:
-        """A call submits a copy that reads these bytes, after the model's works up to the number
-        `follows`. `over` says whether the connector has seen its end. Copies by other calls are
-        those of other connectors."""
+        """Record that the call `by` submits a copy that reads these bytes, after the model's works
+        up to the number `follows`. `over` says whether the connector has seen its end. Copies by
+        other calls belong to other connectors."""
         if not self.is_cache(address):
             return
         self.copies += 1
@@ -92,6 +93,6 @@ class ModelOrder:
         self._under_way.append(copy)
 
     def take(self) -> list[CopiedTooEarly | CopiedAgain]:
-        """What was noted since the last call."""
+        """The facts that were recorded since the last call."""
         facts, self._facts = self._facts, []
         return facts

@@ -1,9 +1,9 @@
-"""A network between engines that copy from each other: messages without sockets, and copies that
-may fail.
+"""A fake network between engines that copy from each other: messages without real sockets, and
+copies that may fail.
 
-The calls are those of ZeroMQ and of NIXL that `vllm/v1/kv_offload/tiering/p2p` makes. A message is
-there when the other side looks next; that a connection has ended may be seen later. Where the
-network forgets, all connections end, and messages under way are lost; where it fails, copies end in
+The calls are those of ZeroMQ and of NIXL that `vllm/v1/kv_offload/tiering/p2p` makes. The other
+side finds a message when it looks next; it may see later that a connection has ended. If the
+network forgets, all connections end, and messages in transit are lost. If it fails, copies end with
 an error.
 """
 
@@ -26,8 +26,9 @@ DISCONNECTED = struct.pack("=hi", zmq.EVENT_DISCONNECTED, 0)
 
 
 class Network(StoreClient):
-    """The sockets of an episode: ROUTERs by address, and messages for those that are not there
-    yet. The ends of a connection are the steps from which on they can be seen."""
+    """The sockets of an episode: the ROUTERs by address, and the messages to addresses at which no
+    ROUTER listens yet. For each connection that has ended, it has the step from which on the end
+    can be seen."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -38,14 +39,14 @@ class Network(StoreClient):
         self.dealers: list[PeerSocket] = []
 
     def forget(self) -> None:
-        """All connections end."""
+        """End all connections."""
         self.early.clear()
         for router in self.listening.values():
             router.inbox.clear()
         self.end(self.dealers)
 
     def end(self, dealers: Sequence["PeerSocket"]) -> None:
-        """These connections end, and who watches them is notified."""
+        """End these connections, and notify the sockets that watch them."""
         seen = self.clock.now + max(self.clock.window, 1) * self.clock.late
         for dealer in dealers:
             if dealer.events is not None:
@@ -53,7 +54,8 @@ class Network(StoreClient):
 
 
 class PeerSocket:
-    """A socket of ZeroMQ: a ROUTER receives what DEALERs send, and a PAIR what happens to one."""
+    """A fake ZeroMQ socket: a ROUTER receives the messages of DEALERs, and a PAIR receives the
+    events of one connection."""
 
     def __init__(self, network: Network, kind: int) -> None:
         self.network, self.kind = network, kind
@@ -82,11 +84,11 @@ class PeerSocket:
             self.network.dealers.append(self)
 
     def monitor(self, address: str, _mask: int) -> None:
-        """Let what happens to this connection be watched at an address."""
+        """Send the events of this connection to a PAIR at an address."""
         self.events = self.network.watched[address] = deque()
 
     def send(self, message: bytes, *_: object) -> None:
-        """Send one part, to who listens now or later."""
+        """Send a message of one part to the socket that listens now or later."""
         router = self.network.listening.get(self.address)
         parts = [self.identity, bytes(message)]
         if router is None:
@@ -104,7 +106,7 @@ class PeerSocket:
         return self.inbox.popleft()
 
     def close(self, *_: object, **__: object) -> None:
-        """End. Who is connected to a ROUTER is notified."""
+        """Close the socket. A ROUTER notifies the sockets that are connected to it."""
         network = self.network
         if self.kind == zmq.ROUTER and network.listening.pop(self.address, None) is not None:
             network.end([each for each in network.dealers if each.address == self.address])
@@ -113,21 +115,21 @@ class PeerSocket:
 
 
 class PeerContext:
-    """A context of ZeroMQ."""
+    """A fake ZeroMQ context."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
 
     def socket(self, kind: int) -> PeerSocket:
-        """A new socket."""
+        """Make a new socket."""
         return PeerSocket(self.network, kind)
 
     def destroy(self, **_: object) -> None:
-        """End."""
+        """End the context."""
 
 
 class PeerSockets:
-    """In place of the module `zmq` in a module of vLLM."""
+    """A fake of the module `zmq` in a module of vLLM."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -136,19 +138,19 @@ class PeerSockets:
         return getattr(zmq, name)
 
     def Context(self) -> PeerContext:
-        """A new context."""
+        """Make a new context."""
         return PeerContext(_network(self.clock))
 
 
 class PeerAgent(CopyingAgent):
-    """An agent whose copies go over the network."""
+    """A fake NIXL agent whose copies go over the network."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         super().__init__(clock, name)
         self.network = _network(clock)
 
     def transfer(self, number: int, *_: object) -> str:
-        """Begin a copy. Where the network fails, it is not made."""
+        """Start a copy. If the network fails, the copy is not made."""
         if self.network.failures:
             self.network.failures -= 1
             self.transfers[number].failed = self.transfers[number].done = True
@@ -163,5 +165,5 @@ def _network(clock: Clock) -> Network:
 
 
 def agents(clock: Clock) -> Any:
-    """In place of the class of NIXL's agents."""
+    """Make the class that replaces NIXL's class of agents."""
     return lambda name, *_, **__: PeerAgent(clock, name)

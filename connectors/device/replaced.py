@@ -1,4 +1,5 @@
-"""What is replaced while an episode runs: the list, and the block in which it is in place."""
+"""The list of all names of vLLM and torch that are replaced by fakes while an episode runs, and the
+block that puts the fakes in place."""
 
 import contextlib
 import importlib
@@ -53,9 +54,9 @@ keeps blocks for D, in seconds."""
 
 
 class Replacement(NamedTuple):
-    """One name of vLLM or torch, `module:name` or `module:Class.name`, what takes its place, why.
-    A vLLM may lack a name that only `other` releases have. Any other one that is gone from its
-    module is drift: vLLM does elsewhere what was replaced there."""
+    """One name of vLLM or torch, `module:name` or `module:Class.name`, the fake that takes its
+    place, and the reason. A vLLM may lack a name that only `other` releases have. Any other missing
+    name is drift: vLLM then does elsewhere what was replaced here."""
 
     place: str
     by: Callable[[Clock], Any]
@@ -68,7 +69,8 @@ def _always(what: Any) -> Callable[[Clock], Any]:
 
 
 class Platform:
-    """vLLM's platform, as one with a GPU. It says ROCm, for which vLLM uses plain host memory."""
+    """A fake of vLLM's platform, as one with a GPU. It says ROCm, for which vLLM uses plain host
+    memory."""
 
     def __init__(self, real: Any) -> None:
         self._real = real
@@ -84,11 +86,11 @@ class Platform:
         return True
 
     def is_rocm(self) -> bool:
-        """Whether it is AMD's."""
+        """Whether the GPU is one of AMD."""
         return True
 
     def set_device(self, _device: Any) -> None:
-        """The one device is in use."""
+        """Use a device; there is only one."""
 
 
 class BarePlatform(Platform):
@@ -103,7 +105,7 @@ class BarePlatform(Platform):
     swap_out_blocks_to_host = staticmethod(copies.copy_rows)
 
     def discover_numa_topology(self) -> list[list[int]]:
-        """The cores from which vLLM takes one for transfers: none."""
+        """The CPU cores from which vLLM takes one for transfers: none."""
         return []
 
     def is_cuda_alike(self) -> bool:
@@ -120,7 +122,7 @@ def _kernel_sizes(clock: Clock) -> Any:
 
 
 class StepTime:
-    """In place of the module `time` in a module of vLLM: a step takes a second."""
+    """A fake of the module `time` in a module of vLLM: a step takes a second."""
 
     ahead = False
     """Whether this clock is ahead of others by `clock.ahead`."""
@@ -136,24 +138,25 @@ class StepTime:
         return float(self.clock.now + self.clock.ahead * self.ahead)
 
     def sleep(self, _seconds: float) -> None:
-        """Who sleeps waits for what is under way."""
+        """Wait for the copies and threads in progress."""
         self.clock.tick()
 
 
 class PeerTime(StepTime):
-    """The same where vLLM asks for another clock."""
+    """The same fake in modules that call another function of `time`."""
 
     monotonic = StepTime.perf_counter
 
 
 class WorkerTime(StepTime):
-    """The same in a module of a worker: its process may be on another machine."""
+    """The same fake in a module of a worker, whose process may be on a machine with another
+    clock."""
 
     ahead = True
 
 
 def _dated(clock: Clock) -> Any:
-    """A class of vLLM that notes when an object of it is made, by this clock."""
+    """A class of vLLM whose objects have the time at which they were made, by this clock."""
     from vllm.v1.kv_offload.tiering.p2p.manager import _UnboundStoreBatch
 
     def made(*parts: Any, **named: Any) -> Any:
@@ -359,7 +362,7 @@ REPLACED: tuple[Replacement, ...] = (
 
 
 def found(place: str) -> tuple[Any, str] | None:
-    """The object that has a name, and the name; None if this vLLM does not have it."""
+    """The object that has a name, and the name in it; None if this vLLM does not have the name."""
     module, _, names = place.partition(":")
     *owners, name = names.split(".")
     try:
@@ -372,7 +375,7 @@ def found(place: str) -> tuple[Any, str] | None:
 
 
 def gone() -> Iterator[Replacement]:
-    """The names that this vLLM has no longer, although it has their modules."""
+    """The names that this vLLM lacks although it has their modules."""
     for each in REPLACED:
         if not each.other and found(each.place) is None:
             with contextlib.suppress(ImportError):
@@ -382,7 +385,7 @@ def gone() -> Iterator[Replacement]:
 
 @contextlib.contextmanager
 def device(clock: Clock) -> Iterator[None]:
-    """Have a device on this clock until the block ends."""
+    """Put the fakes in place, on this clock, until the block ends."""
     streams.Stream.clock = clock
     streams.begin()
     with contextlib.ExitStack() as stack:
@@ -405,7 +408,7 @@ def device(clock: Clock) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _mooncake() -> Iterator[None]:
-    """Have a Mooncake store in memory, unless the real one is installed."""
+    """Put the fake Mooncake store in place, unless the real one is installed."""
     if importlib.util.find_spec("mooncake") is not None:
         yield
         return

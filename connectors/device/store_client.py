@@ -1,12 +1,13 @@
-"""What the stores of the kit have in common: they keep bytes under keys, forget, and fail."""
+"""The common part of the kit's fake stores: they keep bytes under keys, forget them, and fail."""
 
 from typing import ClassVar
 
 
 class StoreClient:
-    """A client of a store. Its next `failures` calls fail, by an exception if it `raises`. `made`
-    are the clients of this episode, which have one store. It `is_open` from its connection on until
-    it is closed, where the store knows this. `closes` says whether there is a connection to end."""
+    """A client of a store. Its next `failures` calls fail, with an exception if it `raises`. `made`
+    has all clients of this episode, which share one store. A client `is_open` from its connection
+    on until it is closed, if the store has connections. `closes` says whether it has a connection
+    to close."""
 
     closes: ClassVar[bool] = True
     made: ClassVar[list["StoreClient"]] = []
@@ -17,11 +18,11 @@ class StoreClient:
         self.made.append(self)
 
     def forget(self) -> None:
-        """Lose everything."""
+        """Remove all values from the store."""
         self.kept.clear()
 
     def fails(self) -> bool:
-        """Whether this call fails. Raises RuntimeError if calls fail so."""
+        """Whether this call fails. Raises RuntimeError if failures are exceptions."""
         if not self.failures:
             return False
         self.failures -= 1

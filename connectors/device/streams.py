@@ -9,10 +9,11 @@ from kvproof.connectors.device.clock import Clock
 
 
 class Stream:
-    """Work in order. `done` of the `added` works are carried out; those up to `waited` were waited
-    for. vLLM makes streams without arguments, so the clock is of the class, and the stream of the
-    `model`, whose work is not here: the kit computes it at once. Later work of another stream
-    comes after the model's works up to `follows`."""
+    """A stream carries out works in their order. Of the `added` works, `done` are carried out, and
+    the host has waited for works up to `waited`. vLLM makes streams without arguments, so the clock
+    is an attribute of the class, and so is the stream of the `model`; the kit computes the model's
+    work at once, so it is not in the stream. Later work of another stream runs after the model's
+    works up to the number `follows`."""
 
     clock: ClassVar[Clock]
     current: ClassVar["Stream"]
@@ -24,12 +25,13 @@ class Stream:
 
     @property
     def after(self) -> int:
-        """The number of the last work of the model that is over when later work here begins."""
+        """The number of the last work of the model that is complete before later work of this
+        stream begins."""
         return self.clock.order.computed if self is self.model else self.follows
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority."""
+        """The lowest and the highest priority of streams."""
         return 0, -1
 
     def add(self, work: Callable[[], None]) -> None:
@@ -53,13 +55,13 @@ class Stream:
         self.waited = self.added
 
     def wait_stream(self, other: "Stream") -> None:
-        """Later work here follows all work that the other stream has now."""
+        """Let later work here follow all work that the other stream has now."""
         position = other.added
         self.follows = max(self.follows, other.after)
         self.add(lambda: other.run(position))
 
     def wait_event(self, event: "Event") -> None:
-        """Later work here follows what the event was recorded after."""
+        """Let later work here follow the work before an event."""
         stream, position = event.stream, event.position
         self.follows = max(self.follows, event.after)
         if stream is not None:
@@ -77,21 +79,21 @@ class Stream:
 
 
 class Event:
-    """A point in a stream. Work before it is reported as done when its window ends."""
+    """A point in a stream. The work before it is reported as done when its window ends."""
 
     def __init__(self, *_: object, **__: object) -> None:
         self.stream: Stream | None = None
         self.position = self.due = self.after = 0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Note the work that the stream has now."""
+        """Record the event after the work that the stream has now."""
         self.stream = stream or Stream.current
         self.position, self.after = self.stream.added, self.stream.after
         pending = self.position > self.stream.waited
         self.due = Stream.clock.now + (Stream.clock.window if pending else 0)
 
     def query(self) -> bool:
-        """Whether the work before it is done. At the end of the window it is."""
+        """Whether the work before the event is done; it is at the end of the window."""
         Stream.clock.order.finish(self.after)
         if self.stream is None or self.position <= self.stream.waited:
             return True
@@ -101,34 +103,34 @@ class Event:
         return True
 
     def synchronize(self) -> None:
-        """Wait for the work before it."""
+        """Wait for the work before the event."""
         Stream.clock.order.finish(self.after)
         if self.stream is not None:
             self.stream.run(self.position)
             self.stream.waited = max(self.stream.waited, self.position)
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Later work of the stream follows this event."""
+        """Let later work of the stream follow this event."""
         (stream or Stream.current).wait_event(self)
 
     def elapsed_time(self, _end: "Event") -> float:
-        """Milliseconds: nobody knows."""
+        """Milliseconds between two events; the number means nothing here."""
         return 1.0
 
 
 def begin() -> None:
-    """A process begins: the model has a stream, and all work goes there."""
+    """Begin a process: the model gets a stream, and all work goes there."""
     Stream.current = Stream.model = Stream()
 
 
 def current_stream(*_: object) -> Stream:
-    """The stream to which work goes if none is named: the model's, at first."""
+    """The stream to which work goes if none is named; at first the model's."""
     return Stream.current
 
 
 @contextlib.contextmanager
 def stream(used: Any) -> Iterator[None]:
-    """Work goes to this stream until the block ends."""
+    """Send work to this stream until the block ends."""
     before, Stream.current = Stream.current, used or Stream.current
     try:
         yield

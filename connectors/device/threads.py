@@ -1,4 +1,4 @@
-"""Threads, queues and conditions that wait for the clock of the kit and not for an operating
+"""Fake threads, queues and conditions, which wait for the clock of the kit instead of the operating
 system. vLLM's own code runs in them; where it would block, it gives up until there is work."""
 
 import queue
@@ -12,7 +12,7 @@ from kvproof.connectors.device.clock import Clock
 
 
 class Threads:
-    """In place of the module `threading` in a module of vLLM."""
+    """A fake of the module `threading` in a module of vLLM."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -23,35 +23,35 @@ class Threads:
     def Thread(
         self, target: Callable[..., None], args: Iterable[Any] = (), **_: object
     ) -> "Thread":
-        """A thread."""
+        """Make a thread."""
         return Thread(self.clock, lambda: target(*args))
 
     def Condition(self, _lock: object = None) -> "Condition":
-        """A condition."""
+        """Make a condition."""
         return Condition(self.clock)
 
 
 class Thread:
-    """A thread whose work is done when the clock says so."""
+    """A thread that does its work when the clock says so."""
 
     def __init__(self, clock: Clock, work: Callable[[], None]) -> None:
         self.clock, self.work = clock, work
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self.clock.begin(self.work)
 
     def join(self, timeout: float | None = None) -> None:  # noqa: ARG002
-        """Let it do what is left."""
+        """Let the thread do its remaining work."""
         self.clock.run()
 
     def is_alive(self) -> bool:
-        """Threads end with the episode."""
+        """Whether the thread is alive: threads end with the episode."""
         return False
 
 
 class Condition:
-    """A condition that threads wait for."""
+    """A condition for which threads wait."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.notified = clock, False
@@ -65,50 +65,50 @@ class Condition:
             self.clock.notify()
 
     def notify(self, _n: int = 1) -> None:
-        """There is work, for when the lock is given back."""
+        """Say that there is work, once the lock is released."""
         self.notified = True
 
     notify_all = notify
 
     def wait_for(self, predicate: Callable[[], Any]) -> Any:
-        """Wait until this is true."""
+        """Wait until the predicate is true."""
         return self.clock.wait(predicate)
 
 
 class EventThreads(Threads):
-    """The same where a thread waits for an event, and looks for work each time."""
+    """The same fake where a thread waits for an event, and looks for work each time."""
 
     def Event(self) -> "ThreadEvent":
-        """An event."""
+        """Make an event."""
         return ThreadEvent(self.clock)
 
 
 class ThreadEvent:
-    """An event that a thread waits for."""
+    """An event for which a thread waits."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock, self.happened = clock, False
 
     def is_set(self) -> bool:
-        """Whether it has happened."""
+        """Whether the event is set."""
         return self.happened
 
     def set(self) -> None:
-        """It happens."""
+        """Set the event."""
         self.happened = True
         self.clock.notify()
 
     def clear(self) -> None:
-        """It has not happened."""
+        """Clear the event."""
         self.happened = False
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
-        """Wait until it happens."""
+        """Wait until the event is set."""
         return bool(self.clock.wait(self.is_set))
 
 
 class QueueModule:
-    """In place of the module `queue` in a module of vLLM."""
+    """A fake of the module `queue` in a module of vLLM."""
 
     Empty, Full = queue.Empty, queue.Full
 
@@ -117,7 +117,7 @@ class QueueModule:
 
 
 class QueueKind:
-    """In place of the class of queues, with or without the type of what is in one."""
+    """A fake of the class of queues, with or without the type of its items."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -138,7 +138,7 @@ class Queue:
         self.unfinished_tasks = 0
 
     def put(self, item: Any, *_: object) -> None:
-        """Add work."""
+        """Add an item."""
         self.items.append(item)
         self.unfinished_tasks += 1
         self.clock.notify()
@@ -146,36 +146,36 @@ class Queue:
     put_nowait = put
 
     def get(self, *_: object) -> Any:
-        """Take work; wait for it."""
+        """Take an item, and wait for one if there is none."""
         self.clock.wait(lambda: self.items)
         return self.items.popleft()
 
     def get_nowait(self) -> Any:
-        """Take work that is there. Raises `queue.Empty`."""
+        """Take an item. Raises `queue.Empty` if there is none."""
         if not self.items:
             raise queue.Empty
         return self.items.popleft()
 
     def task_done(self) -> None:
-        """A piece of work is done."""
+        """Say that one item is processed."""
         self.unfinished_tasks -= 1
 
     def join(self) -> None:
-        """Wait until all work is done."""
+        """Wait until all items are processed."""
         if self.unfinished_tasks:
             self.clock.run()
 
     def qsize(self) -> int:
-        """The pieces of work that nobody has taken."""
+        """The number of items that were not taken yet."""
         return len(self.items)
 
     def empty(self) -> bool:
-        """Whether nobody left any work."""
+        """Whether the queue has no items."""
         return not self.items
 
 
 class TaskThreads:
-    """In place of the class of executors in a module of vLLM: a thread takes the tasks."""
+    """A fake of the class of executors in a module of vLLM: a thread takes the tasks."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -192,13 +192,13 @@ class TaskThread:
         clock.begin(self._work)
 
     def submit(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Have a task done."""
+        """Submit a task."""
         future: Future[Any] = Future()
         self.tasks.put((future, lambda: task(*arguments)))
         return future
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """End when all is done."""
+        """End the executor when all tasks are done."""
         self.tasks.join()
 
     def _work(self) -> None:

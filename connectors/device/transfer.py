@@ -1,5 +1,5 @@
-"""Mooncake's transfer engine in the memory of this process (`mooncake.engine`), and the servers at
-which vLLM's Mooncake workers ask for each other: vLLM's own, without a socket."""
+"""A fake of Mooncake's transfer engine (`mooncake.engine`), in the memory of this process, and
+vLLM's own servers at which its Mooncake workers find each other, without sockets."""
 
 import ctypes
 import importlib
@@ -17,7 +17,8 @@ FAILED = -1
 
 
 class TransferEngine(StoreClient):
-    """An engine that writes into the memory of another one. `known` is its registered memory."""
+    """A fake engine, which writes into the memory of another one. `known` is its registered
+    memory."""
 
     closes = False
 
@@ -29,19 +30,19 @@ class TransferEngine(StoreClient):
         self.known: list[tuple[int, int]] = []
 
     def forget(self) -> None:
-        """All connections end: the next write fails."""
+        """End all connections: the next write fails."""
         self.failures = max(self.failures, 1)
 
     def initialize(self, *_: object) -> int:
-        """Begin. 0 is success."""
+        """Start the engine. Returns 0 for success."""
         return 0
 
     def get_rpc_port(self) -> int:
-        """The port under which others find this engine."""
+        """The port at which others find this engine."""
         return self.port
 
     def batch_register_memory(self, addresses: Sequence[int], sizes: Sequence[int]) -> int:
-        """Make memory known to the network card."""
+        """Register memory with the network card."""
         self.known += zip(addresses, sizes, strict=True)
         return 0
 
@@ -52,8 +53,8 @@ class TransferEngine(StoreClient):
         targets: Sequence[int],
         sizes: Sequence[int],
     ) -> int:
-        """Write into the memory of the engine `host:port`. `FAILED` where the network fails, or
-        where memory is not registered."""
+        """Write into the memory of the engine `host:port`. Returns `FAILED` where the network
+        fails, or where memory is not registered."""
         if self.failures:
             self.failures -= 1
             return FAILED
@@ -71,13 +72,13 @@ class TransferEngine(StoreClient):
 
 
 def engines(clock: Clock) -> Any:
-    """In place of the class of transfer engines."""
+    """Make the class that replaces the class of transfer engines."""
     return lambda: TransferEngine(clock)
 
 
 def ends_in_time(clock: Clock) -> Any:
-    """In place of the `__init__` of a worker whose `__del__` shuts it down: one that is thrown away
-    after its episode has nothing to shut down."""
+    """Replace the `__init__` of a worker whose `__del__` shuts it down, so that a worker that is
+    collected after its episode has nothing to shut down."""
     kind = importlib.import_module(HOME).MooncakeConnectorWorker
     begin, shutdown = kind.__init__, kind.shutdown
 
@@ -97,7 +98,7 @@ def _servers(clock: Clock) -> dict[int, Any]:
 
 
 def start(clock: Clock) -> Any:
-    """In place of a server's `start`: it answers at its port."""
+    """Replace a server's `start`: it answers at its port."""
 
     def begins(server: Any, *_: Any, **__: Any) -> None:
         _servers(clock)[server.port] = server
@@ -106,7 +107,7 @@ def start(clock: Clock) -> Any:
 
 
 def shutdown(clock: Clock) -> Any:
-    """In place of a server's `shutdown`."""
+    """Replace a server's `shutdown`."""
 
     def ends(server: Any, *_: Any, **__: Any) -> None:
         port = server.port
@@ -117,7 +118,8 @@ def shutdown(clock: Clock) -> Any:
 
 
 def clients(clock: Clock) -> Any:
-    """In place of the module `httpx` in a module of vLLM: its client asks the servers."""
+    """Make the object that replaces the module `httpx` in a module of vLLM: its client asks the
+    servers."""
     import httpx
 
     async def answer(request: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Sockets without a network: a question is answered by the thread that listens at its address."""
+"""Fake sockets without a network: a question is answered by the thread that listens at its
+address."""
 
 import contextlib
 from collections import deque
@@ -15,7 +16,7 @@ ASKER = b"asker"
 
 
 class Address:
-    """Where a thread listens: questions, answers, and the thread."""
+    """An address at which a thread listens: its questions, its answers, and the thread."""
 
     def __init__(self) -> None:
         self.questions: deque[list[bytes]] = deque()
@@ -24,7 +25,7 @@ class Address:
 
 
 class Socket:
-    """A socket of ZeroMQ, as vLLM's connectors use it: REQ asks, REP and ROUTER answer."""
+    """A fake ZeroMQ socket, as vLLM's connectors use it: REQ asks, REP and ROUTER answer."""
 
     def __init__(self, clock: Clock, kind: int, address: Address) -> None:
         self.clock, self.kind, self.address = clock, kind, address
@@ -33,14 +34,15 @@ class Socket:
         """No answer takes time."""
 
     def close(self, *_: object, **__: object) -> None:
-        """End."""
+        """Close the socket."""
 
     def send(self, part: Any, **_: object) -> None:
         """Send one part."""
         self.send_multipart([part])
 
     def send_multipart(self, parts: Sequence[Any], **_: object) -> None:
-        """Send parts. A question is answered now: what the thread does is in the clock's hands."""
+        """Send the parts of a message. A question is answered at once; what the thread does for it
+        depends on the clock."""
         sent = [bytes(part) for part in parts]
         if self.kind == zmq.REQ:
             self.address.questions.append(sent)
@@ -54,8 +56,8 @@ class Socket:
         return bytes(self.recv_multipart()[0])
 
     def recv_multipart(self, copy: bool = True, **_: object) -> list[Any]:
-        """Receive parts. Who listens gives up until there is a question. Raises `zmq.Again` if a
-        question has no answer."""
+        """Receive the parts of a message. A listening thread gives up until there is a question.
+        Raises `zmq.Again` if a question has no answer."""
         if self.kind == zmq.REQ:
             if not self.address.answers:
                 raise zmq.Again
@@ -75,7 +77,7 @@ def _socket(clock: Clock, kind: int, path: str) -> Socket:
 
 
 def make_socket(clock: Clock) -> Any:
-    """In place of `vllm.utils.network_utils.make_zmq_socket`."""
+    """Make the fake of `vllm.utils.network_utils.make_zmq_socket`."""
 
     def make_zmq_socket(_ctx: Any, path: str, socket_type: int, **_: object) -> Socket:
         return _socket(clock, socket_type, path)
@@ -84,7 +86,7 @@ def make_socket(clock: Clock) -> Any:
 
 
 def socket_context(clock: Clock) -> Any:
-    """In place of `zmq_ctx` of vLLM's NIXL connector."""
+    """Make the fake of `zmq_ctx` of vLLM's NIXL connector."""
 
     @contextlib.contextmanager
     def zmq_ctx(socket_type: int, addr: str) -> Iterator[Socket]:
@@ -109,4 +111,4 @@ class AtOnce:
         return future
 
     def shutdown(self, *_: object, **__: object) -> None:
-        """End."""
+        """End the executor."""
