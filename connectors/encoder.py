@@ -97,8 +97,8 @@ class EncoderCache:
         return calls
 
     def reads(self, output: Any, starts: dict[str, int]) -> Facts:
-        """Check that the outputs that a step reads are present. Afterwards `read` is the number of
-        these outputs."""
+        """Read the outputs that a step needs, and yield the facts about them. Afterwards `read` is
+        the number of outputs that were read."""
         self.read = 0
         yield ItemsHeld(sum(map(len, self.held.values())), self.room)
         yield from map(ItemDropped, self.dropped)

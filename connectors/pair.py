@@ -40,7 +40,7 @@ def one_of_two(
     clock: Clock,
     another: Another = "",
 ) -> DrivenEngine:
-    """An engine of this name, with a port of its own."""
+    """Make an engine of this name, with a port of its own."""
     settings = {**connector, "engine_id": f"{connector['engine_id']}-{name}"}
     with patch.dict(os.environ, {**SEED, **dict.fromkeys(PORTS, str(port))}):
         return DrivenEngine(plan, settings, clock, paired=True, another=another)
@@ -57,15 +57,15 @@ START_S = 20
 
 
 def of_prefill(plan: ConnectorPlan) -> ConnectorPlan:
-    """The plan of P: that of the pair, on its own number of ranks."""
+    """The plan of P: the plan of the pair, on P's own number of ranks."""
     other = plan.prefill_ranks
     ranks = replace(plan, ranks=other or plan.ranks, prefill_ranks=plan.ranks * (other > 0))
     return in_its_blocks(ranks, "P")
 
 
 def in_its_blocks(plan: ConnectorPlan, name: str) -> ConnectorPlan:
-    """The plan of P or D, as many tokens in narrower blocks if that is its name. The blocks of
-    kernels are as wide as before."""
+    """The plan of P or D; the one whose name is `narrow` has the same number of tokens in narrower
+    blocks. Kernel blocks keep their width."""
     if plan.narrow != name:
         return plan
     engine = plan.engine
@@ -78,7 +78,7 @@ def in_its_blocks(plan: ConnectorPlan, name: str) -> ConnectorPlan:
 
 
 class Replaced(NamedTuple):
-    """An engine that has ended, its place, and the time, in seconds."""
+    """An engine that has ended, its place in the pair, and the time of its end, in seconds."""
 
     name: str
     place: int
@@ -86,8 +86,8 @@ class Replaced(NamedTuple):
 
 
 class EnginePair(SeveralEngines):
-    """P and D. Both have the plan's engine, P on its own number of ranks. One that is started again
-    has its address, and is another engine for the connector."""
+    """P and D. Both are engines of the plan, P on its own number of ranks. An engine that is
+    started again keeps its address, but the connector sees another engine."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class EnginePair(SeveralEngines):
         self.sent: dict[str, SubmitRequest] = {}
 
     def _made(self, place: int, plan: ConnectorPlan, number: int = 0) -> DrivenEngine:
-        """P or D, or one that takes its place as the engine with this number."""
+        """Make P or D, or the engine with this number that takes its place."""
         clock = self.parts[1]
         others = clock.threads
         name = f"{'PD'[place]}{number or ''}"
@@ -128,29 +128,29 @@ class EnginePair(SeveralEngines):
         return made
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives: it goes to P first."""
+        """Submit a request, to P first."""
         self.arrived += 1
         self.sent[name + OF_P] = arrives
         self.prefill.submit(name + OF_P, arrives.to_prefill, dict(TO_DECODE))
 
     def _between(self) -> None:
-        """What P has computed goes to D."""
+        """Send the requests that P has computed to D."""
         for name, params in self.prefill.returned.items():
             self.decode.submit(name.removesuffix(OF_P), self.sent.pop(name), params)
         self.prefill.returned.clear()
 
     def step(self) -> None:
-        """Both loops go round once. From the end of the first lease on, P may have given up what it
-        keeps for D. While one is started again, it keeps nothing. Where P and D do not fit, each
-        load may fail."""
+        """Run both loops once. From the end of the first lease on, P may have given up the blocks
+        that it keeps for D. While an engine is started again, it keeps nothing. Where P and D do
+        not fit together, each load may fail."""
         if self.unlike or self.clock.now >= max(self.begun) + self.lease_s:
             for each in self.engines:
                 each.facts.append(MayFail())
         super().step()
 
     def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)
-        """The engine whose turn it is is shut down, if nothing runs, and another one is started
-        with its address. The other one goes on."""
+        """Shut one engine down, P and D in turn, if no request runs, and start another one at its
+        address. The other engine continues."""
         if self.dead or self.running or any(each.queue for each in self.engines):
             return
         place = self.arrived % 2
@@ -169,13 +169,13 @@ class EnginePair(SeveralEngines):
         self.before = len(self.decode.facts)
 
     def take_facts(self) -> list[Fact]:
-        """What happened since the last call."""
+        """The facts of both engines since the last call."""
         self._look_at_loads()
         self.before = 0
         return super().take_facts()
 
     def end(self) -> None:
-        """The engines are shut down."""
+        """Shut both engines down."""
         self._look_at_loads()
         if self.loaded and not self.dead:
             self._note_known()
@@ -186,7 +186,8 @@ class EnginePair(SeveralEngines):
         self.loaded = self.loaded or any(ended)
 
     def _note_known(self) -> None:
-        """Note which engines that are gone each side still has by name, in containers of vLLM."""
+        """Record the engines that are gone and whose names a side still keeps in containers of
+        vLLM."""
         for engine, place in zip(self.engines, (1, 0), strict=True):
             ended = {each.name: each.ended for each in self.replaced if each.place == place}
             times = {name: self.begun[place] - at for name, at in ended.items()}
@@ -202,12 +203,12 @@ class EnginePair(SeveralEngines):
             )
 
     def pause(self, new: bool) -> None:
-        """D is paused."""
+        """Pause D."""
         self.decode.pause(new)
 
     def resume(self) -> None:
-        """A pause ends."""
+        """End a pause."""
         self.decode.resume()
 
     def loses(self) -> None:
-        """The memory behind the connector fails."""
+        """Let the memory behind the connector fail."""

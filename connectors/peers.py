@@ -1,5 +1,5 @@
-"""Two engines that copy from each other what they have: a tier of vLLM's offloading that is another
-engine (`vllm/v1/kv_offload/tiering/p2p`)."""
+"""Two engines that copy KV from each other: a tier of vLLM's offloading that is another engine
+(`vllm/v1/kv_offload/tiering/p2p`)."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -30,8 +30,8 @@ class Waiting(NamedTuple):
 
 
 class EnginePeers(SeveralEngines):
-    """Two equal engines. Requests go to each in turn; one that asks for it gets the prompt from the
-    other. While one is `away`, all go to the other one."""
+    """Two equal engines. Requests go to each in turn; a request that asks for it gets its prompt
+    from the other engine. While one engine is `away`, all requests go to the other."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class EnginePeers(SeveralEngines):
         return one_of_two(f"{number}", number + 1, *self.parts)
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives."""
+        """Submit a request to the engine whose turn it is."""
         own = self.arrived % 2
         if own == self.away:
             own = 1 - own
@@ -70,7 +70,7 @@ class EnginePeers(SeveralEngines):
         self._begin(name, begins)
 
     def _prefill(self, name: str, arrives: SubmitRequest, engine: int) -> None:
-        """An engine computes a prompt for the other."""
+        """Let an engine compute a prompt for the other engine."""
         self.places[engine].submit(
             name + OF_P, arrives.to_prefill, {DECODER: {"kv_request_id": name}}
         )
@@ -79,13 +79,13 @@ class EnginePeers(SeveralEngines):
         self.places[begins.engine].submit(name, begins.arrives, begins.params)
 
     def _between(self) -> None:
-        """A prompt that another engine has computed begins where it is answered."""
+        """Submit the requests whose prompts the other engine has computed."""
         for name in [each for each in self.later if each not in self.running]:
             self._begin(name.removesuffix(OF_P), self.later.pop(name))
 
     def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)
-        """The engine whose turn it is is shut down, if nothing runs. The other one goes on, and
-        another one takes the free place later."""
+        """Shut down the engine whose turn it is, if no request runs. The other engine continues,
+        and a new engine takes the free place later."""
         if self.dead or self.running or self.later or self.away is not None:
             return
         self.away, self.back = self.arrived % 2, self.clock.now + AWAY_S
@@ -95,7 +95,7 @@ class EnginePeers(SeveralEngines):
         ends.end()
 
     def step(self) -> None:
-        """Each loop goes round once."""
+        """Run each loop once."""
         if self.clock.now >= self.back:
             self._return()
         super().step()
@@ -110,7 +110,7 @@ class EnginePeers(SeveralEngines):
         self.away = None
 
     def drain(self) -> None:
-        """Nothing more arrives: both run until none has anything to do."""
+        """Run both engines, without new requests, until neither has work."""
         for _ in range(AWAY_S if self.away is not None else 0):
             self.step()
             self.deliver()

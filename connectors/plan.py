@@ -1,5 +1,5 @@
-"""What is done in an episode: an engine, and what arrives when. A plan is data: it can be shrunk,
-kept in a file and played again."""
+"""The plan of an episode of a connector: an engine, and the actions on it in order. A plan is data:
+it can be shrunk, kept in a file and played again."""
 
 from typing import Annotated, Literal
 
@@ -49,9 +49,9 @@ PLACEHOLDER = "_"
 
 
 class Image(Struct, frozen=True, forbid_unknown_fields=True):
-    """An image in a prompt: `tokens` tokens from position `at` on. Equal `which` and `tokens` are
-    the same image. `before` and `behind` are the tokens beside it that are the placeholder and
-    belong to no image."""
+    """An image in a prompt: `tokens` tokens from position `at` on. Two images with equal `which`
+    and `tokens` are the same image. `before` and `behind` are the numbers of placeholder tokens
+    beside it that belong to no image."""
 
     which: Annotated[int, Meta(ge=0, le=len(IMAGES) - 1)]
     at: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)]
@@ -66,11 +66,11 @@ class Image(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=True):
-    """A request arrives. Its prompt is the first `tokens` of a family. `beside` is what else its KV
-    depends on: a cache salt or a LoRA adapter. With `computes_all` it reads no cache: it asks for
-    the log-probabilities of its prompt. Its `images` are in order, and what of them is behind the
-    end of the prompt is not there. `asks` is what it asks of the connector. Of a later turn,
-    `answer` tokens from position `turn` on are what an engine has answered before."""
+    """A request arrives. Its prompt is the first `tokens` tokens of a family. `beside` is the cache
+    salt or the LoRA adapter on which its KV depends too. With `computes_all` it reads no cache,
+    because it asks for the log-probabilities of its prompt. Its `images` are in order, and are cut
+    at the end of the prompt. `asks` is its demand on the connector. In a later turn, the `answer`
+    tokens from position `turn` on are an engine's earlier answer."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
@@ -84,24 +84,24 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
 
     @property
     def to_prefill(self) -> "SubmitRequest":
-        """The same prompt, for an engine that computes it for another one."""
+        """The same prompt, as a request to an engine that computes it for another engine."""
         return SubmitRequest(
             self.family, self.tokens, 1, self.beside, turn=self.turn, answer=self.answer
         )
 
     @property
     def prompt(self) -> str:
-        """The prompt, with the letter of an image in each place of it."""
+        """The prompt, with the letter of an image at each of its positions."""
         return self._with({image: IMAGES[image.which] for image in self.whole})
 
     @property
     def tokens_of_prompt(self) -> str:
-        """The prompt as the engine gets it, with placeholders in the places of images."""
+        """The prompt as the engine gets it, with placeholders at the positions of images."""
         return self._with(dict.fromkeys(self.whole, PLACEHOLDER))
 
     @property
     def whole(self) -> tuple[Image, ...]:
-        """The images that the prompt has."""
+        """The images that lie in the prompt as a whole."""
         return tuple(each for each in self.images if each.at + each.tokens <= self.tokens)
 
     def _with(self, letters: dict[Image, str]) -> str:
@@ -127,26 +127,26 @@ class ReceiveOutput(Struct, frozen=True, tag="Output", forbid_unknown_fields=Tru
 
 
 class AbortRequest(Struct, frozen=True, tag="Abort", forbid_unknown_fields=True):
-    """The client of a running or waiting request goes away: of the one at this place, counted round
-    the list."""
+    """The client of a running or waiting request disconnects: of the request at this place in the
+    list, modulo its length."""
 
     which: Annotated[int, Meta(ge=0, le=63)] = 0
 
 
 class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """Nothing arrives until the engine says that it has nothing more to do."""
+    """No requests arrive until the engine says that it has no more work."""
 
 
 class ResetCache(Struct, frozen=True, tag="Reset", forbid_unknown_fields=True):
-    """The engine's own prefix cache is emptied, if no block is in use; with `running`, the requests
-    that run are preempted first; with `connector`, the connector's cache is emptied too."""
+    """The engine's own prefix cache is reset, if no block is in use. With `running`, running
+    requests are preempted first; with `connector`, the connector's cache is reset too."""
 
     running: bool = False
     connector: bool = False
 
 
 class PauseEngine(Struct, frozen=True, tag="Pause", forbid_unknown_fields=True):
-    """The engine is paused: no request is scheduled, or no new one. `Drain` ends it."""
+    """The engine is paused: it schedules no request, or no new one. `Drain` ends the pause."""
 
     new: bool = False
 
@@ -156,11 +156,11 @@ class ResumeEngine(Struct, frozen=True, tag="Resume", forbid_unknown_fields=True
 
 
 class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The memory behind the connector loses all that it has."""
+    """The memory behind the connector loses all its content."""
 
 
 class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The next calls of the memory behind the connector fail; with `raises` by an exception."""
+    """The next calls of the memory behind the connector fail; with `raises`, by an exception."""
 
     times: Annotated[int, Meta(ge=1, le=8)] = 1
     raises: bool = False
@@ -181,9 +181,9 @@ Narrow = Literal["", "P", "D"]
 
 
 class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The engine ends its work and is shut down, and another process starts one over what is behind
-    the connector, of `another` model or type of values. What this changes, the next such action
-    changes back."""
+    """The engine finishes its work and is shut down, and another process starts an engine over the
+    same memory behind the connector, of `another` model or type of values. The next such action
+    undoes this change."""
 
     another: Another = ""
 
@@ -212,38 +212,38 @@ STORE_ANSWERS: Options = (("offload_prompt_only", False), ("save_decode_cache", 
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):
-    """Copies in the background: their end is reported `steps` steps after they are submitted, and
-    they are made when they are submitted, or if `late`, just before the report."""
+    """Background copies: their end is reported `steps` steps after they are submitted. A copy is
+    made when it is submitted or, if `late`, just before the report."""
 
     late: bool = False
     steps: Annotated[int, Meta(ge=0, le=8)] = 0
 
 
 class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """An episode: the engine, what vLLM does about a failed load, when copies are made, and the
-    actions in order. After the last one the engine is drained, and shut down; if it `stops`, it is
-    shut down at once, with what is under way. With `local`, the windows of the engine are chunked
-    local attention: a token reads from the last multiple of the window on. Of the drafts of a step,
-    the first `accepted` are accepted. `encoder_tokens` is the room of the encoder cache, and what
-    the encoder may compute in a step; without images it is 0. The tokens of an attention block lie
-    on `ranks` ranks in turn (decode context parallelism): the block sizes of the engine are those
-    of all ranks, and each rank has a worker. With `tensor`, each of the ranks has all tokens, of
-    its own heads and states (tensor parallelism). With `every_state`, Mamba layers cache the state
-    after each block (Mamba cache mode "all"), not after the last one of a step alone. With
-    `shared_layer`, the model has one layer more, which reads the KV cache of the first
+    """An episode: the engine, what vLLM does after a failed load, when copies are made, and the
+    actions in order. After the last action the engine is drained and shut down; if it `stops`, it
+    is shut down at once, with all work in progress. With `local`, the windows of the engine are
+    chunked local attention: a token reads from the last multiple of the window on. Of the drafts of
+    a step, the first `accepted` are accepted. `encoder_tokens` is the room of the encoder cache,
+    and what the encoder may compute in a step; without images it is 0. The tokens of an attention
+    block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of the engine
+    are those of all ranks, and each rank has a worker. With `tensor`, each of the ranks has all
+    tokens, of its own heads and states (tensor parallelism). With `every_state`, Mamba layers cache
+    the state after each block (Mamba cache mode "all"), not only after the last block of a step.
+    With `shared_layer`, the model has one layer more, which reads the KV cache of the first
     (`kv_sharing_target_layer_name`) and is in no cache group. The kernels of older vLLMs have
     blocks of their own, `kernel_blocks` to an attention block of the engine. Of a pair of engines,
     the one that computes prompts has `prefill_ranks` ranks; 0 says as many as the other. The blocks
-    of the `narrow` one, P or D, are half as wide as those of the engine. The clock
-    of a worker is `clock_ahead` seconds ahead of the scheduler's. With `latent`, attention is
-    latent (MLA): a layer has one head, which each rank of tensor parallelism has. With `replicas`,
-    there are several such engines side by side (data parallelism), and requests go to each in
-    turn. With `uneven`, the last layer of a group of attention keeps twice as much of a token as
-    the others. With `hidden`, the last cache group is a drafter's, which keeps the hidden states of
-    each token and drafts nothing else. With `first_runner`, the connector is called as by vLLM's
-    first model runner, not by the second. The connector has these `options` beside its settings.
-    The first of a pair may be `unlike` the second. With `buffered`, NIXL cannot read the memory of
-    the device: KV goes through buffers of the host."""
+    of the `narrow` one, P or D, are half as wide as those of the engine. The clock of a worker is
+    `clock_ahead` seconds ahead of the scheduler's. With `latent`, attention is latent (MLA): a
+    layer has one head, which each rank of tensor parallelism has. With `replicas`, there are
+    several such engines side by side (data parallelism), and requests go to each in turn. With
+    `uneven`, the last layer of a group of attention keeps twice as much of a token as the others.
+    With `hidden`, the last cache group is a drafter's, which keeps the hidden states of each token
+    and drafts nothing else. With `first_runner`, the connector is called as by vLLM's first model
+    runner, not by the second. The connector has these `options` beside its settings. The first of a
+    pair may be `unlike` the second. With `buffered`, NIXL cannot read the memory of the device: KV
+    goes through buffers of the host."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -272,16 +272,16 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """The types of the values of the engines that are started, the first one's first. Two of
-        them fill as many bytes."""
+        """The types of values of the engines that are started, in order. If there are two types,
+        their values have the same number of bytes."""
         changes = any(isinstance(a, Restart) and a.another == "dtype" for a in self.actions)
         changes = changes or self.unlike == "dtype"
         return ("float16", "bfloat16") if changes else ("float32",)
 
     @property
     def parts_of_states(self) -> int:
-        """The heads of a state: of tensor parallelism, each rank of the engine, or of the two, has
-        some of them."""
+        """The number of heads of a state. With tensor parallelism, each rank of the engine, or of
+        the two engines, has some of them."""
         return max(self.ranks, self.prefill_ranks) if self.tensor else 1
 
     @property
@@ -291,18 +291,18 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def stores_answers(self) -> bool:
-        """Whether the connector is to store what answers have computed."""
+        """Whether the connector is configured to store the blocks of answers."""
         return any(option in STORE_ANSWERS for option in self.options)
 
     @property
     def kernel_tokens(self) -> int:
-        """The tokens of a block of the kernels; 0 if they take the blocks of the engine."""
+        """The number of tokens of a kernel block; 0 if kernels take the engine's blocks."""
         attention = [g.block_size for g in self.engine.groups if g.attention]
         return min(attention, default=0) // self.kernel_blocks if self.kernel_blocks > 1 else 0
 
 
 def lines(plan: ConnectorPlan) -> list[str]:
-    """The plan for a reader, a line for each action."""
+    """The plan as text for a reader, one line for each action."""
     engine = plan.engine
     groups = ", ".join(
         f"{g.kind} attention" * g.attention

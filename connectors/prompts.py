@@ -1,5 +1,5 @@
-"""What an engine reports of a prompt: how many of its tokens came from which cache, and how many
-were computed. Users see this for their request, and operators as counters by source."""
+"""The numbers that an engine reports of a prompt: how many of its tokens came from which cache, and
+how many were computed. Users see them for their requests, and operators as counters by source."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -9,8 +9,8 @@ from kvproof.model.facts.connectors import PromptReported
 
 
 class Prompts:
-    """The admissions of each request, as `(local, external)` tokens with which it begins, until it
-    has its first output."""
+    """The admissions of each request until its first output, as `(local, external)`: the numbers of
+    tokens from each cache."""
 
     def __init__(self, prompts: Mapping[str, str]) -> None:
         self._prompts = prompts
@@ -21,26 +21,27 @@ class Prompts:
         self._failed: set[str] = set()
 
     def promise(self, request: str, start: int, tokens: int) -> None:
-        """A request is admitted with a load."""
+        """Record that a request is admitted with a load."""
         self._admitted[request].append((start, tokens))
         self._loading.add(request)
 
     def begin(self, request: str, prompt_tokens: int, computed: int) -> None:
-        """A step has a request that no step before it had, or that was preempted: so many tokens
-        need no step any more. Its prompt may be a token shorter than what was sent: beside Mamba
-        layers, NIXL leaves the last one to D."""
+        """Record that a step has a request for the first time, or again after a preemption;
+        `computed` tokens need no step any more. The prompt may be one token shorter than it was
+        sent: with Mamba layers, NIXL leaves the last token to D."""
         self._tokens[request] = max(prompt_tokens, len(self._prompts[request]) - 1)
         if request not in self._loading:
             self._admitted[request].append((computed, 0))
         self._loading.discard(request)
 
     def fail(self, request: str) -> None:
-        """The load of a request has failed: it begins with less than was promised."""
+        """Record that the load of a request has failed, so that it begins with fewer tokens than
+        were promised."""
         self._failed.add(request)
 
     def reported(self, output: Any) -> Iterator[PromptReported]:
-        """What the output of a request says of its prompt. The first one has this; from July 2026
-        on as an object of its own."""
+        """The numbers that the output of a request reports of its prompt. Only its first output has
+        them; from July 2026 on they are an object of their own."""
         name = output.request_id
         if name in self._reported or name in self._failed:
             return

@@ -48,14 +48,14 @@ class RuleBroken(Exception):
 
 @dataclass
 class PlanSearch:
-    """What was searched, and what was found: the smallest plan known and its result. `tolerated`
-    counts findings that are less severe than a leak, `known` those that a known finding explains,
-    by its name. `unmade` are the cache groups with which the connector could not be made, and what
-    it raised; `lacking` are those that this vLLM cannot have, and why. `unplayed`
-    counts the plans whose options are refused, by the reason. `tries` are the episodes that made
-    the plan smaller: `episodes` and what was judged do not count them. `first` is the plan that was
-    found first and its result, before it was made smaller. `needs_earlier`: the plan breaks its
-    check only after earlier episodes."""
+    """The progress and the result of a search: the smallest plan found that breaks a check, and its
+    result. `tolerated` counts findings that are less severe than a leak, `known` those that a known
+    finding explains, by its name. `unmade` has the cache groups with which the connector could not
+    be made, and the exception; `lacking` has the groups that this vLLM cannot have, and why.
+    `unplayed` counts the plans whose options are refused, by the reason. `tries` counts the
+    episodes that made the plan smaller; `episodes` and the judged numbers do not include them.
+    `first` is the plan that was found first, and its result, before it was made smaller.
+    `needs_earlier` says that the plan breaks its check only after earlier episodes."""
 
     episodes: int = 0
     steps: int = 0
@@ -79,18 +79,18 @@ class PlanSearch:
 
     @property
     def nothing_judged(self) -> bool:
-        """Whether no load was promised, and nothing was saved that somebody reads: then nothing of
-        what a connector is for was judged."""
+        """Whether nothing of a connector's purpose was judged: no load was promised, and no saved
+        content was read."""
         return not (self.judged["promised tokens"] or self.judged["saved hidden states"])
 
     @property
     def rule(self) -> str:
-        """The id of the check that is broken; empty if none is."""
+        """The id of the broken check; empty if no check is broken."""
         return self.result.findings[0].invariant if self.result is not None else ""
 
     def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
-        """Count an episode. Returns whether it breaks a check: the one that was found first. Where
-        all that it breaks is `known`, it says nothing new."""
+        """Count an episode. Returns whether it breaks a check; the first plan that does is kept. If
+        known findings explain all its broken checks, it counts as `known` only."""
         if self.plan is None:
             self.episodes += 1
             self.steps += result.steps
@@ -119,9 +119,9 @@ class PlanSearch:
 def accepted(
     subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
 ) -> list[LayerGroups]:
-    """The cache groups with which the connector can be made. The others are noted as refused, by
-    the connector or, in older releases, by the config of the engine. If there are none, an
-    exception that was raised goes on: one that refuses on purpose, if any does."""
+    """The cache groups with which the connector can be made. The others are recorded as refused, by
+    the connector or, in older releases, by the config of the engine. If no groups are left, one of
+    the exceptions is raised again: a refusal on purpose, if there is one."""
     layers: list[LayerGroups] = []
     raised: list[BaseException] = []
     pairs = unequal(subject.unequal), NARROWER * subject.narrow, BUFFERED * subject.buffered
@@ -162,8 +162,8 @@ def accepted(
 
 
 def _as_planned(layers: LayerGroups) -> LayerGroups | None:
-    """The groups with the drafter's layers where a start-up of this vLLM has them. None where
-    kvproof cannot drive them like that."""
+    """The groups with the drafter's layers in the groups in which a start-up of this vLLM puts
+    them. None where kvproof cannot drive them like that."""
     engine = bare(layers).engine
     if not engine.drafter_is_apart:
         return layers
@@ -181,7 +181,7 @@ def _marks_drafters() -> bool:
 
 
 def bare(layers: LayerGroups) -> ConnectorPlan:
-    """A plan in which an engine is made, and ends."""
+    """A plan in which an engine is made and ends, without any request."""
     engine = EngineConfig(
         "E",
         layers.groups,
@@ -205,8 +205,8 @@ def search(
     progress: Progress | None = None,
     known: Known | None = None,
 ) -> PlanSearch:
-    """Play random plans until one breaks a check, and does not show what is `known`. `start` is the
-    seed; `shrinks` says whether the plan is made smaller. What is found is in `found` also if an
+    """Play random plans until one breaks a check for a cause that is not `known`. `start` is the
+    seed; `shrinks` says whether the plan is made smaller. The results are in `found`, also if an
     interruption ends the search."""
     found = PlanSearch() if found is None else found
     kinds = accepted(subject, found)

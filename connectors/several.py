@@ -1,4 +1,4 @@
-"""Several engines behind the calls of one."""
+"""Several engines behind the interface of one."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +13,9 @@ REPLICAS = 2
 
 
 class SeveralEngines:
-    """Engines with one plan. What happens to them happens to each; a client that goes away is one
-    of any. Those that are `gone` were shut down, and another took the place of each."""
+    """Engines of one plan. Each action applies to all engines; an abort applies to the engine that
+    has the request. Engines that are `gone` were shut down, and another engine took the place of
+    each."""
 
     def __init__(self, plan: ConnectorPlan, clock: Clock, engines: Sequence[DrivenEngine]) -> None:
         self.engines = list(engines)
@@ -22,11 +23,11 @@ class SeveralEngines:
         self.cfg, self.clock, self.arrived = plan.engine, clock, 0
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives at one of them."""
+        """Submit a request to one of the engines."""
         raise NotImplementedError
 
     def _between(self) -> None:
-        """What happens between the turns of two engines."""
+        """Do what is to be done between the turns of two engines; by default nothing."""
 
     @property
     def _all(self) -> list[DrivenEngine]:
@@ -38,67 +39,68 @@ class SeveralEngines:
             self._between()
 
     def step(self) -> None:
-        """Each loop goes round once."""
+        """Run the loop of each engine once."""
         self._each(DrivenEngine.step)
 
     def deliver(self) -> None:
-        """The outputs of the oldest steps in flight arrive."""
+        """Deliver the output of the oldest step in flight, on each engine."""
         self._each(DrivenEngine.deliver)
 
     def abort(self, name: str) -> None:
-        """A client goes away."""
+        """Abort a request, as its client disconnects."""
         next(engine for engine in self.engines if name in engine.running).abort(name)
         self._between()
 
     def reset(self, running: bool = False, connector: bool = False) -> None:
-        """The prefix caches are emptied."""
+        """Reset the prefix caches."""
         self._each(lambda engine: engine.reset(running, connector))
 
     def pause(self, new: bool) -> None:
-        """The engines are paused."""
+        """Pause the engines."""
         self._each(lambda engine: engine.pause(new))
 
     def resume(self) -> None:
-        """A pause ends."""
+        """End a pause."""
         self._each(DrivenEngine.resume)
 
     def drain(self) -> None:
-        """Nothing more arrives: all run until none has anything to do, or nothing changes."""
+        """Run all engines, without new requests, until none has work or nothing changes any
+        more."""
         self.resume()
         drained(self, self.engines)
 
     def restart(self, another: Another = "") -> None:
-        """None is started again."""
+        """Do nothing: by default no engine is started again."""
 
     def loses(self) -> None:
-        """The memory behind the connector fails."""
+        """Let the memory behind the connector fail."""
         self._each(DrivenEngine.loses)
 
     def take_facts(self) -> list[Fact]:
-        """What happened since the last call."""
+        """The facts of all engines since the last call."""
         return [fact for engine in self._all for fact in engine.take_facts()]
 
     def end(self) -> None:
-        """The engines are shut down."""
+        """Shut the engines down."""
         self._each(DrivenEngine.end)
 
     def close(self) -> None:
-        """Give back what they have."""
+        """Free the resources that the engines still have."""
         self._each(DrivenEngine.close)
 
     @property
     def dead(self) -> bool:
-        """Whether one has died."""
+        """Whether an engine has died."""
         return any(engine.dead for engine in self._all)
 
     @property
     def steps(self) -> int:
-        """The steps of all workers."""
+        """The number of steps of all workers."""
         return sum(engine.steps for engine in self._all)
 
     @property
     def judged(self) -> Counter[str]:
-        """What was compared on each."""
+        """The number of comparisons on each engine, by kind."""
         return sum((engine.judged for engine in self._all), Counter())
 
     @property
@@ -108,14 +110,14 @@ class SeveralEngines:
 
     @property
     def standing(self) -> list[tuple[str, str, str, bool]]:
-        """See `DrivenEngine.standing`."""
+        """The same as `DrivenEngine.standing`, for all engines."""
         return [each for engine in self.engines for each in engine.standing]
 
 
 class EngineReplicas(SeveralEngines):
-    """Engines of data parallelism on one machine, as vLLM starts those of a model without experts:
-    they have the name of the instance in common, and each has a number. Requests go to each in
-    turn. What is behind the connector may be one thing for all."""
+    """The engines of data parallelism on one machine, as vLLM starts them for a model without
+    experts: they share the name of the instance, and each has a number. Requests go to each in
+    turn. They may share the memory behind the connector."""
 
     def __init__(
         self,
@@ -134,6 +136,6 @@ class EngineReplicas(SeveralEngines):
         super().__init__(plan, clock, engines)
 
     def submit(self, name: str, arrives: SubmitRequest) -> None:
-        """A request arrives at the engine whose turn it is."""
+        """Submit a request to the engine whose turn it is."""
         self.engines[self.arrived % REPLICAS].submit(name, arrives)
         self.arrived += 1

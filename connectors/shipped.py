@@ -15,9 +15,9 @@ OFFLOADED = {"cpu_bytes_to_use": 2**16}
 
 
 class Shipped(NamedTuple):
-    """A connector of vLLM. `home` are the files and folders of its code, below the package `vllm`:
-    a change of one is a change of this connector. With `dummy`, it fills blocks with values that
-    are wrong on purpose, to measure decoding."""
+    """A connector of vLLM. `home` has the files and folders of its code, below the package `vllm`:
+    a change in one of them is a change of this connector. With `dummy`, it fills blocks with values
+    that are wrong on purpose, to measure decoding."""
 
     subject: TestedConnector
     home: tuple[str, ...]
@@ -36,8 +36,8 @@ def _child(subject: TestedConnector) -> dict[str, object]:
 
 
 def _several(*subjects: TestedConnector) -> TestedConnector:
-    """A MultiConnector of these. It loads from the first that has something of a prompt: what that
-    one keeps is offered."""
+    """A MultiConnector of these connectors. It loads from the first connector that has a part of
+    the prompt, so a prompt that this one keeps is offered."""
     children = [_child(each) for each in subjects]
     return TestedConnector(
         "MultiConnector",
@@ -266,7 +266,7 @@ IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
 
 
 def _stored(role: str) -> TestedConnector:
-    """No connector of KV, and files for what the encoder made of images."""
+    """Settings without a KV connector, and with files for the encoder's outputs."""
     files = {"shared_storage_path": "{tmp}"}
     settings = {"ec_connector": "ECExampleConnector", "ec_connector_extra_config": files}
     return TestedConnector(IMAGES.name, {"ec_transfer_config": {**settings, "ec_role": role}})
@@ -325,9 +325,10 @@ SHIPPED: dict[str, Shipped] = {
 
 
 def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> TestedConnector:
-    """The connector of this name and these settings. One of the table is driven as there, and so is
-    each of a pair of engines, and one that saves hidden states, with the settings of the table
-    where no others are given. A short name of the table is one of its connectors."""
+    """The connector of this name with these settings. A connector of the table is driven as the
+    table says. Each of a pair of engines, and a connector that saves hidden states, gets the
+    settings of the table where no others are given. A short name of the table stands for one of its
+    connectors."""
     if name in SHIPPED and not extra:
         known = SHIPPED[name].subject
         return replace(known, keeps_prompts=known.keeps_prompts or keeps_prompts)

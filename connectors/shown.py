@@ -13,7 +13,8 @@ FINDINGS_MAX = 3
 
 
 def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
-    """The lines: the verdict, the reasons, what was done, what was judged."""
+    """The lines of a report: the verdict, the reasons, the numbers of what was done and of what was
+    judged."""
     if searched.plan is not None and searched.result is not None:
         yield from of_violation(searched.plan, searched.result)
         if searched.needs_earlier:
@@ -56,7 +57,7 @@ def _episodes(count: int) -> str:
 
 
 def _tolerated(searched: PlanSearch) -> Iterator[str]:
-    """The broken checks that end no search."""
+    """The lines about broken checks that end no search."""
     for name, count in sorted(searched.tolerated.items()):
         rule = CONTRACT[name]
         yield f"But {name}: {rule.severity.words}, in {_episodes(count)}."
@@ -64,7 +65,7 @@ def _tolerated(searched: PlanSearch) -> Iterator[str]:
 
 
 def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
-    """A violation: the check, the reasons, and the plan that leads to it."""
+    """The lines about a violation: the check, the reasons, and the plan that leads to it."""
     first = CONTRACT[result.findings[0].invariant]
     yield f"VIOLATED {first.id} (severity: {first.severity.words})"
     yield f"It must be true that {first.name} ({first.origin})."

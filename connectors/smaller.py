@@ -1,6 +1,6 @@
-"""A plan that breaks a check, made smaller: fewer actions, then plainer ones.
+"""Makes a plan that breaks a check smaller: fewer actions first, then simpler ones.
 
-What is tried depends on the plan alone, and not on time: the same seed gives the same plan.
+The candidates depend on the plan alone, and not on time, so the same seed gives the same plan.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ PLAIN_REQUEST = ("beside", "computes_all", "images", "asks", "turn", "answer", "
 
 
 def smaller(plan: ConnectorPlan, breaks: Callable[[ConnectorPlan], bool]) -> ConnectorPlan:
-    """The smallest plan found that `breaks` what this one breaks."""
+    """The smallest plan found for which `breaks` is true, beginning with a plan for which it is."""
     tried = {plan}
     best: ConnectorPlan | None = plan
     while best is not None:
@@ -38,8 +38,8 @@ def smaller(plan: ConnectorPlan, breaks: Callable[[ConnectorPlan], bool]) -> Con
 
 
 def _smaller_ones(plan: ConnectorPlan) -> Iterator[ConnectorPlan]:
-    """Plans that are smaller in one way: without a part of the actions, long ones first; then with
-    one thing as it is by default, and with shorter prompts."""
+    """Plans that are smaller in one way: without some of the actions, the longest runs of actions
+    first; then with one field at its default, and with shorter prompts."""
     actions = plan.actions
     size = (1 << (len(actions) // 2).bit_length()) // 2  # a power of two, at most half of them
     while size:
@@ -65,7 +65,7 @@ def _plainer(action: Any) -> Iterator[Any]:
 
 
 def _plain(part: Any, name: str) -> Iterator[Any]:
-    """The part with this field as it is by default, where it is not."""
+    """The part with this field at its default, if it is not already."""
     default = next(each.default for each in fields(part) if each.name == name)
     if getattr(part, name) != default:
         yield replace(part, **{name: default})

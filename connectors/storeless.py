@@ -1,4 +1,4 @@
-"""A connector that stores nothing, for what no connector has a part in: the encoder cache."""
+"""A connector that stores nothing, for episodes that test the encoder cache alone."""
 
 from typing import Any
 
@@ -10,31 +10,31 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 
 
 class Storeless(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
-    """Nothing is stored, so nothing is matched."""
+    """A connector that stores nothing and therefore matches nothing."""
 
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:  # noqa: ARG002
-        """No tokens."""
+        """Match no tokens."""
         return 0, False
 
     def update_state_after_alloc(self, *_: object) -> None:
-        """Nothing is loaded."""
+        """Load nothing."""
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:  # noqa: ARG002
-        """Nothing for the worker to do."""
+        """Give the worker nothing to do."""
         return KVConnectorMetadata()
 
     def request_finished_all_groups(self, *_: object) -> tuple[bool, None]:
-        """No blocks are kept."""
+        """Keep no blocks."""
         return False, None
 
     def start_load_kv(self, *_: object, **__: object) -> None:
-        """Nothing is loaded."""
+        """Load nothing."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Nothing is loaded."""
+        """Wait for nothing."""
 
     def save_kv_layer(self, *_: object, **__: object) -> None:
-        """Nothing is saved."""
+        """Save nothing."""
 
     def wait_for_save(self) -> None:
-        """Nothing is saved."""
+        """Wait for nothing."""

@@ -1,4 +1,4 @@
-"""The connector under test, by its name and its settings."""
+"""The connector under test: its name and its settings."""
 
 import functools
 import importlib
@@ -20,7 +20,8 @@ from kvproof.model.files.reading import shown
 
 
 class NoConnector(UsageError):
-    """There is no connector of this name: `why`, and what to use `instead`, a sentence each."""
+    """There is no connector of this name. `why` and `instead` (what to use instead) are a sentence
+    each."""
 
     def __init__(self, why: str, instead: str) -> None:
         super().__init__(f"{why}. {instead}.")
@@ -74,8 +75,8 @@ class TestedConnector:
     by_block: bool = False
 
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
-        """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is this
-        folder."""
+        """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is replaced by
+        this folder."""
         module, colon, kind = self._place
         sized = self.extra
         if self.in_pages:
@@ -96,18 +97,19 @@ class TestedConnector:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Its class, and those of the connectors inside it."""
+        """The connector's class, and the classes of the connectors inside it."""
         inside = self.extra.get("connectors", ())
         return (self.name, *(each["kv_connector"] for each in inside))
 
     @property
     def has_peers(self) -> bool:
-        """Whether a tier of it is another engine: then it is driven in two (`EnginePeers`)."""
+        """Whether one of its tiers is another engine. Then it is driven in two engines
+        (`EnginePeers`)."""
         return any(each.get("type") == "p2p" for each in self.extra.get("secondary_tiers", ()))
 
     @property
     def traffic(self) -> dict[str, Any]:
-        """What its plans have beside requests: the arguments of `plans`."""
+        """The arguments of `plans` that say what its plans have beside requests."""
         return {
             "forgets": self.forgets,
             "images": self.has_images,
@@ -126,7 +128,7 @@ class TestedConnector:
 
     @property
     def _place(self) -> tuple[str, str, str]:
-        """The module, a colon, and the class; without a module, the class alone."""
+        """The module, a colon, and the class; the class alone if no module is given."""
         module, colon, kind = self.name.rpartition(":")
         if module.endswith(".py"):
             return _loaded(Path(module)), colon, kind
@@ -134,8 +136,8 @@ class TestedConnector:
 
     @property
     def kind(self) -> type:
-        """The class. Raises UsageError if there is none of this name, and AdapterDrift if this vLLM
-        lacks something that the kit needs."""
+        """The class of the connector. Raises UsageError if there is none of this name, and
+        AdapterDrift if this vLLM lacks a name that the kit needs."""
         check().require([KIT])
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
@@ -165,15 +167,16 @@ class TestedConnector:
         return found
 
     def takes(self, groups: Sequence[Group], local: bool) -> bool:
-        """Whether it is driven with these cache groups. NIXL knows sliding windows alone as
-        windows."""
+        """Whether the connector is driven with these cache groups. NIXL recognises only sliding
+        windows as windows."""
         if self.equal_blocks and len({group.block_size for group in groups}) > 1:
             return False
         return not (self.pair and local)
 
     @property
     def supports_groups(self) -> bool:
-        """Whether it supports several cache groups (`SupportsHMA`; of several connectors, all)."""
+        """Whether the connector supports several cache groups (`SupportsHMA`; a MultiConnector only
+        if all its connectors do)."""
         from vllm.config import KVTransferConfig
 
         from kvproof.live.build import supports_groups

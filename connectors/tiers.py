@@ -1,5 +1,6 @@
-"""The tiers of a store on the scheduler's side, as vLLM's offloading has them, and what they
-receive. `on_request_finished` is the last call for a request, but for reports of what is under way.
+"""The tiers of a store on the scheduler's side, as vLLM's offloading has them, and the calls that
+they receive. `on_request_finished` is the last call for a request, except for reports of transfers
+in progress.
 """
 
 from collections import Counter
@@ -24,8 +25,8 @@ HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
 
 
 class NotifiedTier:
-    """What a tier of this kind was notified of: the requests that have begun, and ended. vLLM's CPU
-    tier below others is `notified` of no beginning at all."""
+    """The notices that a tier received: the requests that have started, and those that have ended.
+    vLLM's CPU tier below other tiers is never `notified` of a start."""
 
     def __init__(self, tier: Any) -> None:
         self.kind = type(tier).__name__
@@ -34,13 +35,13 @@ class NotifiedTier:
         self.notified = False
 
     def owed(self) -> Iterator[NeverNotified]:
-        """The requests of whose end it was not notified."""
+        """The requests of whose end the tier was not notified, as facts."""
         return (NeverNotified(name, self.kind) for name in self.begun)
 
 
 def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> list[NotifiedTier]:
-    """Note what is submitted to the tiers of a connector for a request that has ended. Returns what
-    each is notified of from now on."""
+    """Record work that is submitted to the tiers of a connector for a request that has ended.
+    Returns the notices that each tier receives from now on."""
     places = {found(place): calls for place, calls in KINDS.items()}
     kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
     noted = []

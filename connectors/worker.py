@@ -1,9 +1,10 @@
-"""The worker of an engine: a model runner that computes numbers, and the connector's worker side.
+"""A fake worker of an engine: a model runner that computes numbers, and the real worker side of the
+connector.
 
-It follows vLLM's model runners (`ActiveKVConnector`; the first one: `FirstRunner`) call by call:
-block tables are kept from the scheduler's outputs alone; in each layer, the new tokens are written
-first, then
-the connector is asked to have the layer loaded, then attention reads, then the layer is saved.
+It follows vLLM's model runners (`ActiveKVConnector`; the first one: `FirstRunner`) call by call.
+Block tables are kept from the scheduler's outputs alone. In each layer, the new tokens are written
+first, then the connector is asked to have the layer loaded, then attention reads, then the layer is
+saved.
 """
 
 import copy
@@ -36,8 +37,8 @@ ELSEWHERE = -1
 
 
 class ComputedPart(NamedTuple):
-    """A request's part of a step: tokens `start` to `end` of its text are computed. After them come
-    `rejected` slots of draft tokens that are not accepted."""
+    """One request's part of a step: the tokens from `start` to `end` of its text are computed.
+    After them come `rejected` slots of draft tokens that are not accepted."""
 
     request: str
     start: int
@@ -46,10 +47,10 @@ class ComputedPart(NamedTuple):
 
 
 class ConnectorWorker:
-    """The worker of a rank. `facts` collects what its connector did; `owners` says which request
-    holds a block, by the scheduler; `clock` is the time of its copies; `sharing` are layers without
-    a cache of their own, with the layer whose cache each has. `computed` is how many tokens of each
-    request of the batch are computed and not rejected."""
+    """The worker of a rank. `facts` collects the facts about its connector; `owners` says which
+    request holds a block, as the scheduler has it; `clock` is the time of its copies. `sharing`
+    maps each layer without a cache of its own to the layer whose cache it reads. `computed` is how
+    many tokens of each request of the batch are computed and not rejected."""
 
     def __init__(
         self,
@@ -153,13 +154,14 @@ class ConnectorWorker:
         return step_output.sampled(shares, self._accepted(output), **more)
 
     def _enter(self) -> None:
-        """This worker works."""
+        """Make this worker the one that works."""
         clock, plan = self.clock, self.plan
         clock.rank, clock.ranks, clock.stripes = self.rank, plan.ranks, plan.stripes
 
     def _accepted(self, output: Any) -> dict[str, int]:
-        """The number of accepted drafts of each request. In its first step after it waited it has
-        places for drafts at most, which nobody has made (vllm#45237): all are rejected."""
+        """The number of accepted drafts of each request. A request that waited has, in its first
+        step, at most places for drafts that no drafter has made (vllm#45237); all of them are
+        rejected."""
         drafts = output.scheduled_spec_decode_tokens
         begun = {new.req_id for new in output.scheduled_new_reqs}
         begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
@@ -226,7 +228,7 @@ class ConnectorWorker:
         return Metadata(mapping)
 
     def _place(self, group: Group, table: tuple[int, ...], token: int) -> tuple[int, int] | None:
-        """The block of a token and its slot there; None if another rank has it."""
+        """The block of a token, and its slot in the block; None if another rank has it."""
         offset = self.owners.offset(group, token, self.rank)
         return None if offset is None else (table[token // group.block_size], offset)
 
@@ -255,7 +257,7 @@ class ConnectorWorker:
     def _filled(
         self, layer: LayerCache, parts: list[ComputedPart]
     ) -> Iterator[tuple[int, int, str, int]]:
-        """The blocks that a step fills: the first and the last byte of each, its layer and id."""
+        """The blocks that a step fills: the first and last byte of each, its layer and its id."""
         size = self.cfg.groups[layer.group].block_size
         for part in parts:
             table = self.batch.tables[part.request][layer.group]
@@ -263,7 +265,8 @@ class ConnectorWorker:
                 yield *self.caches.bytes_of(layer, block), layer.name, block
 
     def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:
-        """A step of a Mamba layer begins with the state after the tokens before it."""
+        """Read the state after the tokens before a step, with which a step of a Mamba layer
+        begins."""
         size = self.cfg.groups[layer.group].block_size
         block = self.batch.tables[part.request][layer.group][(part.start - 1) // size]
         slot = Slot(layer.name, layer.group, block, 0)
@@ -273,7 +276,7 @@ class ConnectorWorker:
             self.facts.append(SlotRead(part.request, slot, part.start - 1, expected, found))
 
     def _reads(self, layer: LayerCache, parts: list[ComputedPart]) -> Iterator[SlotRead]:
-        """The slots that attention reads, and that do not hold what it needs."""
+        """The slots that attention reads and that do not hold the prefix that it needs."""
         group = self.cfg.groups[layer.group]
         of_drafter = self.plan.hidden and layer.group == len(self.cfg.groups) - 1
         if not group.attention or of_drafter:  # no step reads hidden states
@@ -298,8 +301,8 @@ class ConnectorWorker:
         return self.owners.text(request, tokens)
 
     def _note_order(self) -> None:
-        """Note what copies out of the caches did. Where hits end inside a block, its bytes have
-        several keys, and may be copied more than once."""
+        """Record the facts about copies out of the caches. Where hits end inside a block, its bytes
+        have several keys, and may be copied more than once."""
         order, parts = self.clock.order, self.cfg.partial_block_hits
         self.facts.extend(f for f in order.take() if not (parts and isinstance(f, CopiedAgain)))
         self.owners.judged["copies of blocks"] += order.copies
@@ -308,7 +311,7 @@ class ConnectorWorker:
         order.copies = 0
 
     def note_writes(self) -> None:
-        """Note what changed in the caches although no step computed it."""
+        """Record the changes in the caches that no step computed."""
         for layer, slot, held in self.caches.changes():
             found = self.caches.found(layer, slot.block, slot.offset)
             self.facts.extend(self.owners.judged_write(slot, self.rank, held, found))
@@ -316,7 +319,7 @@ class ConnectorWorker:
 
 
 def of_rank(vllm_config: Any, rank: int) -> Any:
-    """The config of the worker of a rank: its layers are its own."""
+    """The config of the worker of a rank, which has layers of its own."""
     own = copy.copy(vllm_config)
     own.parallel_config = copy.copy(vllm_config.parallel_config)
     own.parallel_config.rank = rank
@@ -326,7 +329,7 @@ def of_rank(vllm_config: Any, rank: int) -> Any:
 
 
 def end_forward(calls: Any, output: Any) -> Any:
-    """The end of a forward pass (`ActiveKVConnector`). Releases before 0.32 wait for saves in
+    """End a forward pass (`ActiveKVConnector`). Releases before 0.32 wait for saves in
     `post_forward`, and older ones give it the whole output of the scheduler."""
     if hasattr(calls, "finish_forward"):
         calls.finish_forward()
