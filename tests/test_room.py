@@ -3,6 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
+from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Job
 from kvproof.model.events import Schedule, Submit
@@ -44,7 +45,7 @@ def passed_over(
     )
     begins = engine if before is None else engine._replace(free=before)
     step = Step(State((begins,)), Schedule("E", ()), Effects(), State((engine,)))
-    return [about.request for _, about in ROOM.check(STORE, step)]
+    return [found.about.request for found in broken(STORE, step, [ROOM])]
 
 
 def test_a_running_request_without_blocks_ends_the_step() -> None:
@@ -82,4 +83,4 @@ def test_vllm_preempts_nobody_whose_blocks_a_step_in_flight_uses() -> None:
     machine.take(Schedule("E"))
     step = machine.take(Schedule("E"))
     assert step.event == Schedule("E", ())
-    assert [*ROOM.check(machine.cluster, step)] == []
+    assert [*broken(machine.cluster, step, [ROOM])] == []
