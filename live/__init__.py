@@ -1,1 +1,1 @@
-"""The live room: real vLLM as a machine. The only room that imports `vllm`."""
+"""Live vLLM: the real vLLM as a machine, behind an adapter."""

@@ -26,8 +26,8 @@ def accepted(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
 
 
 def first(homes: Sequence[str]) -> Any:
-    """The object with the first of these names (`module:name`) that this release has. Raises
-    AdapterDrift where it has none."""
+    """The first of these objects (`module:name`) that this release has. Raises AdapterDrift where
+    it has none."""
     for module, name in (home.split(":") for home in homes):
         with contextlib.suppress(ModuleNotFoundError):
             found = getattr(importlib.import_module(module), name, None)
@@ -53,8 +53,8 @@ def block_hashes(drafter: Callable[..., Any], ahead: int) -> dict[str, bool]:
 
 
 def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
-    """The number of tokens after a block that its hash covers. Older releases have no such
-    argument."""
+    """The argument that sets how many tokens after a block its hash covers. Older releases have no
+    such argument."""
     return accepted(block_hasher, num_hash_lookahead_tokens=ahead)
 
 
@@ -69,12 +69,13 @@ def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
 
 
 def shared_prefix_boundary(request: Any) -> int:
-    """Where a prompt diverges from an earlier one, in tokens. None before vllm#47782: 0."""
+    """The number of tokens after which a prompt diverges from an earlier one. Releases before
+    vllm#47782 have no such number: 0."""
     return int(getattr(request, "shared_prefix_boundary", 0))
 
 
 def made(vllm_config: Callable[..., Any], **settings: Any) -> Any:
-    """The config of an engine, after its own checks; see `validate`."""
+    """The config of an engine, after vLLM's own checks of it; see `validate`."""
     try:
         return vllm_config(**settings)
     except ValueError as error:
@@ -150,8 +151,8 @@ def retention(kv_cache_config: Callable[..., Any], interval: int | None) -> dict
 
 @contextlib.contextmanager
 def retention_variable(interval: int | None) -> Iterator[None]:
-    """The retention interval in tokens, for vLLM before vllm#52216: a scheduler that is built in
-    the body reads it from the environment. The user's own value is set aside for so long."""
+    """The retention interval in tokens, for vLLM before vllm#52216: a scheduler that is built
+    inside the block reads it from the environment. The user's own value is restored afterwards."""
     kept = os.environ.pop(RETENTION_VARIABLE, None)
     if interval is not None:
         os.environ[RETENTION_VARIABLE] = str(interval)
@@ -247,7 +248,7 @@ def deferred_frees(scheduler: Any) -> tuple[int, Iterable[tuple[int, Iterable[An
 
 
 def passed_over(scheduler: Any) -> Collection[Any] | None:
-    """The waiting requests that a step has passed over, or that cannot be admitted yet. None where
-    a release does not keep them."""
+    """The waiting requests that a step has skipped, or that cannot be admitted yet. None where a
+    release does not keep them."""
     found: Collection[Any] | None = getattr(scheduler, "deferred_waiting", None)
     return found

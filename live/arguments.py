@@ -13,9 +13,9 @@ from kvproof.model.errors import AdapterDrift
 
 
 class Reads:
-    """Reads some arguments of each call of a method of vLLM. Their names are those of the
-    interface: the class furthest up that declares the method. Raises AdapterDrift where the
-    interface has no such parameter, and where a call does not give it."""
+    """Reads some arguments of each call of a method of vLLM, by the names that the method's
+    interface has for them: the most basic class that declares the method. Raises AdapterDrift where
+    the interface has no such parameter, and where a call lacks the argument."""
 
     def __init__(self, owner: Any, method: str, *names: str) -> None:
         self.entry = f"{type(owner).__name__}.{method}"
@@ -44,7 +44,7 @@ class Reads:
 
 
 class Given:
-    """What calls of a bound method give, by the name of the parameter, by its name or its place."""
+    """The arguments of calls of a bound method, each found by its parameter's name or position."""
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self.places = {name: at for at, name in enumerate(inspect.signature(method).parameters)}

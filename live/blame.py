@@ -1,9 +1,10 @@
-"""Whose exception it was: kvproof's, or that of vLLM and what runs in it. Every driver asks here.
+"""Decides who caused an exception: kvproof, or vLLM and the connector in it. Every driver asks
+here.
 
-kvproof caused an exception that is raised in its own code, that says what one of its stand-ins
-lacks or does not take, or that reports a missing name of the contract. Any other exception is the
-death of an engine, or of a connector in it. (Some stand-ins raise AdapterDrift themselves for what
-they lack.) What the device of the connector kit raises is meant for the connector: a store that
+kvproof caused an exception that is raised in its own code, that names an attribute or argument that
+one of its fakes lacks, or that reports a missing name of the contract. Any other exception is the
+death of an engine, or of a connector in it. (Some fakes raise AdapterDrift themselves for missing
+attributes.) What the device of the connector kit raises is meant for the connector: a store that
 fails, a wait without end.
 """
 
@@ -50,8 +51,8 @@ def is_ours(error: BaseException) -> bool:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether what cannot be made says so on purpose. An assertion, a key that is missing, or a
-    call without end does not."""
+    """Whether an exception refuses on purpose. An assertion, a missing key, or a call without end
+    does not."""
     mistakes = AssertionError | LookupError | AttributeError | TypeError | Damage
     return not isinstance(error, mistakes)
 
@@ -67,7 +68,7 @@ def spare(error: Exception) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Turns each exception of the body into AdapterDrift: the body builds or reads engines."""
+    """Turn each exception of the block, which builds or reads engines, into AdapterDrift."""
     try:
         yield
     except (UsageError, NotAllowed):
@@ -79,7 +80,8 @@ def reading() -> Iterator[None]:
 
 def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise: str) -> str:
     """The engine that died: the owner of the innermost method that the exception passed through.
-    `owned` has the objects of each engine; `otherwise` is the engine if none of these is found."""
+    `owned` has the objects of each engine; if the exception passed through none of them, the engine
+    is `otherwise`."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         acting = frame.f_locals.get("self")
@@ -100,8 +102,8 @@ def _raised_by_us(error: BaseException) -> bool:
 
 
 def _lacking(error: BaseException) -> str:
-    """What a stand-in lacks that vLLM looks for, or a function of one that does not take what vLLM
-    gives it: `Class.name`."""
+    """The attribute that vLLM looks for and a fake lacks, or the function of a fake that does not
+    take vLLM's arguments: `Class.name`."""
     if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(STAND_INS):
         return f"{type(error.obj).__name__}.{error.name}"
     if isinstance(error, TypeError) and (found := _CALLED.match(str(error))):
@@ -111,7 +113,7 @@ def _lacking(error: BaseException) -> str:
 
 
 def _stand_ins() -> frozenset[str]:
-    """The names of all functions of stand-ins, as Python has them in its errors."""
+    """The names of all functions of fakes, as Python writes them in its errors."""
     modules = [each for name, each in sys.modules.items() if name.startswith(STAND_INS)]
     return frozenset(name for module in modules for name in _functions(module, module.__name__))
 

@@ -12,15 +12,16 @@ from kvproof.model import config
 
 
 class Parts(NamedTuple):
-    """The connectors of an engine, or their metadata. What the engine does not have is None."""
+    """The connectors of an engine, or the metadata of each. A connector that the engine lacks is
+    None."""
 
     nixl: Any
     store: Any
 
 
 def settings(cfg: config.EngineConfig, extra: Mapping[str, Any], pushes: bool) -> dict[str, Any]:
-    """The connectors of an engine as settings of `KVTransferConfig`. `extra` are those of NIXL
-    alone."""
+    """The settings of `KVTransferConfig` for the connectors of an engine. `extra` has settings of
+    NIXL alone."""
     chosen: list[dict[str, Any]] = []
     if cfg.connected:
         kind = "NixlPushConnector" if pushes else "NixlConnector"
@@ -37,12 +38,12 @@ def settings(cfg: config.EngineConfig, extra: Mapping[str, Any], pushes: bool) -
 
 
 def connectors(cfg: config.EngineConfig, connector: Any) -> Parts:
-    """The connectors in the connector of a scheduler."""
+    """The single connectors in the connector of a scheduler."""
     return _parts(cfg, connector, lambda: connector._connectors)
 
 
 def metadata(cfg: config.EngineConfig, made: Any) -> Parts:
-    """The metadata of each connector in the connector metadata of a step."""
+    """The metadata of each single connector in the connector metadata of a step."""
     return _parts(cfg, made, lambda: made.metadata)
 
 

@@ -89,19 +89,19 @@ of each, then B, then C."""
 
 
 class OfRank(NamedTuple):
-    """What a rank of tensor parallelism has of a layer: KV heads, and heads of a state."""
+    """The part of a layer on one rank of tensor parallelism: KV heads, and heads of a state."""
 
     heads: int = 1
     states: int = 1
 
 
 class ServedModel(NamedTuple):
-    """The model of an engine. Another engine over the same store may have one of another `name`, or
-    with another type of values. With `latent`, its attention is latent (MLA): each layer has one
-    head, which all ranks of tensor parallelism have. One that only `encodes` images has no KV cache
-    in which a prefix could be found. With `uneven`, the last layer of a group of attention keeps
-    twice as much of a token as the others. With `hidden`, a drafter keeps the hidden states of each
-    token in the last group, in one layer, and drafts nothing else."""
+    """The model of an engine. Another engine over the same store may serve a model of another
+    `name`, or with another type of values. With `latent`, its attention is latent (MLA): each layer
+    has one head, which all ranks of tensor parallelism have. A model that only `encodes` images has
+    no KV cache in which a prefix could be found. With `uneven`, the last layer of a group of
+    attention keeps twice as much of a token as the others. With `hidden`, a drafter keeps the
+    hidden states of each token in the last group, in one layer, and drafts nothing else."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
@@ -111,8 +111,8 @@ class ServedModel(NamedTuple):
     hidden: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
-        """The same with another "model" or "dtype", the one after this of `dtypes`; what this
-        changes once, it changes back."""
+        """The model with its "model" or its "dtype" changed; the next type is that after the
+        current one in `dtypes`. A second change of the same kind restores the model."""
         if what == "model":
             return self._replace(name=OTHER_MODEL if self.name == str(MODEL) else str(MODEL))
         if what == "dtype":
@@ -120,13 +120,13 @@ class ServedModel(NamedTuple):
         return self
 
     def unlike(self, other: "ServedModel") -> str:
-        """In what this is unlike another, with a colon; empty if it is the same."""
+        """The differences from another model, each followed by a colon; empty if there are none."""
         what = [self.dtype] * (self.dtype != other.dtype) + ["model"] * (self.name != other.name)
         return f"{' '.join(what)}:" if what else ""
 
     @property
     def config(self) -> ModelConfig:
-        """Its config: that of all engines for the first model."""
+        """The `ModelConfig` of this model. Engines of the first model share one."""
         if self == FIRST_MODEL:
             return model_config()
         made = copy.copy(model_config())
@@ -142,26 +142,27 @@ class ServedModel(NamedTuple):
 
     @property
     def values(self) -> torch.dtype:
-        """The type of its values."""
+        """The type of the model's values."""
         made: torch.dtype = getattr(torch, self.dtype)
         return made
 
     @property
     def heads(self) -> int:
-        """Its KV heads."""
+        """The number of the model's KV heads."""
         return 1 if self.latent else int(model_config().get_total_num_kv_heads())
 
     def on_rank(self, ranks: int, states: int) -> OfRank:
-        """What one of `ranks` has, if a state has so many heads."""
+        """The part of a layer on one of `ranks` ranks, for a state of `states` heads."""
         return OfRank(max(self.heads // ranks, 1), states // ranks)
 
     def head(self, heads: int) -> dict[str, Any]:
-        """Arguments of a spec for so many KV heads of the fewest values that vLLM accepts."""
+        """The arguments of a spec for `heads` KV heads of the smallest size that vLLM accepts."""
         size = HEAD_BYTES // self.values.itemsize
         return {"num_kv_heads": heads, "head_size": size, "dtype": self.values}
 
     def states(self, block_size: int, page_bytes: int) -> Any:
-        """The spec of the layer for hidden states. Its pages are as wide as those of others."""
+        """The spec of the layer for hidden states. Its pages are as wide as those of the other
+        layers."""
         import vllm.v1.kv_cache_interface as interface
 
         kind = getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
@@ -169,7 +170,8 @@ class ServedModel(NamedTuple):
         return kind(block_size=block_size, num_kv_heads=1, head_size=size, dtype=self.values)
 
     def of_layers(self, group: KVCacheGroupSpec) -> KVCacheGroupSpec:
-        """A group with the specs of its layers, as a worker has it, where not all are alike."""
+        """A group with a spec for each of its layers, as a worker has it where the layers
+        differ."""
         names, spec = group.layer_names, group.kv_cache_spec
         if not self.uneven or len(names) == 1 or not hasattr(spec, "num_kv_heads"):
             return group
@@ -183,11 +185,11 @@ class ServedModel(NamedTuple):
         )
 
     def of_worker(self, made: KVCacheConfig) -> KVCacheConfig:
-        """The KV-cache config of a worker, for that of its scheduler."""
+        """The KV-cache config of a worker, made from that of its scheduler."""
         return replace(made, kv_cache_groups=list(map(self.of_layers, made.kv_cache_groups)))
 
     def kind(self, spec: str) -> Any:
-        """The class of a spec of attention. Raises AdapterDrift."""
+        """The class of a spec of attention. Raises AdapterDrift where this vLLM has none."""
         import vllm.v1.kv_cache_interface as interface
 
         name = LATENT[spec] if self.latent else spec
@@ -202,7 +204,7 @@ ALL_OF_IT = OfRank()
 
 @functools.cache
 def model_config() -> ModelConfig:
-    """The config of the model, which all engines share: copy it to change it."""
+    """The `ModelConfig` that all engines share. Copy it to change it."""
     init_none_hash(sha256)
     return ModelConfig(
         model=str(MODEL),
@@ -229,7 +231,7 @@ def spec_of(
     layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
     `local`, a window is chunked local attention: a token reads from the last multiple of the window
     on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
-    after the last one of a step alone. `served` is the model."""
+    only after the last block of a step. `served` is the model."""
     head = served.head(of_rank.heads)
     if group.attention and page_bytes is not None:
         own = spec_of(group, drafts, of_rank=of_rank, served=served).page_size_bytes
@@ -303,8 +305,9 @@ def on_rank(group: config.Group, ranks: int) -> config.Group:
 
 
 def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
-    """The same cache, with the tensors that a worker allocates for it: one buffer, in which the
-    layers of all groups share the bytes of a block (`get_kv_cache_config_from_groups`)."""
+    """The same KV-cache config, with the tensors that a worker allocates for it: one buffer, in
+    which the layers of all groups share the bytes of a block
+    (`get_kv_cache_config_from_groups`)."""
     laid = adapt.first(LAID_OUT)
     cache = vllm_config.cache_config
     if hasattr(cache, "kv_cache_layout"):
@@ -319,7 +322,7 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
 
 
 def for_scheduler(made: KVCacheConfig) -> KVCacheConfig:
-    """The KV-cache config that vLLM makes for the scheduler of a worker with this one."""
+    """The KV-cache config that vLLM makes for a scheduler from that of its worker."""
     from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config
 
     return generate_scheduler_kv_cache_config([made])
@@ -339,7 +342,7 @@ def supports_groups(transfer: Any) -> bool:
 
 
 def required_layout(vllm_config: VllmConfig) -> str | None:
-    """The layout of the KV caches that the connector needs; None if any will do."""
+    """The layout of the KV caches that the connector needs; None if any layout will do."""
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     kind: Any = KVConnectorFactory.get_connector_class(vllm_config.kv_transfer_config)
@@ -353,8 +356,8 @@ def speculative_config(cfg: config.EngineConfig) -> "SpeculativeConfig | None":
 
 
 def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeConfig | None":
-    """A drafter that predicts so many tokens in a step: an EAGLE head, or n-grams. `ahead` are the
-    tokens after a block that its hash covers."""
+    """A drafter that predicts `drafts` tokens in a step: an EAGLE head, or n-grams. `ahead` is the
+    number of tokens after a block that its hash covers."""
     if not drafts:
         return None
     from vllm.config import ParallelConfig, SpeculativeConfig
@@ -371,7 +374,7 @@ def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeCon
 
 
 def extractor() -> "SpeculativeConfig":
-    """The drafter that keeps the hidden states of one layer of the model."""
+    """A drafter that only keeps the hidden states of one layer of the model."""
     from vllm.config import ParallelConfig, SpeculativeConfig
 
     return SpeculativeConfig(
@@ -573,7 +576,7 @@ def request(
 ) -> Request:
     """A real Request as it arrives, with token ids or embeddings. `arrival` is the number of
     earlier arrivals on its engine, parts of sessions included. A session is `resumable` until its
-    last part is answered. `more` are further arguments of `Request`.
+    last part is answered. `more` has further arguments of `Request`.
     """
     sampling = SamplingParams(
         max_tokens=known.max_tokens,

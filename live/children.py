@@ -56,8 +56,7 @@ def run(
 
 
 def end_with_parent() -> None:
-    """In a program that `run` has started: end it, and all that it started, if kvproof was
-    killed."""
+    """End this program, which `run` has started, and all that it started, if kvproof is killed."""
     parent, starter = os.getppid(), os.environ.get(PARENT, "")
     if starter != str(parent):
         if starter.isdecimal() and _is_gone(int(starter)):  # it was killed already

@@ -1,4 +1,5 @@
-"""The contract checked against the installed vLLM: what was found, and what can be driven."""
+"""The contract checked against the installed vLLM: which symbols were found, and which features can
+be driven."""
 
 import functools
 from collections.abc import Iterable
@@ -34,9 +35,9 @@ class EntryLookup(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """All results. `failure` is the reason if vLLM could not be imported, `traceback` has the lines
-    of vLLM that led to it, and `lacks` is the module that is missing, if one is; `hidden` are the
-    packages that were hidden from it because they do not load."""
+    """The results of all lookups. `failure` is the reason if vLLM could not be imported,
+    `traceback` has the lines of vLLM that led to it, and `lacks` is the module that is missing, if
+    one is; `hidden` are the packages that were hidden from it because they do not load."""
 
     looks: tuple[EntryLookup, ...]
     failure: str = ""
@@ -45,7 +46,8 @@ class Contract(NamedTuple):
     lacks: str = ""
 
     def missing(self, feature: str) -> list[EntryLookup]:
-        """What a feature and the features it needs lack; entries that were looked up come first."""
+        """The missing entries of a feature and of the features that it needs; entries that were
+        looked up come first."""
         needed = with_needs([feature])
         lacking = [look for look in self.looks if not look.place and look.entry.feature in needed]
         return sorted(lacking, key=lambda look: not look.looked)
@@ -97,5 +99,5 @@ def _look(entry: Entry, buildable: bool | None) -> EntryLookup:
 
 
 def require(cluster: Cluster) -> None:
-    """Raise AdapterDrift if the cluster uses something that this vLLM lacks."""
+    """Raise AdapterDrift if this vLLM lacks a symbol that the cluster needs."""
     check().require(used_by(cluster))

@@ -16,13 +16,13 @@ GROUP = Group("full", 2)
 
 
 class Samples:
-    """Objects by the label that the table has for them."""
+    """The sample objects of vLLM, by the label that the table has for them."""
 
     def __init__(self) -> None:
         self.by_label: dict[str, Any] = {}
 
     def note(self, label: str, thing: Any) -> Any:
-        """Keep an object, and give it back; its class answers to the names that we know."""
+        """Keep an object, and return it. Its class also gets the names that the contract uses."""
         self.by_label[label] = follow(label, thing)
         return thing
 
@@ -104,7 +104,7 @@ _BUILDERS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
 
 @functools.cache
 def _built(builder: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | str:
-    """The result of a builder, or the reason why it failed. Each builder runs once."""
+    """The object that a builder makes, or the reason why it failed. Each builder runs once."""
     try:
         return builder()
     except AdapterDrift as drift:

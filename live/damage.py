@@ -1,13 +1,14 @@
-"""What vLLM does wrong without an exception, and after which it cannot be driven any further.
+"""Damage: mistakes of vLLM without an exception, after which it cannot be driven any further.
 
-Such an exception of kvproof stands for the death of an engine. `place` is in vLLM."""
+kvproof raises one of these exceptions for them, which counts as the death of an engine. `place` is
+in vLLM."""
 
 from traceback import FrameSummary
 from types import CodeType
 
 
 class Damage(Exception):
-    """The base of these exceptions."""
+    """The base class of these exceptions."""
 
     def __init__(self, code: CodeType, line: int, message: str) -> None:
         self.place = FrameSummary(code.co_filename, line, code.co_name)
@@ -19,4 +20,4 @@ class DoesNotEnd(Damage):
 
 
 class NoSuchBlock(Damage):
-    """A function returns a block that the pool does not have: the end of a broken free queue."""
+    """A function returned a block that the pool does not have: the end of a broken free queue."""

@@ -18,9 +18,8 @@ def place(error: BaseException) -> traceback.FrameSummary:
 
 
 def death_of(error: Exception) -> Death:
-    """The death by an exception. Its statement is the source of the place where it was raised, from
-    its first line to its last one; empty where the source is not there, or where the place is that
-    of an interruption."""
+    """The death of an engine by an exception. Its statement is the source text of the statement
+    that raised it; empty where the source is missing, or where the engine was interrupted there."""
     at = place(error)
     first = at.lineno or 0
     lines = range(first, (at.end_lineno or first) + 1) if not isinstance(error, Damage) else ()

@@ -1,4 +1,5 @@
-"""How a connector under test asks for an encoder-cache connector too. Imports no vLLM."""
+"""Reads whether the settings of a connector under test ask for an encoder-cache connector too. It
+imports no vLLM."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -28,8 +28,8 @@ IMPORTING = "<frozen importlib._bootstrap>"
 
 @contextmanager
 def watched() -> Iterator[Callable[[], None]]:
-    """Raises DoesNotEnd in the body if it does not end. Where the body makes many calls, it says
-    with what it gets that another one begins."""
+    """Raise DoesNotEnd in the block if a call in it does not end. The block calls the function that
+    it gets whenever another call begins."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

@@ -1,5 +1,5 @@
-"""The environment variables for vLLM: no network, no advice about performance. Import this module
-before vLLM."""
+"""Sets the environment variables for vLLM: no network, no advice about performance. Import this
+module before vLLM."""
 
 import logging
 import os

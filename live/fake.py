@@ -1,6 +1,6 @@
-"""Stand-ins of kvproof for objects of vLLM.
+"""Fakes: objects of kvproof in place of objects of vLLM.
 
-Where vLLM uses something that a stand-in lacks, this is a gap of the adapter, not a defect of vLLM.
+If vLLM uses an attribute that a fake lacks, this is a gap of the adapter, not a defect of vLLM.
 """
 
 import functools
@@ -13,9 +13,9 @@ from kvproof.model.errors import AdapterDrift
 
 
 class Fake:
-    """A stand-in. Raises AdapterDrift for a missing attribute, for arguments that a method does not
-    take, and for any other exception in a method: vLLM would catch another exception and treat it
-    as a network failure."""
+    """The base class of fakes. It raises AdapterDrift for a missing attribute, for arguments that a
+    method does not take, and for any other exception in a method: vLLM would catch another
+    exception and treat it as a network failure."""
 
     def __init_subclass__(cls) -> None:
         for name, value in list(vars(cls).items()):
@@ -28,11 +28,11 @@ class Fake:
         raise _lacks(self, name)
 
     def __del__(self) -> None:
-        """Nothing was opened that must be closed."""
+        """Do nothing: a fake opens nothing that must be closed."""
 
 
 class FakeSpace(Fake):
-    """Values by name."""
+    """A fake with attributes by name."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():

@@ -49,7 +49,8 @@ class Failure(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """The import of vLLM: why it failed, what was hidden from it, and its wall time in seconds."""
+    """The result of importing vLLM: why it failed, the packages that were hidden from it, and the
+    wall time in seconds."""
 
     failure: Failure
     hidden: tuple[Hidden, ...]
@@ -58,8 +59,9 @@ class Imported(NamedTuple):
 
 @functools.cache
 def imported(modules: tuple[str, ...] = ()) -> Imported:
-    """Import vLLM, once. `modules` are those that nothing works without: an error in one of them is
-    an error of vLLM, as its own package imports nearly nothing. Raises KeyboardInterrupt."""
+    """Import vLLM, once. `modules` has the modules that everything needs: an error in one of them
+    is an error of vLLM, because importing the package itself imports nearly nothing. Raises
+    KeyboardInterrupt."""
     began = time.monotonic()
     with _quiet():
         hidden = () if "vllm" in sys.modules else tuple(_hidden())
@@ -110,8 +112,8 @@ def _traceback(error: BaseException) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """What is printed on standard output goes to standard error: there, --json prints one object
-    and nothing else."""
+    """Send what is printed on standard output to standard error, because with --json standard
+    output has one object and nothing else."""
     with contextlib.redirect_stdout(sys.stderr):
         _flush()
         kept = os.dup(OUT)
@@ -125,6 +127,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Write what Python keeps of its own standard output."""
+    """Write out what Python has buffered for standard output."""
     if sys.__stdout__ is not None:
         sys.__stdout__.flush()

@@ -91,7 +91,7 @@ class LiveMachine:
             self.push.cluster = self.cluster
 
     def stimuli(self) -> list[Event]:
-        """What the environment may do next."""
+        """The events that the environment may send next."""
         return list(stimuli.stimuli(self.cluster, self.state))
 
     def take(self, event: Event) -> Step:
@@ -126,7 +126,8 @@ class LiveMachine:
         self.state = state
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:  # noqa: ARG002
-        """Each finding ends the run. `Watched` knows deviations."""
+        """All findings: without `Watched`, which has the known findings, each finding ends the
+        run."""
         return list(findings)
 
     def _record_death(self, event: Event, error: Exception) -> None:
@@ -202,7 +203,7 @@ class LiveMachine:
         return Effects(reads)
 
     def _note_ended(self, node: Node, held: set[str]) -> None:
-        """Note the jobs that an engine had before and has ended."""
+        """Record the jobs that an engine had before and that have ended."""
         node.refresh()
         for name in held:
             request = node.engine.find(name)

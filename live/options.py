@@ -1,4 +1,4 @@
-"""Options that deployments set, in vLLM's own terms.
+"""Options that deployments set, under vLLM's own names.
 
 An option with its default is not passed: a vLLM that does not have the option is driven without it.
 """

@@ -1,4 +1,4 @@
-"""The output of a step, as a model runner makes it."""
+"""Makes the outputs of steps as a model runner does."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,8 +15,8 @@ def sampled(
     shares: Iterable[Flight], accepted: Mapping[str, int], **more: Any
 ) -> ModelRunnerOutput:
     """The output of a step with these parts: a sampled token and the accepted drafts of each
-    request whose part reaches the end of its tokens. `more` are further fields, as vLLM names
-    them."""
+    request whose part reaches the end of its tokens. `more` has further fields, under vLLM's
+    names."""
     parts = tuple(shares)
     return ModelRunnerOutput(
         req_ids=[share.request for share in parts],
@@ -30,8 +30,8 @@ def sampled(
 
 
 def encoded(output: Any, **more: Any) -> ModelRunnerOutput:
-    """The output of a step of an engine that only encodes images, as vLLM makes it. `more` are
-    further fields, as vLLM names them."""
+    """The output of a step of an engine that only encodes images, as vLLM makes it. `more` has
+    further fields, under vLLM's names."""
     from vllm.v1.outputs import make_empty_encoder_model_runner_output
 
     return replace(make_empty_encoder_model_runner_output(output), **more)

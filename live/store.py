@@ -22,8 +22,8 @@ from kvproof.model.state import Request, Table
 
 
 class StoreLoad(NamedTuple):
-    """Fill the blocks of a request with `external` tokens after its local `hit` (both in
-    tokens)."""
+    """A load for the worker: fill the blocks of a request with `external` tokens after its local
+    `hit` (both in tokens)."""
 
     request: str
     tables: tuple[Table, ...]
@@ -32,7 +32,7 @@ class StoreLoad(NamedTuple):
 
 
 class Loads(KVConnectorMetadata):  # type: ignore[misc]
-    """The loads of the worker before the step runs."""
+    """The connector metadata of a step: the loads of the worker before the step runs."""
 
     def __init__(self, loads: tuple[StoreLoad, ...]) -> None:
         self.loads = loads
@@ -71,10 +71,10 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         return Loads(loads)
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
-        """The store does not use the engine's pool."""
+        """Do nothing: the store does not use the engine's pool."""
 
     def request_finished(self, request: Any, block_ids: Any) -> tuple[bool, None]:
-        """Blocks may be freed at once, because the store copied their content in the step that
+        """Let the blocks be freed at once, because the store copied their content in the step that
         computed it."""
         return self.request_finished_all_groups(request, block_ids)
 
@@ -83,18 +83,18 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         request: Any,
         block_ids: Any,  # noqa: ARG002
     ) -> tuple[bool, None]:
-        """The same for several cache groups."""
+        """Do the same for several cache groups."""
         self.hits.pop(request.request_id, None)
         return False, None
 
     def start_load_kv(self, *_anything: Any, **_more: Any) -> None:
-        """There is no KV here."""
+        """Do nothing: there is no KV here."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """There is no KV here."""
+        """Do nothing: there is no KV here."""
 
     def save_kv_layer(self, *_anything: Any, **_more: Any) -> None:
-        """There is no KV here."""
+        """Do nothing: there is no KV here."""
 
     def wait_for_save(self) -> None:
-        """There is no KV here."""
+        """Do nothing: there is no KV here."""

@@ -26,8 +26,8 @@ class Alias:
 
 
 def follow(label: str, thing: Any) -> Any:
-    """The object. Its class gets the names that the contract has for objects with this label. A
-    name that the class already has is not changed."""
+    """Add the names that the contract has for objects with this label to the object's class, and
+    return the object. A name that the class already has is not changed."""
     for place in _RENAMED:
         named = place.names[0] == label and hasattr(thing, place.names[-1])
         if named and not hasattr(thing, place.known_as):

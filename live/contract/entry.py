@@ -10,7 +10,7 @@ _PARTS = re.compile(
 
 
 class Place(NamedTuple):
-    """Where something is.
+    """The place of a symbol of vLLM.
 
     `module:Class.name` is looked up in a module, `Class.name` on a real object (see
     `contract_samples`). `(name)` after either is a parameter of it. `module:Class~name` is a name
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     @property
     def how(self) -> str:
-        """The kind of the lookup."""
+        """The kind of lookup that finds the place."""
         if not self.names:
             return "module"
         if self.mentioned:
@@ -68,8 +68,8 @@ def place(text: str) -> Place:
 
 
 class Entry(NamedTuple):
-    """What the adapter uses, and for what. If releases differ there are several places, and one of
-    them is enough. Without any of them, the feature cannot be driven."""
+    """A symbol that the adapter uses, and its purpose. If releases differ, the symbol has several
+    places, and one of them is enough. Without any of them, the feature cannot be driven."""
 
     feature: str
     places: tuple[Place, ...]

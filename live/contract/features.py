@@ -12,8 +12,9 @@ KIT = "connector kit"
 
 class ContractFeature(NamedTuple):
     """A feature, the features that it needs, and its id in the table of features if one feature of
-    that table needs it. A vLLM that lacks what does not drive can be driven as well. A `later`
-    feature came after the release that is tested in full: that release lacks it rightly."""
+    that table needs it. A vLLM that lacks a feature for which `drives` is false can be driven all
+    the same. A `later` feature came after the release that is tested in full, so that release may
+    lack it."""
 
     what: str
     needs: tuple[str, ...] = ()

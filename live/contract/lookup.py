@@ -30,7 +30,7 @@ def first_place(places: Iterable[Place], objects: Objects) -> tuple[Place | None
 
 
 def _look(place: Place, objects: Objects) -> None:
-    """Look something up. Raises Missing if it does not exist."""
+    """Look up a place. Raises Missing if it does not exist."""
     try:
         _find(place, objects)
     except Missing as missing:
@@ -54,7 +54,8 @@ def _find(place: Place, objects: Objects) -> None:
 
 
 def _start(place: Place, objects: Objects) -> tuple[Any, tuple[str, ...]]:
-    """A module or a real object, and the names to follow from there."""
+    """The module or the real object with which a place begins, and the names to follow from
+    there."""
     if place.module:
         return _module(place.module), place.names
     found = objects(place.names[0])
@@ -69,7 +70,8 @@ def _module(name: str) -> Any:
 
 
 def not_there(error: BaseException, name: str) -> bool:
-    """Whether the module itself, or a package that contains it, does not exist."""
+    """Whether an ImportError says that the module itself, or a package that contains it, does not
+    exist."""
     missing = getattr(error, "name", None) or ""
     return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{missing}.")
 
@@ -99,7 +101,7 @@ def _declared(found: type, name: str) -> bool:
 
 def may_take(called: Any, name: str) -> bool:
     """Whether something can be called with an argument of this name. A wrapper with `**kwargs`
-    passes on what it gets. Raises Missing where nothing can be known."""
+    passes on what it gets. Raises Missing where its parameters cannot be read."""
     try:
         parameters = inspect.signature(called).parameters
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ def worker(cfg: config.EngineConfig) -> Any:
 
 
 def fitted(cfg: config.EngineConfig, made: Any) -> Any:
-    """The worker with the data of its engine's cache groups."""
+    """Set the data of an engine's cache groups on a worker, and return the worker."""
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache
@@ -50,8 +50,9 @@ def awaits(meta: Any) -> bool:
 
 
 def failed(worker: Any, name: str, meta: Any) -> dict[str, set[Any]]:
-    """What a worker reports of a request whose read failed. Before 0.30 it reports that the read
-    has ended, and the blocks that it did not fill; with several kinds of groups it names none."""
+    """The report of a worker about a request whose read failed. Before 0.30 it reports that the
+    read has ended, and the blocks that were not filled; with several kinds of groups it names no
+    blocks."""
     if adapt.reports_failed_reads():
         return {"failed_recving": {name}, "finished_recving": {name}}
     worker._recving_metadata = {name: meta}
@@ -63,7 +64,7 @@ def failed(worker: Any, name: str, meta: Any) -> dict[str, set[Any]]:
 
 
 def ended(worker: Any) -> dict[str, set[Any]]:
-    """What a worker reports of the transfers that have ended since the last call."""
+    """The report of a worker about the transfers that have ended since the last call."""
     if adapt.reports_failed_reads():
         results = worker.get_transfer_results()
         kinds = ("finished_recving", "failed_recving", "finished_sending")
@@ -95,8 +96,8 @@ def paired(prefill: config.EngineConfig, decode: Any, local: Lists, remote: List
 def trimmed(
     prefill: config.EngineConfig, cfg: config.EngineConfig, local: Lists, remote: Lists
 ) -> Pairs:
-    """The lists of two records, D's and P's, after the trimming of D's worker. Where the worker
-    would die of them, they are as they are."""
+    """The block lists of two records, D's and P's, after the trimming of D's worker. If the
+    trimming would raise an exception, the lists are not changed."""
     try:
         return paired(prefill, worker(cfg), local, remote)
     except (AssertionError, ValueError, IndexError):

@@ -19,7 +19,7 @@ PEER = "P"
 
 
 class _Wire(Fake):
-    """Stands for NIXL's own agent."""
+    """A fake of NIXL's own agent."""
 
     def make_prepped_xfer(self, *_args: Any, **_kwargs: Any) -> int:
         return 0

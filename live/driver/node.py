@@ -72,7 +72,7 @@ class Node:
         self.scheduler.add_request(request)
 
     def go_on(self, job: config.Job) -> None:
-        """Add the next part of a session, or the request that ends the session."""
+        """Continue a session: add the next part, or the request that ends the session."""
         paused = self.engine.request(job.name)
         part = sessions.next_part(paused, job)
         update = paused._replace(prompt=part or state.SAMPLED)
@@ -87,8 +87,8 @@ class Node:
         )
 
     def schedule(self) -> Effects:
-        """One real step: the scheduler chooses, the worker executes. The output joins the queue of
-        outputs that have not reached the scheduler."""
+        """Take one real step: the scheduler chooses, and the worker executes. The output joins the
+        queue of outputs that have not reached the scheduler."""
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
@@ -129,7 +129,7 @@ class Node:
         }
 
     def _admission(self, admitted: Admit, cached: state.Cached) -> Admission:
-        """An admission, from the recorder's note."""
+        """Make the admission that the recorder noted."""
         live = self.scheduler.requests[admitted.request]
         known = self.known[admitted.request]
         tokens = known.prompt[: live.num_prompt_tokens]
@@ -204,8 +204,7 @@ class Node:
             self.queue[index] = output, placed
 
     def carry_out(self, ended: tuple[state.Flight, ...]) -> tuple[Read, ...]:
-        """The worker executes the parts of the next step that had to wait for the output of the
-        ended step."""
+        """Execute the parts of the next step that had to wait for the output of the ended step."""
         if not (self.cfg.drafts and self.queue and ended):
             return ()
         self.refresh()
@@ -255,8 +254,8 @@ class Node:
         }
 
     def _keep(self, doubtful: Mapping[str, int]) -> None:
-        """The store keeps the tokens that a step has computed for these requests, without their
-        last `doubtful` tokens, which are drafts."""
+        """Store the tokens that a step has computed for these requests, without their last
+        `doubtful` tokens, which are drafts."""
         if self.store is None:
             return
         for name, count in doubtful.items():
@@ -278,8 +277,8 @@ class Node:
         return () if self.listener is None else self.listener.reports()
 
     def note_stale(self, fate: str) -> None:
-        """Note the fate of the outputs in flight of the requests that were preempted since the last
-        call. It is used where vLLM itself does not count them."""
+        """Record the fate of the outputs in flight of the requests that were preempted since the
+        last call. It is used where vLLM itself does not count them."""
         preempted, self.recorder.preempted = self.recorder.preempted, set()
         if preempted and self.cfg.overlaps:
             self.queue = deque(

@@ -40,7 +40,7 @@ class Pull:
     def offered(
         self, state: State, request: str, params: dict[str, Any], computed_tokens: int
     ) -> State:
-        """An engine has finished a request, and returned these `kv_transfer_params`."""
+        """Take the `kv_transfer_params` that an engine returned when it finished a request."""
         if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
             return state
         key = request if params.get("do_remote_prefill") else reverse_of(request)
@@ -50,7 +50,7 @@ class Pull:
         return state.with_transfer(key, Transfer(key, Phase.OFFERED, tokens, lists))
 
     def started(self, state: State, node: Node, requests: Mapping[str, Any]) -> State:
-        """A worker gets the requests to read, or those whose sender it notifies that no read is
+        """Start the reads that a worker received, and the notices to senders that no read is
         needed."""
         for name, meta in requests.items():
             key = incoming(self.cluster, node.cfg.name, name)
@@ -76,7 +76,7 @@ class Pull:
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
-        """A read has succeeded, or the sender was notified."""
+        """End a read successfully, or deliver the notice to its sender."""
         transfer = state.transfer(key)
         source, sent, sink, taken = sides(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
@@ -91,7 +91,7 @@ class Pull:
         return state
 
     def failed(self, state: State, key: str) -> State:
-        """A read has failed, and its receiver gets the report."""
+        """Let a read fail, and report it to its receiver."""
         transfer = state.transfer(key)
         if transfer is not None and transfer.phase == Phase.REFUSED:
             state = state.with_transfer(key, turns.over(transfer))
@@ -108,7 +108,7 @@ class Pull:
         return self.nodes[sides(self.cluster, key).sink.name]
 
     def aborted(self, state: State, node: Node, request: str) -> State:
-        """An engine has aborted a request: D notifies P that it will not read."""
+        """Process an abort by an engine: D notifies P that it will not read."""
         transfer = state.transfer(request)
         on_decode = node is self.nodes[self.cluster.decode.name]
         if transfer is None or transfer.phase != Phase.OFFERED or not on_decode:
@@ -118,7 +118,7 @@ class Pull:
         return state.with_transfer(request, transfer.to(Phase.RELEASING))
 
     def lease_ended(self, state: State, key: str) -> State:
-        """The sender's lease has ended: it frees the blocks."""
+        """End the sender's lease: the sender frees the blocks."""
         transfer = state.transfer(key)
         source, sent, _, _ = sides(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})

@@ -69,12 +69,12 @@ class Push:
         self.stepped(node, node.connector.build_connector_meta(empty))
 
     def note(self, name: str, params: Mapping[str, Any]) -> None:
-        """P has finished a request."""
+        """Record that P has finished a request."""
         tokens = int(params["remote_num_tokens"])
         self.finished[name] = tokens, nixl.as_lists(params["remote_block_ids"])
 
     def end_write(self, name: str, well: bool) -> None:
-        """All writes of a request end. A successful write notifies D itself."""
+        """End all writes of a request. A successful write notifies D itself."""
         p, d = self.prefill, self.decode
         for write in self._writes(name):
             if well:
@@ -98,7 +98,7 @@ class Push:
         self._report()
 
     def _report(self) -> None:
-        """Both schedulers receive the reports of their workers, D first."""
+        """Give both schedulers the reports of their workers, D first."""
         self.idle(self.decode)
         for node in (self.decode, self.prefill):
             finished = nixl.ended(self.workers[node.cfg.name])
@@ -107,7 +107,7 @@ class Push:
         self.idle(self.prefill)
 
     def seen(self, state: State) -> State:
-        """The state with the current transfers."""
+        """The state with the transfers as they are now."""
         for job in self.cluster.jobs:
             state = state.with_transfer(job.name, self._seen(job.name))
         return state

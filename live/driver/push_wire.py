@@ -40,8 +40,7 @@ class PostedWrite(Fake):
 
 
 class Agent(Fake):
-    """A stand-in for NIXL's agent. It keeps the posted writes; the environment decides how they
-    end."""
+    """A fake of NIXL's agent. It keeps the posted writes; the environment decides how they end."""
 
     def __init__(self) -> None:
         self.peer = self
@@ -75,7 +74,7 @@ class Agent(Fake):
         return self.writes[handle].state
 
     def get_xfer_telemetry(self, _handle: int) -> Any:
-        """A write that took no time and moved no bytes."""
+        """The telemetry of a write that took no time and moved no bytes."""
         return FakeSpace(xferDuration=0, postDuration=0, totalBytes=0, descCount=0)
 
     def release_xfer_handle(self, handle: int) -> None:
@@ -83,7 +82,7 @@ class Agent(Fake):
 
 
 class _OneRound(Fake):
-    """A stand-in for the event that stops the writer: the loop runs one round."""
+    """A fake of the event that stops the writer, so that its loop runs one round."""
 
     def __init__(self) -> None:
         self.begun = False
@@ -96,7 +95,7 @@ class _OneRound(Fake):
 
 
 class _NoWait(Fake, threading.Event):
-    """A stand-in for the event that wakes the writer: it is always set."""
+    """A fake of the event that wakes the writer; it is always set."""
 
     def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
         return True

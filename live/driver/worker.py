@@ -1,4 +1,4 @@
-"""A symbolic worker: it executes real `SchedulerOutput`s on symbolic memory.
+"""A fake worker: it executes real `SchedulerOutput`s on symbolic memory.
 
 It keeps its own block tables from the scheduler's outputs, as a model runner does (see `batch`),
 and never reads the scheduler. The model's `memory.run` computes what a step reads and writes, so
@@ -93,7 +93,7 @@ class Worker(Batch):
         return self._run([(self._seen(requests[s.request]), s.tokens) for s in shares])
 
     def placed(self, request: state.Request, share: Flight, rejected: int) -> Flight:
-        """A part of a step, after `rejected` draft tokens before it were rejected."""
+        """The part of a step after `rejected` draft tokens in front of it were rejected."""
         request = self._seen(request._replace(computed=request.computed - rejected))
         return share._replace(blocks=memory.used(self.cfg, request, share.tokens))
 

@@ -63,7 +63,7 @@ def loaded(step: Step, about: About) -> bool:
 
 
 def concerned(step: Step, about: About) -> list[Request]:
-    """The request of a finding, or those that hold its block."""
+    """The request of a finding or, if it names none, the requests that hold its block."""
     known = request(step, about)
     return [known] if known is not None else holders(step, about)
 

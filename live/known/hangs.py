@@ -53,7 +53,7 @@ def copy_of_load_not_reserved(cluster: Cluster, step: Step, _about: About) -> bo
 
 
 def _holding_loads(engine: Engine) -> list[Request]:
-    """The requests that hold blocks of a load, while it runs or after it, and do not run."""
+    """The requests that hold blocks of a load, during it or after it, and do not run."""
     holding = (r for r in engine.requests if any(r.tables) and r.external)
     return [r for r in holding if r.status in HOLDS_A_LOAD]
 
@@ -115,7 +115,7 @@ def hit_without_room_waits(cluster: Cluster, step: Step, _about: About) -> bool:
 
 def _loaded(cluster: Cluster, step: Step) -> bool:
     """Whether vLLM refuses blocks to a request that has loaded tokens up to the inside of a block
-    of states, and lacks the copies of these states alone: no other request holds a block."""
+    of states, and that lacks only the copies of these states: no other request holds a block."""
     for refusal in step.effects.refused:
         cfg, engine = cluster.engine(refusal.engine), step.after.engine(refusal.engine)
         request = engine.find(refusal.request)
@@ -171,9 +171,9 @@ def load_keeps_room_for_drafts(cluster: Cluster, step: Step, _about: About) -> b
 
 
 def _waits_to_load(cluster: Cluster, state: State, engine: Engine) -> bool:
-    """Whether no request holds blocks, but those whose read was lost, and one would load that needs
-    the last blocks: those of a step with drafts are not free in addition. P asks for what D kept
-    even when it is gone."""
+    """Whether no request holds blocks, except requests whose read was lost, and a request waits to
+    load although the blocks of its load are free, because the blocks of a step with drafts are not
+    free in addition. P asks for the blocks that D kept even when they are gone."""
     cfg = cluster.engine(engine.name)
     idle = [r for r in engine.requests if r.status in (WAITING, PREEMPTED) and not r.tables]
     spare = len(engine.free) - _of_step(cfg)
@@ -190,7 +190,8 @@ def _waits_to_load(cluster: Cluster, state: State, engine: Engine) -> bool:
 
 
 def _of_step(cfg: EngineConfig) -> int:
-    """The most blocks that a step with drafts takes: of its tokens and those ahead of them."""
+    """The largest number of blocks that a step with drafts takes: for its tokens and the lookahead
+    slots after them."""
     tokens = 1 + 2 * cfg.drafts
     return sum(1 + int(counts.blocks_for_tokens(tokens, group.block_size)) for group in cfg.groups)
 

@@ -64,8 +64,8 @@ def end_trim_across_ratios(cluster: Cluster, step: Step, about: About) -> bool:
 
 
 def _begins_later(cluster: Cluster, step: Step, about: About) -> bool:
-    """Whether the finding may be about a window, and the table of the request, or of a request that
-    holds the block, has no block at its beginning there."""
+    """Whether the finding may be about a window, and the block table of the request, or of a
+    request that holds the block, begins with a null block."""
     groups = cluster.decode.groups
     indices = range(len(groups)) if about.group is None else [about.group]
     windows = [index for index in indices if groups[index].kind == "window"]

@@ -107,7 +107,8 @@ def session_loads_more_than_sent(cluster: Cluster, step: Step, about: About) -> 
 
 
 def _goes_beyond(cluster: Cluster, session: Request) -> bool:
-    """P computes the first part but for its last token."""
+    """Whether a session has loaded more tokens than P computed: P computes the first part without
+    its last token."""
     job, loaded = cluster.job(session.id), session.hit + session.external
     preempted = session.preemptions > 0 and session.external > 0
     return bool(job.parts) and preempted and loaded >= len(job.prompt)

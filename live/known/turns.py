@@ -71,8 +71,8 @@ def held_is_loaded_again(cluster: Cluster, step: Step, about: About) -> bool:
 
 
 def _over(cluster: Cluster, step: Step, engine: Engine, statuses: tuple[str, ...]) -> bool:
-    """Whether no request runs, and a follow-up turn with one of these statuses waits for what a
-    completed transfer does not bring."""
+    """Whether no request runs, and a follow-up turn with one of these statuses waits although its
+    transfer has completed."""
     waiting = [r.id for r in engine.requests if r.status in statuses and cluster.job(r.id).follows]
     transfers = (step.after.transfer(reverse_of(cluster.job(name).follows)) for name in waiting)
     return not engine.running and any(t is None or t.phase in OVER for t in transfers)
@@ -108,7 +108,7 @@ def held_list_ends_with_prompt(cluster: Cluster, step: Step, about: About) -> bo
 
 
 def _reads(cluster: Cluster, request: Request) -> str:
-    """The name of the transfer from which a turn on P loads."""
+    """The name of the transfer from which a follow-up turn on P loads."""
     return reverse_of(cluster.job(request.id).follows)
 
 

@@ -1,6 +1,5 @@
 """The loop of an engine: the messages of its clients, its steps, and when it waits.
 
-The loop of vLLM runs as it is (`EngineCoreProc.run_busy_loop`), on workers that compute symbols. A
-plan says which messages come at which moment. The checks in `invariants/loop.py` judge what comes
-of it.
+vLLM's own loop runs (`EngineCoreProc.run_busy_loop`), on fake workers without a model. A plan says
+which messages come at which moment. The checks in `invariants/loop.py` judge the run.
 """

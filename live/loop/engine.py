@@ -1,4 +1,4 @@
-"""The real engine and its real loop, on workers of kvproof. The messages come from a plan."""
+"""The real engine and its real loop, on fake workers. The messages come from a plan."""
 
 import functools
 import queue
@@ -30,29 +30,32 @@ PLENTY_BYTES = 1 << 30
 
 
 class LoopEnd(BaseException):
-    """The plan is over, and the loop would wait for ever, or go on for ever."""
+    """An exception that ends the loop: the plan is over, and the loop would wait or run for
+    ever."""
 
 
 class Core(EngineCoreProc):  # type: ignore[misc]
-    """The engine without sockets: its queues are filled and emptied by kvproof."""
+    """The engine core without sockets: kvproof fills and empties its queues."""
 
     @contextmanager
     def _perform_handshakes(self, *_: Any, **__: Any) -> Iterator[EngineZmqAddresses]:
         yield EngineZmqAddresses(inputs=[], outputs=[])
 
     def process_input_sockets(self, *args: Any, **kwargs: Any) -> None:
-        """No socket brings messages. The engine waits until its thread is ready."""
+        """Replace the thread that reads the sockets. The engine waits until that thread is ready,
+        so say so at once."""
         for given in (*args, *kwargs.values()):
             if isinstance(given, Event):
                 given.set()
 
     def process_output_sockets(self, *_: Any, **__: Any) -> None:
-        """No socket takes outputs."""
+        """Replace the thread that writes to the sockets by one that does nothing."""
 
 
 class Messages(queue.Queue[Any]):
-    """The messages to an engine. `moment` is called when it looks whether there are any, `waits`
-    when it would wait for one, `taken` for each that it takes."""
+    """The queue of messages to an engine. It calls `moment` when the engine looks whether there are
+    messages, `waits` when the engine would wait for one, and `taken` for each message that it
+    takes."""
 
     def __init__(
         self, moment: Callable[[], None], waits: Callable[[], None], taken: Callable[[Any], None]
@@ -61,13 +64,13 @@ class Messages(queue.Queue[Any]):
         self.moment, self.waits, self.taken = moment, waits, taken
 
     def empty(self) -> bool:
-        """Whether there is none."""
+        """Whether the queue has no message."""
         self.moment()
         return not self.qsize()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: ARG002
-        """The next message. Without one, the engine waits, however long it would: `waits` says what
-        comes then."""
+        """The next message. While there is none, `waits` is called, which adds messages or raises;
+        the timeout of the engine has no effect."""
         while block and not self.qsize():
             self.waits()
         message = super().get(block=False)
@@ -77,7 +80,8 @@ class Messages(queue.Queue[Any]):
 
 @contextmanager
 def _untuned() -> Iterator[None]:
-    """An engine has its process for itself, and tunes it. Here it has not."""
+    """Skip the tuning of the process, because an engine expects its process to itself and has not
+    got it here."""
     with ExitStack() as undo:
         for name in ("freeze_gc_heap", "maybe_attach_gc_debug_callback", "enable_envs_cache"):
             undo.enter_context(patch(f"{EngineCoreProc.__module__}.{name}", create=True))
@@ -125,19 +129,19 @@ class EngineLoop:
         self.grammars.install(self.core.structured_output_manager)
 
     def listen(self, messages: Messages) -> None:
-        """The engine has these messages from now on."""
+        """Give the engine this queue of messages from now on."""
         self.core.input_queue = messages
 
     def send(self, what: str, message: Any) -> None:
-        """A message comes."""
+        """Send a message to the engine."""
         self.core.input_queue.put_nowait((getattr(EngineCoreRequestType, what), message))
 
     def call(self, number: int, method: str, *given: Any) -> None:
-        """A client calls a method. The answer has this number."""
+        """Call a method as a client does. The answer will have this number."""
         self.send("UTILITY", (0, number, method, given))
 
     def add(self, one: Send, params: dict[str, Any] | None) -> None:
-        """A request comes, as the thread that reads the sockets hands it on."""
+        """Send a request in the form in which the thread that reads the sockets passes it on."""
         sampling = SamplingParams(
             max_tokens=one.answer,
             ignore_eos=True,
@@ -160,33 +164,33 @@ class EngineLoop:
         self.receive(request)
 
     def receive(self, request: Any) -> None:
-        """The front hands a request on."""
+        """Pass on a request from the front."""
         self.send("ADD", self.core.preprocess_add_request(request))
 
     def cancel(self, name: str) -> None:
-        """The client of a request is gone."""
+        """Abort a request, as its client disconnects."""
         self.core.aborts_queue.put_nowait([name])
         self.send("ABORT", [name])
 
     def stop(self, drain: bool) -> None:
-        """The engine is to end, as its handler of signals has it."""
+        """Tell the engine to end, as its signal handler does."""
         self.core.vllm_config.shutdown_timeout = 60 if drain else 0
         self.core.shutdown_state = type(self.core.shutdown_state).REQUESTED
         self.send("WAKEUP", None)
 
     def outputs(self) -> Iterator[Any]:
-        """What clients receive since the last call."""
+        """The outputs for clients since the last call."""
         while not self.core.output_queue.empty():
             yield self.core.output_queue.get_nowait()[1]
 
     @property
     def held(self) -> int:
-        """The number of blocks that are not free. The null block is never free."""
+        """The number of blocks that are not free, without the null block."""
         pool = self.core.scheduler.kv_cache_manager.block_pool
         return int(self.plan.num_blocks - 1 - pool.get_num_free_blocks())
 
     def close(self) -> None:
-        """Close what the engine has opened."""
+        """Close the resources that the engine has opened."""
         self.core.scheduler.shutdown()
 
 

@@ -1,5 +1,5 @@
-"""A plan is played: the loop runs by itself, and messages come at its moments. When the plan is
-over, a pause ends and all transfers end, and the loop goes on until it waits."""
+"""Plays a plan: the loop runs by itself, and messages come at the moments of the plan. When the
+plan is over, any pause and all transfers end, and the loop runs until it waits."""
 
 from collections import deque
 from collections.abc import Callable
@@ -33,7 +33,7 @@ ever."""
 
 
 class Client:
-    """All clients of an engine, and what they know."""
+    """The client of one request, and what it knows of the request."""
 
     def __init__(self, sent: Send) -> None:
         self.sent = sent
@@ -43,7 +43,7 @@ class Client:
 
 
 class Episode:
-    """One play of a plan."""
+    """An episode: one plan, played once."""
 
     def __init__(self, plan: LoopPlan) -> None:
         self.plan = plan
@@ -68,7 +68,7 @@ class Episode:
     # What the loop does.
 
     def moment(self) -> None:
-        """The loop has come to a moment: the next action may be due."""
+        """Count a moment of the loop, and take the next action if it is due."""
         self.call_begins()
         self._read()
         if not self.left:
@@ -79,7 +79,7 @@ class Episode:
         self.countdown = max(self.countdown - 1, 0)
 
     def wait(self) -> None:
-        """The loop would wait for a message."""
+        """Take the next action, because the loop would wait for a message."""
         self.call_begins()
         self._read()
         self.idle.append(self._left_over(len(self.idle) + 1))
@@ -93,7 +93,7 @@ class Episode:
             raise LoopEnd
 
     def _took(self, message: Any) -> None:
-        """The engine takes a message."""
+        """Record a message that the engine takes."""
         kind, what = message
         if kind.name == "ADD":
             self.clients[what[0].request_id].taken = True
@@ -114,13 +114,13 @@ class Episode:
             self.computed.append(tokens)
 
     def _settled(self) -> None:
-        """The engine takes its device to be idle."""
+        """Record that the engine takes its device to be idle."""
         self.unsettled = max(self.unsettled, self.worker.steps)
 
     # What clients do.
 
     def _act(self) -> None:
-        """The next action of the plan."""
+        """Take the next action of the plan."""
         action = self.left.popleft()
         self.countdown = self.left[0].after if self.left else 0
         match action:
@@ -165,7 +165,7 @@ class Episode:
             self.engine.receive(request)
 
     def _resume(self, part: str = "") -> None:
-        """The pause ends. An engine that sleeps is awakened, or this part of its memory."""
+        """End the pause. An engine that sleeps is woken, or only this part of its memory."""
         if not self.sleeps:
             self._call("resume_scheduler")
             return
@@ -178,7 +178,7 @@ class Episode:
         self.engine.call(number, method, *given)
 
     def _go_on(self) -> None:
-        """The plan is over: nothing stands in the way of the loop any more."""
+        """Remove all that holds up the loop, because the plan is over."""
         for name in list(self.worker.transfers):
             self.worker.arrive(name)
         for name in list(self.engine.grammars.pending):
@@ -208,7 +208,7 @@ class Episode:
                     self.complete = self.paused and not answered.failure_message
 
     def _open(self) -> list[str]:
-        """The requests that have no end yet."""
+        """The requests without an end."""
         return [
             name
             for name, each in self.clients.items()
@@ -216,14 +216,15 @@ class Episode:
         ]
 
     def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
-        """What the masks of a request with a grammar knew, after its reasoning."""
+        """For each token of a request with a grammar, after its reasoning: the number of tokens
+        that the mask took into account."""
         if not client.sent.grammar or name in self.worker.unsure:
             return ()
         after = range(client.sent.thinks, client.tokens)
         return tuple(self.worker.masks.get((name, number)) for number in after)
 
     def _left_over(self, number: int) -> LoopWait:
-        """What there still is to do, as clients and workers see it."""
+        """The work that is left, as clients and workers see it."""
         living = self._open()
         return LoopWait(
             number,
@@ -299,7 +300,7 @@ PAUSES = ("pause_generation", "pause_scheduler")
 
 
 def played(plan: LoopPlan) -> Played:
-    """What comes of a plan. Raises AdapterDrift."""
+    """Play a plan, and return the result. Raises AdapterDrift."""
     try:
         with watched():
             episode = Episode(plan)

@@ -1,4 +1,4 @@
-"""The front of an engine: what it passes on to the engine of a request that it refuses."""
+"""The front of an engine: what it sends to the engine about a request that it refuses."""
 
 import functools
 from collections.abc import Coroutine
@@ -12,13 +12,13 @@ API = "vllm.entrypoints.openai.completion"
 
 
 class Received(Fake):
-    """The engine behind a front: it keeps what it receives."""
+    """A fake of the engine behind a front: it keeps the requests that it receives."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
 
     async def add_request_async(self, request: Any) -> None:
-        """A request comes."""
+        """Receive a request."""
         self.requests.append(request)
 
 
@@ -42,8 +42,9 @@ def _parts() -> tuple[Any, Any, Any]:
 
 
 def refused(name: str, prompt: list[int], params: dict[str, Any]) -> list[Any]:
-    """What the engine receives of a request with these `kv_transfer_params` that the front refuses:
-    beam search that is to be streamed, which no release serves. Raises AdapterDrift."""
+    """The requests that the engine receives when the front refuses a request with these
+    `kv_transfer_params`. The request asks for streamed beam search, which no release serves. Raises
+    AdapterDrift."""
     serving, kind, engine = _parts()
     client, front = unstarted(engine), unstarted(serving)
     client.engine_core = received = Received()
@@ -60,7 +61,7 @@ def refused(name: str, prompt: list[int], params: dict[str, Any]) -> list[Any]:
 
 
 def _end(work: Coroutine[Any, Any, Any]) -> None:
-    """Run what waits for nothing. Raises AdapterDrift where it waits."""
+    """Run a coroutine that waits for nothing. Raises AdapterDrift where it waits."""
     try:
         work.send(None)
     except StopIteration:

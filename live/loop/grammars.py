@@ -1,6 +1,6 @@
-"""Structured output without a tokenizer: grammars are compiled when the plan says so, or fail then.
-A grammar allows every token, or one alone. The mask that it makes says how many tokens it has
-accepted. Where requests think first, a token of its own ends their reasoning."""
+"""Structured output without a tokenizer: fake grammars, which are compiled, or fail, when the plan
+says so. A grammar allows every token, or only one. The mask that it makes says how many tokens it
+has accepted. Where requests think first, a special token ends their reasoning."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -24,55 +24,55 @@ REJECTS = "rejects"
 
 
 class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]
-    """The grammar of a request. It allows `most` tokens; None says any number."""
+    """The grammar of a request. It allows `most` tokens; None means any number."""
 
     def __init__(self, most: int | None) -> None:
         self.accepted, self.most = 0, most
 
     def accept_tokens(self, _request: str, tokens: list[int]) -> bool:
-        """The grammar goes on by these tokens, as far as it allows them."""
+        """Accept these tokens, as far as the grammar allows them."""
         allowed = self.validate_tokens(tokens)
         self.accepted += len(allowed)
         return len(allowed) == len(tokens)
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The first of these tokens, which it allows."""
+        """The first tokens among these that the grammar allows."""
         return tokens if self.most is None else tokens[: max(self.most - self.accepted, 0)]
 
     def rollback(self, num_tokens: int) -> None:
-        """The last tokens are taken back."""
+        """Undo the last tokens."""
         self.accepted -= num_tokens
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
-        """The mask for the next token."""
+        """Write the mask for the next token."""
         bitmask[batch_index, 0] = self.accepted
 
     def is_terminated(self) -> bool:
-        """It never ends by itself."""
+        """Whether the grammar has ended: it never ends by itself."""
         return False
 
     def reset(self) -> None:
-        """It begins again."""
+        """Start again without tokens."""
         self.accepted = 0
 
 
 class Reasoner:
-    """The parser of reasoning, which vLLM makes for each request."""
+    """A fake of the parser of reasoning, which vLLM makes for each request."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """It needs no tokenizer."""
+        """Make a parser; it needs no tokenizer."""
 
     def is_reasoning_end(self, tokens: Sequence[int]) -> bool:
-        """Whether these tokens have the end of the reasoning."""
+        """Whether these tokens contain the end of the reasoning."""
         return END_OF_REASONING in tokens
 
     def is_reasoning_end_streaming(self, _tokens: Sequence[int], new: Iterable[int]) -> bool:
-        """Whether the new tokens have it."""
+        """Whether the new tokens contain the end of the reasoning."""
         return END_OF_REASONING in new
 
 
 class Grammars:
-    """The compiler of grammars, and the threads that it works on: each is compiled by `compile`, or
+    """A fake of the compiler of grammars and of its threads. A grammar is compiled by `compile`, or
     at once if `waits` is False for its request. With `thinks`, requests think first."""
 
     def __init__(self, waits: Callable[[str], bool], *, thinks: bool = False) -> None:
@@ -80,7 +80,8 @@ class Grammars:
         self.pending: dict[str, Callable[[], None]] = {}
 
     def install(self, manager: Any) -> None:
-        """Take the place of the backend that an engine chooses for its first request."""
+        """Put this compiler in the place of the backend that an engine chooses for its first
+        request."""
         manager.backend = manager.executor = self
         if self.thinks and hasattr(manager, "reasoner_cls"):
             manager.reasoner_cls, manager.tokenizer = Reasoner, None
@@ -88,20 +89,20 @@ class Grammars:
             manager.reasoner = Reasoner()
 
     def compile_grammar(self, _kind: Any, words: str, *_: Any, **__: Any) -> CountingGrammar:
-        """A grammar of these words."""
+        """Make the grammar that these words describe."""
         if words == FAILS:
             raise ValueError("This grammar cannot be compiled")
         return CountingGrammar(1 if words == REJECTS else None)
 
     def allocate_token_bitmask(self, rows: int) -> Any:
-        """Room for the masks of a step."""
+        """Allocate the masks of a step."""
         return torch.zeros((rows, 1), dtype=torch.int32)
 
     def destroy(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def submit(self, work: Callable[..., Any], request: Any) -> Future[Any]:
-        """A thread is to compile the grammar of a request."""
+        """Submit the task of compiling the grammar of a request."""
         result: Future[Any] = Future()
 
         def run() -> None:
@@ -116,12 +117,12 @@ class Grammars:
         return result
 
     def compile(self, name: str) -> None:
-        """The grammar of a request is compiled, if it waits for this."""
+        """Compile the grammar of a request, if it waits for this."""
         self.pending.pop(name, lambda: None)()
 
 
 def structured(words: str) -> dict[str, Any]:
-    """The argument of `SamplingParams` with which a request asks for a grammar; none without
+    """The argument of `SamplingParams` by which a request asks for a grammar; no argument without
     words."""
     if not words:
         return {}
@@ -133,10 +134,10 @@ def structured(words: str) -> dict[str, Any]:
 def known(
     masks: Any, drafts: Mapping[str, Sequence[int]], most: int
 ) -> dict[str, list[int | None]]:
-    """How many tokens each mask of each request knows, None for one that allows all. They are the
-    masks of a step with these draft tokens, `most` for a request: there is one for each of them,
-    and one for the token after them. In later releases a request has room for the masks of the most
-    draft tokens."""
+    """For each request, the number of tokens that each of its masks takes into account, None for a
+    mask that allows every token. A step has one mask for each draft token and one for the token
+    after them. A request has at most `most` draft tokens; later releases always allocate masks for
+    that number."""
     if masks is None:
         return {}
     names, rows = masks.structured_output_request_ids, masks.grammar_bitmask

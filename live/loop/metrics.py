@@ -1,5 +1,6 @@
-"""What an operator reads of an engine: the numbers that its Prometheus logger exports. A process
-has one logger for all engines, so what one of them adds is counted from a beginning."""
+"""The metrics of an engine that an operator reads, as its Prometheus logger exports them. A process
+has one logger for all engines, so the numbers of one engine are differences from the values at its
+start."""
 
 import functools
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ NOW = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
 
 
 class Metrics:
-    """The numbers of one engine."""
+    """The metrics of one engine."""
 
     def __init__(self) -> None:
         self._logger = _logger()
@@ -30,12 +31,13 @@ class Metrics:
         self._recorded = False
 
     def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
-        """A front passes the statistics of a step on."""
+        """Record the statistics of a step, as a front does."""
         self._logger.record(scheduler_stats, iteration_stats)
         self._recorded = True
 
     def exported(self) -> Exported:
-        """What the engine has added, and what is shown now, if it has shown anything."""
+        """The numbers that the engine has added and, once anything was recorded, the current
+        values."""
         values = zip(_values(COUNTED), self._before, strict=True)
         answered, computed = (int(value - before) for value, before in values)
         return Exported(answered, computed, _values(NOW) if self._recorded else ())
@@ -43,7 +45,7 @@ class Metrics:
 
 @functools.cache
 def _logger() -> Any:
-    """The logger. Raises AdapterDrift."""
+    """Make the logger. Raises AdapterDrift where this vLLM has none."""
     plain = LoopPlan(())
     try:
         return adapt.first([LOGGER])(config_of(plain.engine, plain.num_blocks))
@@ -54,7 +56,7 @@ def _logger() -> Any:
 
 
 def _values(names: Sequence[str]) -> tuple[float, ...]:
-    """What is exported under these names of vLLM. Raises AdapterDrift."""
+    """The exported values of these names of vLLM. Raises AdapterDrift where a name is missing."""
     from prometheus_client import REGISTRY
 
     names = [f"vllm:{name}" for name in names]

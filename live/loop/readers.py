@@ -1,6 +1,6 @@
 """The fronts of an engine, `LLMEngine` and `AsyncLLM`: which statistics of the engine they pass on
-to its user. Each engine has one of them; here both get all that the engine puts out. What
-`AsyncLLM` passes on is exported as metrics."""
+to its user. An engine usually has one front; here both get all outputs of the engine. The
+statistics that `AsyncLLM` passes on are exported as metrics."""
 
 from abc import ABC, abstractmethod
 from collections import deque
@@ -22,23 +22,23 @@ def fronts(metrics: Metrics) -> Mapping[str, "Front"]:
 
 
 class _Engine(Fake):
-    """The engine behind a front: it gives what it is given."""
+    """A fake of the engine behind a front: it passes on the outputs that it is given."""
 
     def __init__(self) -> None:
         self.outputs: deque[Any] = deque()
 
     def get_output(self) -> Any:
-        """The outputs of a step."""
+        """Return the outputs of a step."""
         return self.outputs.popleft()
 
     async def get_output_async(self) -> Any:
-        """The outputs of a step, when there are some."""
+        """Return the outputs of a step, once there are some."""
         while not self.outputs:
             await _Moment()
         return self.outputs.popleft()
 
     def abort_requests(self, _names: list[str]) -> None:
-        """No request is known to the front, and none is aborted."""
+        """Do nothing: the front knows no request and aborts none."""
 
 
 class _Moment:
@@ -49,7 +49,7 @@ class _Moment:
 
 
 class Front(ABC):
-    """A front. What it passes on is recorded in `metrics`."""
+    """A front of an engine. The statistics that it passes on are recorded in `metrics`."""
 
     kind = ""
     queue: Any = None
@@ -77,7 +77,7 @@ class Front(ABC):
             self.metrics.record(scheduler_stats, iteration_stats)
 
     def add(self, request: Any) -> None:
-        """A request goes to the engine."""
+        """Pass a request to the engine."""
         self.front.output_processor.add_request(request, None, queue=self.queue)
 
     def take(self, outputs: Any) -> list[Any]:
@@ -89,7 +89,7 @@ class Front(ABC):
 
     @abstractmethod
     def _step(self) -> None:
-        """The front takes the outputs of a step."""
+        """Let the front take the outputs of a step."""
 
 
 class _Synchronous(Front):

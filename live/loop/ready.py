@@ -1,4 +1,5 @@
-"""The client of an engine, which takes the message that the engine sends when it is ready."""
+"""The client side of an engine's start: it receives the message that the engine sends when it is
+ready."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ OF_USER = 1
 
 
 def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
-    """What the client of this engine knows of it: its `config` is that of the engine before the
-    start. An empty message says nothing. Raises AdapterDrift."""
+    """The values that the client of this engine knows; its `config` is that of the engine before
+    the start. An empty message contains no values. Raises AdapterDrift."""
     from vllm.v1.engine.core_client import MPClient
 
     config.cache_config.block_size = OF_USER
@@ -48,12 +49,12 @@ def _compared(own: Any, front: Any) -> Iterator[SizeKnown]:
 
 
 class _Ready(BaseException):
-    """The engine would wait for the first request."""
+    """An exception: the engine would wait for the first request."""
 
 
 class _Socket:
-    """A socket between the two, or what makes one: what one side sent is what the other receives,
-    and nothing else is done."""
+    """A fake socket between client and engine, or a fake of what makes it: one side receives what
+    the other has sent."""
 
     def __init__(self, message: bytes = b"") -> None:
         self.message = message
@@ -65,40 +66,40 @@ class _Socket:
 
     @staticmethod
     def shadow(socket: "_Socket") -> "_Socket":
-        """The same socket for another kind of wait."""
+        """The same socket, for another kind of wait."""
         return socket
 
     def __enter__(self) -> "_Socket":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def send(self, message: bytes) -> None:
-        """The engine is ready."""
+        """Take the message that the engine is ready."""
         self.message = message
 
     def poll(self, **_: Any) -> int:
-        """There is a message."""
+        """Say that there is a message."""
         return 1
 
     def recv_multipart(self) -> list[bytes]:
-        """The message, after the name of its engine."""
+        """Return the name of the engine, and its message."""
         return [FIRST, self.message]
 
 
 class _Poller:
     def register(self, *_: Any) -> None:
-        """The engine is to wait for this socket."""
+        """Register a socket for which the engine will wait."""
 
     def poll(self) -> Any:
-        """It would wait."""
+        """End the start, because the engine would wait."""
         raise _Ready
 
 
 @contextmanager
 def _connected(module: str, socket: _Socket) -> Iterator[None]:
-    """Each socket that a module makes is this one."""
+    """Replace each socket that a module makes by this one, until the block ends."""
     kinds = {"Context": lambda **_: _Socket(), "Socket": _Socket, "Poller": _Poller}
     names = SimpleNamespace(**vars(zmq) | kinds)
     with patch(f"{module}.zmq", names), patch(f"{module}.make_zmq_socket", lambda *_, **__: socket):
@@ -106,7 +107,7 @@ def _connected(module: str, socket: _Socket) -> Iterator[None]:
 
 
 def _message(core: Any) -> bytes:
-    """What the engine sends."""
+    """The message that the engine sends when it is ready."""
     socket = _Socket()
     module = EngineCoreProc.__module__
     with _connected(module, socket):
@@ -118,7 +119,7 @@ def _message(core: Any) -> bytes:
 
 
 def _receive(client: Any, config: Any, message: bytes) -> None:
-    """A client with this config is made, and waits until the engine is ready."""
+    """Make a client with this config, and let it wait until the engine is ready."""
     module = client.__module__
     with _connected(module, _Socket(message)):
         addresses = FakeParams(input_address="in", output_address="out")

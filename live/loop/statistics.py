@@ -1,5 +1,6 @@
-"""What an engine counts, and what its user receives of it. Both sides of the connector count the
-transfers that end: the scheduler all, the workers loads. The block pool counts look-ups."""
+"""The statistics that an engine counts, and those that its user receives. Both sides of the
+connector count the transfers that end: the scheduler all, the workers loads. The block pool counts
+look-ups."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +16,8 @@ NAME = "transfers"
 
 
 class Statistics:
-    """What both sides `noted`, and what the user of each front `received`, by its name."""
+    """The counts that both sides of the connector and the pool `noted`, and the counts that the
+    user of each front `received`, by the front's name."""
 
     def __init__(self) -> None:
         self.noted = Counts()
@@ -25,7 +27,7 @@ class Statistics:
         self._waiting = 0
 
     def install(self, scheduler: Any) -> None:
-        """The scheduler's side of the connector counts from now on, and so does the block pool."""
+        """Let the scheduler side of the connector, and the block pool, count from now on."""
         manager = scheduler.kv_cache_manager
         make = manager.make_prefix_cache_stats
 
@@ -57,19 +59,19 @@ class Statistics:
         return _made(ended) if ended else None
 
     def of_workers(self, report: Any, reports: Mapping[str, set[str]]) -> None:
-        """The workers add what they counted to their report."""
+        """Add the counts of the workers to their report."""
         loads = len(reports.get("finished_recving", ()))
         if loads:
             report.kv_connector_stats = _made(loads)
             self.noted += Counts(loads)
 
     def add(self, request: Any) -> None:
-        """A request goes to the engine by each front."""
+        """Pass a request to the engine through each front."""
         for front in self.fronts.values():
             front.add(request)
 
     def receive(self, outputs: Any) -> None:
-        """The user receives the outputs of a step."""
+        """Let the user of each front receive the outputs of a step."""
         for name, front in self.fronts.items():
             for stats in front.take(outputs):
                 ended = (stats.kv_connector_stats or {}).get(NAME, 0)
@@ -77,7 +79,7 @@ class Statistics:
 
 
 def _made(count: int) -> Any:
-    """Statistics of this number of transfers, as vLLM's KVConnectorStats."""
+    """Make statistics of this number of transfers, as vLLM's KVConnectorStats."""
 
     def aggregate(self: Any, other: Any) -> Any:
         self.data[NAME] += other.data[NAME]

@@ -1,5 +1,5 @@
-"""The workers of an engine whose loop runs. They sample tokens without a model, keep what a step
-says of its requests, and transfer KV when the plan says so."""
+"""The fake workers of an engine whose loop runs. They sample tokens without a model, keep data
+about the requests of each step, and end transfers when the plan says so."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from kvproof.model.state import Flight
 
 
 class StepOutput(Future[Any]):
-    """The output of a step, which is ready when it is first wanted."""
+    """The output of a step, which is computed when it is first asked for."""
 
     def __init__(self, value: Any, wanted: Callable[[], None]) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class StepOutput(Future[Any]):
         self.set_result(value)
 
     def result(self, timeout: float | None = None) -> Any:
-        """The output."""
+        """The output, computed at the first call."""
         wanted, self._wanted = self._wanted, lambda: None
         wanted()
         return super().result(timeout)
@@ -39,9 +39,9 @@ UNKNOWN = -1
 
 
 class _Step(NamedTuple):
-    """A step that computes: its draft tokens by request, its parts, how many tokens each request
-    has before the last that it samples, what the workers report, and the requests whose draft
-    tokens are rejected."""
+    """A step with tokens: its draft tokens by request, its parts, the number of tokens that each
+    request has before the last one that it samples, the report of the workers, and the requests
+    whose draft tokens are rejected."""
 
     drafts: Mapping[str, Sequence[int]]
     parts: Sequence[Flight]
@@ -50,20 +50,19 @@ class _Step(NamedTuple):
     rejected: set[str]
 
     def next_of(self, name: str) -> int:
-        """How many tokens of its answer a request has after the step, if it samples."""
+        """The number of tokens that the answer of a request has after the step, if it samples."""
         lost = len(self.drafts.get(name, ())) * (name in self.rejected)
         return self.before[name] + 1 - lost
 
 
 class LoopExecutor(Executor):
-    """All workers of the engine. `moment` is called when a step's output is wanted. `prompts` and
-    `transfers` are what the workers keep: the number of prompt tokens of each request that was
-    scheduled, and what is transferred for each request. `notified` are the requests whose prefill
-    node was notified. `masks` has the number of tokens that the mask for a token knew, by request
-    and the number of tokens before it; of `unsure` requests the numbers are wrong from some step
-    on, because they were counted with draft tokens that were rejected. `thinks` has the number of
-    tokens of reasoning with which the answer of a request begins. `asleep` are the parts of the
-    memory that are given up."""
+    """All workers of the engine. `moment` is called when the engine asks for a step's output. The
+    workers keep `prompts`, the number of prompt tokens of each scheduled request, and `transfers`,
+    the transfers of each request. `notified` has the requests whose prefill node was notified.
+    `masks` has the number of tokens that the mask for a token took into account, by request and by
+    the number of tokens before it. For `unsure` requests these numbers are wrong from some step on,
+    because rejected draft tokens were counted. `thinks` has the number of tokens of reasoning with
+    which the answer of a request begins. `asleep` are the parts of the memory that are given up."""
 
     supported_tasks = ("generate",)
 
@@ -103,32 +102,33 @@ class LoopExecutor(Executor):
 
     @property
     def is_sleeping(self) -> bool:
-        """Whether a part of the memory is given up."""
+        """Whether some part of the memory is given up."""
         return bool(self.asleep)
 
     def sleep(self, *_: Any, **__: Any) -> None:
-        """The memory is given up."""
+        """Give up the memory."""
         self.asleep = MEMORY
 
     def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """The memory comes back, or these parts of it."""
+        """Restore the memory, or only these parts of it."""
         self.asleep = self.left_asleep(tags)
 
     def left_asleep(self, tags: Sequence[str] | None = None) -> frozenset[str]:
-        """What is still given up when these parts have come back, or without `tags` all."""
+        """The parts of the memory that are still given up after these parts, or without `tags` all
+        parts, are restored."""
         return self.asleep - frozenset(tags or MEMORY)
 
     def collective_rpc(
         self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> list[Any]:
-        """All workers receive a message."""
+        """Send a message to all workers."""
         super().collective_rpc(method, timeout, args)
         if method == "synchronize_device":
             self.settled()
         return [None for _ in self.specs]
 
     def execute_model(self, scheduler_output: Any, non_block: bool = False) -> Any:
-        """A step begins."""
+        """Begin a step."""
         output = scheduler_output
         for name in output.finished_req_ids:
             self.prompts.pop(name, None)
@@ -145,7 +145,7 @@ class LoopExecutor(Executor):
         return self._handed_out(step, non_block)
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
-        """The step that began first samples its tokens."""
+        """Sample the tokens of the oldest step that has begun."""
         step = self._computed.popleft()
         knows = known(grammar_output, step.drafts, self.drafts)
         for name in (part.request for part in step.parts if part.samples):
@@ -159,7 +159,7 @@ class LoopExecutor(Executor):
         return self._handed_out(step, non_block)
 
     def take_draft_token_ids(self) -> Any:
-        """What is predicted after the tokens that were sampled last."""
+        """The draft tokens that are predicted after the last sampled tokens."""
         step = self._sampled
         made = drafted(step.parts if step else (), self.drafts)
         for name, tokens in zip(made.req_ids, made.draft_token_ids, strict=True):
@@ -178,7 +178,8 @@ class LoopExecutor(Executor):
         return output if non_block else output.result()
 
     def _end_reasoning(self, name: str, first: int, tokens: list[int]) -> None:
-        """These are tokens of an answer from the number `first` on: one may end its reasoning."""
+        """Put the end of the reasoning into the tokens of an answer, if it lies among them. The
+        first of the tokens has the number `first` in the answer."""
         at = self.thinks.get(name, 0) - 1 - first
         if name in self.thinks and 0 <= at < len(tokens):
             tokens[at] = END_OF_REASONING
@@ -226,7 +227,7 @@ class LoopExecutor(Executor):
             self.transfers[name] = "send"
 
     def arrive(self, name: str, fails: bool = False) -> None:
-        """The transfer of a request ends, if there is one: a later step reports it."""
+        """End the transfer of a request, if there is one; a later step reports it."""
         kind = self.transfers.get(name, "")
         if not kind:
             return

@@ -1,1 +1,2 @@
-"""Observes a real scheduler, driven or watched: its calls, and its state."""
+"""Observes a real scheduler, driven or watched, by hooks around its methods and by reading its
+state."""

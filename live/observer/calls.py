@@ -1,5 +1,5 @@
-"""The calls with which vLLM serves requests, as choices: of an engine that is driven, and of one
-that is watched. Each hook notes what a call does, and judges nothing."""
+"""Records the calls by which vLLM serves requests as choices, for a driven and for a watched
+engine. Each hook records the effects of a call, and judges nothing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -18,9 +18,9 @@ Noting = Generator[Arguments | None, Any, None]
 
 
 class CallNotes:
-    """What the calls inside one event do. `choices` are what it does to requests, `allocations`
-    what was predicted for them and taken. `needy` is a request that did not fit, and got no blocks
-    later."""
+    """The effects of the calls inside one event. `choices` has the choices about requests, and
+    `allocations` the predicted and the taken numbers of blocks. `needy` is a request that did not
+    fit, and that got no blocks later in the event."""
 
     def __init__(self) -> None:
         self.choices: list[Choice] = []
@@ -29,8 +29,9 @@ class CallNotes:
 
 
 class ServingCalls(ABC):
-    """Hooks around the methods with which one engine serves requests. vLLM is at work on
-    `request`: when it gets blocks, it `runs`, or it is `fresh` and has none yet."""
+    """Hooks around the methods with which one engine serves requests. `request` is the request that
+    vLLM works on. When it gets blocks, it already `runs`, or it is `fresh` and has no blocks
+    yet."""
 
     def __init__(self, scheduler: Any, name: str) -> None:
         self.name = name
@@ -48,7 +49,7 @@ class ServingCalls(ABC):
     @property
     @abstractmethod
     def event(self) -> CallNotes:
-        """The notes of the event that runs now."""
+        """The notes about the current event."""
 
     def attach(self, hooks: Hooks) -> None:
         """Put the hooks around the methods, which are parts of events."""
@@ -58,38 +59,40 @@ class ServingCalls(ABC):
         hooks.add_short(self.manager.coordinator, "get_num_blocks_to_allocate", None, self.predicts)
 
     def preempts(self, request: Any, *_: Any, **__: Any) -> Noting:
-        """A request loses its blocks to another one."""
+        """Record that a request loses its blocks to another one."""
         self.event.choices.append(Preempt(request.request_id, self.event.needy))
         yield None
 
     def loaded(self, request: Any, *_: Any, **__: Any) -> Noting:
-        """A load beside the steps is over. Its blocks are cached or freed now."""
+        """Record the end of a load beside the steps: its blocks are cached or freed now."""
         self.event.choices.append(FinishLoad(request.request_id))
         yield None
 
     def predicts(self, blocks: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """How many blocks an allocation needs. The cap of an admission is another number."""
+        """Record the predicted number of blocks of an allocation. The cap of an admission is
+        another number and is not recorded."""
         if not self.of_prediction.get(args, kwargs, "apply_admission_cap", False):
             self.predicted, self.free = blocks, self.queue.num_free_blocks
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A request is about to get blocks."""
+        """Prepare for an allocation for a request."""
         request = self.request = args[0] if args else kwargs["request"]
         self.runs, self.fresh = request.status is RUNNING, False
         if not self.runs:
             self.may_admit(request)
 
     def may_admit(self, request: Any) -> None:
-        """A request that does not run is about to get blocks."""
+        """Prepare for an allocation for a request that does not run."""
         name = request.request_id
         self.fresh = not any(each.req_to_blocks.get(name) for each in self.managers)
 
     @abstractmethod
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A request got blocks, or None."""
+        """Record the blocks that a request got, or that it got none (None)."""
 
     def chosen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Admit | Compute]:
-        """What this allocation is for."""
+        """The choices for which an allocation is made: an admission, the tokens of a step, or
+        both."""
         name, chosen = self.request.request_id, list[Admit | Compute]()
         given = self.of_allocation.get
         if self.fresh:
@@ -100,7 +103,7 @@ class ServingCalls(ABC):
         return [*chosen, Compute(name, new)] if new else chosen
 
     def note_allocation(self, predicted: int | None, taken: int) -> None:
-        """An allocation has succeeded."""
+        """Record an allocation that succeeded."""
         name = self.request.request_id
         if self.event.needy == name:
             self.event.needy = ""

@@ -26,8 +26,8 @@ After = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 
 
 class Hooked(functools.partial[Any]):
-    """A method with a hook around it. A copy of its owner has the method alone. `hooked` is what
-    the owner has in place of its method."""
+    """A method with a hook around it. A deep copy of its owner gets the method without the hook.
+    `hooked` is the object that the owner has in place of its method."""
 
     owner: Any
     name: str
@@ -39,8 +39,8 @@ class Hooked(functools.partial[Any]):
 
 
 class Short:
-    """The same as a bound method, whose call costs less. A deep copy of its owner has a copy of it,
-    which calls the method alone."""
+    """A bound method with functions around it, whose call costs less than that of `Hooked`. A deep
+    copy of its owner gets an object that calls the method alone."""
 
     def __init__(self, owner: Any, name: str, inherited: Any, called: Any) -> None:
         self.owner, self.name, self.inherited = owner, name, inherited
@@ -51,7 +51,7 @@ class Short:
 
 
 class _Copied:
-    """Stands for the `Short` of a copied owner."""
+    """The object that a deep copy of the owner has in place of a `Short`."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
@@ -63,11 +63,11 @@ class _Copied:
 
 
 class Hooks:
-    """The hooks of one engine. Before each event `begins` is called, and after it `ended`, with the
-    name of its method and the exception that it raised, if any. What `ended` raises of the kinds
-    `passed_on` is meant for vLLM. `failed` gets a mistake of kvproof, `by_hand` what was done to
-    the engine that no event does, as by a test that builds a state. All hooks are off after either
-    of them."""
+    """The hooks of one engine. Before each event they call `begins`, and after it `ended`, with the
+    name of its method and the exception that it raised, if any. Exceptions of `ended` of the kinds
+    `passed_on` go to vLLM. `failed` is called with an exception of kvproof's own, and `by_hand`
+    with a change of the engine outside any event, as by a test that builds a state. After a call of
+    either, all hooks are off."""
 
     def __init__(
         self,
@@ -126,8 +126,8 @@ class Hooks:
         self.added.append(hooked)
 
     def add_short(self, owner: Any, name: str, before: Before | None, after: After) -> None:
-        """Put functions around a method of an object that is always a part of an event. In an event
-        nobody replaces it."""
+        """Put functions around a method of an object that is always a part of an event. During an
+        event, the method must not be replaced."""
         original, kind = getattr(owner, name), type(owner)
         inherited = None if name in vars(owner) else getattr(kind, name)
 
@@ -162,11 +162,11 @@ class Hooks:
         self.added.append(short)
 
     def forget(self, owner: Any) -> None:
-        """An object is of no interest any more."""
+        """Stop observing an object."""
         self.added = [each for each in self.added if each.owner is not owner]
 
     def _begins(self, name: str, *, event: bool) -> None:
-        """A call from outside: an event begins, or something is done by hand."""
+        """Handle a call from outside: it begins an event, or it changes the engine by hand."""
         if not event:
             self.stop(f"{name} was called outside of an event")
         for each in self.added:
@@ -177,7 +177,7 @@ class Hooks:
         self.guarded(self.begins)
 
     def stop(self, why: str) -> None:
-        """Something was done by hand."""
+        """Switch the hooks off, because the engine was changed by hand."""
         if not self.off:
             self.off = True
             self.by_hand(why)
@@ -185,7 +185,7 @@ class Hooks:
     def _begun(
         self, hook: Hook, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Generator[Any, Any, None], Arguments] | None:
-        """A hook that has run to its `yield`, and the arguments for the method."""
+        """Start a hook up to its `yield`. Returns the hook, and the arguments for the method."""
         try:
             running = hook(*args, **kwargs)
             replaced = next(running)
@@ -195,7 +195,7 @@ class Hooks:
         return running, (args, kwargs) if replaced is None else replaced
 
     def guarded(self, work: Callable[..., None], *args: Any) -> None:
-        """Do something that is no business of vLLM's."""
+        """Run code of kvproof whose exceptions must not reach vLLM."""
         if self.off:
             return
         try:

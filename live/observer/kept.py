@@ -80,8 +80,8 @@ def _value(entry: Any) -> Any:
 
 
 def _object(entry: Any) -> Any:
-    """What was taken away and came again is another object with the same value. Equal numbers may
-    be one object."""
+    """The identity of an entry: an entry that was removed and added again is another object with
+    the same value. Numbers are compared by value, because equal numbers may be one object."""
     return entry if isinstance(entry, int) else _Same(entry)
 
 
@@ -110,7 +110,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Leftovers:
-    """What one scheduler keeps from one idle time to the next. `idle` and `stepped` look at it."""
+    """The entries that one scheduler keeps from one idle time to the next. `idle` and `stepped`
+    compare them."""
 
     def __init__(self, scheduler: Any, engine: str, *modules: tuple[str, ...]) -> None:
         self.engine = engine
@@ -124,15 +125,15 @@ class Leftovers:
         return entries(self.scheduler, *self.modules, as_objects=True)
 
     def idle(self) -> None:
-        """The engine has no requests: note what it has more than at the start."""
+        """Record the entries that an engine without requests has beyond those at its start."""
         if not self.left:
             now = self._now()
             more = {where: own - self.at_start.get(where, Counter()) for where, own in now.items()}
             self.left = {where: own for where, own in more.items() if own}
 
     def stepped(self) -> tuple[Kept, ...]:
-        """A step has begun. What was left before it and has stayed is kept for nobody, if it is
-        more than had stayed the last time."""
+        """Compare at the beginning of a step. Entries that were left before the step and are still
+        there are kept for nobody, if there are more of them than at the last time."""
         if not self.left:
             return ()
         now = self._now()

@@ -17,7 +17,7 @@ Prefixes = dict[tuple[int, str], str]
 
 
 class Listener:
-    """A subscriber of one engine."""
+    """A subscriber to the KV events of one engine."""
 
     def __init__(self, scheduler: Any, names: Names) -> None:
         self.pool = scheduler.kv_cache_manager.block_pool
@@ -38,9 +38,9 @@ class Listener:
         publisher.publish = received
 
     def reports(self) -> tuple[Report, ...]:
-        """The reports since the last call, in order. If what waited then was not published as it
-        was, a subscriber has something else than was reported here: all reports come again, after
-        one that clears its mirror."""
+        """The reports since the last call, in order. If events that waited then were published in
+        another form, a subscriber received something else than was reported here: then all reports
+        come again, after one that clears the mirror."""
         waited, self.waiting = self.waiting, list(self.pool.kv_event_queue)
         news, self.published = [*self.published, *self.waiting], []
         self.known += news[: len(news) - len(self.waiting)]
@@ -80,8 +80,8 @@ def named(report: Report, prefixes: Prefixes) -> Report:
 
 
 def _letters(tokens: str, prefix: str) -> str:
-    """Tokens in the letters of a prefix that ends with them: an event names neither extra keys nor
-    embedded tokens, whose id is 0."""
+    """Write tokens in the letters of the prefix that ends with them. An event contains neither
+    extra keys nor embedded tokens, whose id is 0."""
     text = prefix[len(prefix) - len(tokens) :] if len(prefix) >= len(tokens) else ""
     wanted = "".join(chr(0) if token.isupper() else token for token in plain(text))
     return text if wanted == tokens else tokens

@@ -34,9 +34,9 @@ EVENTS = (
 
 class Recorder(ServingCalls):
     """Records the choices of one scheduler. `start` begins a step. `preempted` are the requests
-    preempted since the node last looked. `admitted` are the admissions of the step, each with the
-    cache before it. `refused` are the requests that got no blocks in the
-    step. `look` reads the cache, as an admission finds it."""
+    that were preempted since the node last read it. `admitted` are the admissions of the step, each
+    with the cache before it. `refused` are the requests that got no blocks in the step. `look`
+    reads the cache, as an admission finds it."""
 
     def __init__(self, cfg: config.EngineConfig, scheduler: Any, look: Callable[[], Any]) -> None:
         super().__init__(scheduler, cfg.name)
@@ -56,7 +56,7 @@ class Recorder(ServingCalls):
         hooks.add_short(coordinator, "allocate_new_blocks", self._will_grow, self._grows)
 
     def start(self) -> None:
-        """Forget the last step."""
+        """Forget the notes about the last step."""
         self.notes = CallNotes()
         self.admitted: list[tuple[Admit, Any]] = []
         self.refused: dict[str, BlockRefusal] = {}
@@ -79,12 +79,12 @@ class Recorder(ServingCalls):
         self._before_part = self.tables(_request_id(args, kwargs))
 
     def _skips(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Blocks are freed because the computed tokens no longer need them."""
+        """Record the blocks that are freed because the computed tokens no longer need them."""
         freed = block_lists.freed(self._before_part, self.tables(_request_id(args, kwargs)))
         self._freed = block_lists.both(self._freed, freed)
 
     def _computed(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A request gets the blocks of its hit, and blocks for the connector's tokens."""
+        """Record the blocks of a hit, and those for the connector's tokens."""
         hit = args[1] if len(args) > 1 else kwargs["new_computed_blocks"]
         tables = self.tables(_request_id(args, kwargs))
         self._hit, self._brought = block_lists.split(tables, [len(blocks) for blocks in hit])
@@ -94,13 +94,13 @@ class Recorder(ServingCalls):
         self._pending = self._copies()
 
     def _grows(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A request takes the blocks that it lacks."""
+        """Record the blocks that a request takes for its tokens."""
         copies = [copy for copy in self._copies() if copy not in self._pending]
         tables = self.tables(_request_id(args, kwargs))
         self._taken = block_lists.taken(self._before_part, tables, copies)
 
     def _copies(self) -> list[tuple[int, int, int]]:
-        """The copies that wait for the worker: group, source block and target block."""
+        """The copies that wait for the worker, as group, source block and target block."""
         return [
             (index, source.block_id, copy.block_id)
             for index, manager in enumerate(self.managers)
@@ -181,10 +181,11 @@ def _anything(*_: Any, **__: Any) -> Noting:
 
 
 def _raise(error: BaseException) -> None:
-    """A mistake of kvproof, or damage that a hook has found, ends the run (see `blame`)."""
+    """Raise an exception of kvproof, or damage that a hook has found, which ends the run (see
+    `blame`)."""
     raise error
 
 
 def _drift(why: str) -> None:
-    """Something happened to the engine that the driver has not done."""
+    """Raise AdapterDrift, because the engine was changed by something other than the driver."""
     raise AdapterDrift(f"The recorder does not fit: {why}", "Scheduler")

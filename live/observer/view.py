@@ -272,7 +272,7 @@ def with_drafts(
     scheduler: Any, engine: state.Engine, output: Any, states: Mapping[str, tuple[int, ...]]
 ) -> state.Engine:
     """The engine with the draft tokens of each request, waiting or being verified, and with its
-    state blocks, which the worker knows. Padding tokens of a step are not drafts."""
+    state blocks, which only the worker knows. Padding tokens of a step are not drafts."""
     verified = output.scheduled_spec_decode_tokens if output else {}
     running = output.num_scheduled_tokens if output else {}
     requests = []

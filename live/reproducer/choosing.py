@@ -1,4 +1,5 @@
-"""What a reproducer asserts: what differs between base and head, nearest to the finding."""
+"""Chooses what a reproducer asserts: the difference between base and head that is nearest to the
+finding."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,8 +29,8 @@ VAGUE = {
 
 
 class Observed(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a vLLM shows after each statement, by engine, up to the statement that `raised`, if one
-    did. `error` says why nothing could be seen."""
+    """The values that a vLLM shows after each statement, by engine, up to the statement that
+    `raised`, if one did. `error` says why no values could be read."""
 
     seen: tuple[dict[str, Any], ...] = ()
     raised: str = ""
@@ -37,8 +38,8 @@ class Observed(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Claim(NamedTuple):
-    """What a reproducer ends with: after the statement of this index, the value at a path is the
-    one of base. Without a path, the statement must not raise."""
+    """The assertion at the end of a reproducer: after the statement of this index, the value at a
+    path is that of base. Without a path, the statement must not raise."""
 
     after: int
     path: Path = ()
@@ -46,8 +47,8 @@ class Claim(NamedTuple):
 
 
 def claims(finding: Finding, engine: str, base: Observed, head: Observed) -> list[Claim]:
-    """What is true on base and not on head, the nearest to the finding first. `engine` is the
-    variable of the engine that the finding is about."""
+    """The claims that hold on base and not on head, the nearest to the finding first. `engine` is
+    the variable of the engine that the finding is about."""
     dies = bool(head.raised) and len(base.seen) > len(head.seen)
     raises = [Claim(len(head.seen))] * dies
     if finding.invariant == "engine_survives" and dies:
@@ -67,7 +68,7 @@ def claims(finding: Finding, engine: str, base: Observed, head: Observed) -> lis
 
 
 def _differing(path: Path, base: Any, head: Any) -> Iterator[tuple[Path, Any, Any]]:
-    """The paths at which both show something else, with both values."""
+    """The paths at which base and head show different values, with both values."""
     if isinstance(base, dict) and isinstance(head, dict) and path[-1:] not in WHOLE:
         for key in filter(head.__contains__, base):
             yield from _differing((*path, key), base[key], head[key])
@@ -76,7 +77,7 @@ def _differing(path: Path, base: Any, head: Any) -> Iterator[tuple[Path, Any, An
 
 
 def _raises(value: Any) -> bool:
-    """Whether a function of vLLM raised where a value is computed."""
+    """Whether the value stands for an exception of vLLM."""
     return isinstance(value, str) and value.startswith("raises ")
 
 
@@ -118,8 +119,8 @@ def _plain(value: Any) -> Any:
 
 
 def departs(events: Sequence[Event], engines: Mapping[str, str], head: Observed) -> str:
-    """Where a run of the statements does not follow the trace; empty where it does. `engines` has
-    the variable of each engine."""
+    """How a run of the statements departs from the trace; empty where it follows the trace.
+    `engines` has the variable of each engine."""
     if not any(isinstance(each, Schedule) and each.chose for each in events):
         return ""
     for number, (event, shown) in enumerate(zip(events, head.seen, strict=False), 1):

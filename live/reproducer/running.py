@@ -1,6 +1,6 @@
-"""What a process that has imported a vLLM does for a reproducer: it observes the statements, and
-runs the finished file with pytest. Each is done in a fork of that process (see `cli/gate_side.py`):
-so no file waits for another import of vLLM."""
+"""The work for a reproducer in a process that has imported a vLLM: it observes the statements, and
+runs the finished file with pytest. Each runs in a fork of that process (see `cli/gate_side.py`), so
+no file waits for another import of vLLM."""
 
 import contextlib
 import importlib.util
@@ -22,14 +22,14 @@ OPTIONS = ("--noconftest", "-q", "-p", "no:cacheprovider", "-c", os.devnull)
 
 
 class RanFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The outcome of a reproducer, and the last line of what it said."""
+    """The outcome of a reproducer, and the last line of its output."""
 
     outcome: Outcome
     why: str = ""
 
 
 def observed(file: Path) -> Observed:
-    """What a file with an `observe` function sees after each statement."""
+    """The values that the `observe` function of a file reads after each statement."""
     seen: list[dict[str, Any]] = []
     try:
         observe = _loaded(file).observe

@@ -61,13 +61,13 @@ def unsupported(cluster: Cluster) -> str:
 
 
 def making(cluster: Cluster, engine: EngineConfig) -> str:
-    """The statement that makes an engine, an argument in each line."""
+    """The statement that makes an engine, with one argument on each line."""
     arguments = "".join(f"{each},\n" for each in ("tmp_path", *_arguments(cluster, engine)))
     return f"{VARIABLES[engine.role]} = make_engine(\n{indent(arguments, '    ')})"
 
 
 def _arguments(cluster: Cluster, engine: EngineConfig) -> Iterator[str]:
-    """The arguments of `make_engine`, without those that have their defaults."""
+    """The arguments of `make_engine`, without those with their default value."""
     yield f"[{', '.join(_spec(group, engine.drafts) for group in engine.groups)}]"
     yield f"num_blocks={engine.num_blocks}"
     yield f"chunk_tokens={engine.chunk_tokens}"
@@ -124,12 +124,13 @@ def _transfer(cluster: Cluster, engine: EngineConfig) -> dict[str, object] | Non
 
 
 def running_on(cluster: Cluster) -> str:
-    """The statement after which all that can finish has finished."""
+    """The statement that runs all requests to their end that can finish."""
     return f"serve(prefill, decode, {STEPS})" if cluster.disaggregated else f"run(engine, {STEPS})"
 
 
 class Writer:
-    """Writes the statements of one trace. Event by event, it notes what later ones need."""
+    """A writer of the statements of one trace. Event by event, it records what later statements
+    need."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

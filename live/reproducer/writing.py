@@ -47,15 +47,15 @@ class BothTrees(Protocol):
     """Base and head, in this order, each in a process that has imported it."""
 
     def observed(self, file: Path) -> tuple[Observed, Observed]:
-        """What both show after each statement of a file."""
+        """The values that both trees show after each statement of a file."""
 
     def tested(self, file: Path) -> tuple[RanFile, RanFile]:
-        """The outcome of a test on both."""
+        """The outcome of a test on both trees."""
 
 
 class Draft(NamedTuple):
-    """A trace as statements, before it is known what they assert. `made` are the statements that
-    make the engines, and `engines` has the variable of each. Of the `statements`, each has a
+    """A trace as statements, before the assertion is chosen. `made` has the statements that make
+    the engines, and `engines` the variable of each engine. Each of the `statements` has a
     comment."""
 
     finding: Finding
@@ -137,7 +137,7 @@ def generated(draft: Draft, claim: Claim, stem: str) -> str:
 
 
 def _assertion(claim: Claim) -> list[str]:
-    """The last lines of the test. A statement that raises needs none."""
+    """The last lines of the test. For a statement that must not raise they are a comment alone."""
     if not claim.path:
         return ["# The last statement must not raise."]
     engine, *keys = claim.path

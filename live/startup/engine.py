@@ -1,4 +1,4 @@
-"""The real start-up of vLLM, and the real scheduler that it leads to."""
+"""The real start-up of vLLM, and the real scheduler that results from it."""
 
 import copy
 from collections import deque
@@ -43,8 +43,9 @@ ever."""
 
 
 class Executor:
-    """The workers of an engine, as `EngineCore` knows them: they have layers and memory, and keep
-    what they receive. What else they are asked has no answer, and is noted."""
+    """Fakes of the workers of an engine, behind the interface that `EngineCore` has for them. They
+    have layers and memory, and keep the configs that they receive. Any other question has no
+    answer, and is recorded."""
 
     def __init__(
         self, plan: StartupPlan, specs: Sequence[Mapping[str, Any]], memory: Sequence[int]
@@ -69,20 +70,20 @@ class Executor:
         return [self.layouts for _ in self.specs]
 
     def initialize_from_config(self, configs: Sequence[Any], *_: Any) -> None:
-        """The workers allocate their caches."""
+        """Allocate the caches of the workers."""
         self.configs = configs
 
     def collective_rpc(
         self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> Any:
-        """All workers receive a message."""
+        """Send a message to all workers."""
         del timeout
         if method == "update_max_model_len":
             self.known_tokens = args[0]
 
     def spare(self, error: Exception) -> None:
-        """Raise AdapterDrift where the engine asked for an answer that kvproof does not have: what
-        failed then is not vLLM's mistake."""
+        """Raise AdapterDrift where the engine asked a question to which kvproof has no answer: the
+        exception is then not vLLM's mistake."""
         for name in self.unanswered[:1]:
             why = f"An engine of this vLLM needs {name}"
             raise AdapterDrift(why, f"EngineCore.{name}") from error
@@ -131,7 +132,7 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
 
 
 def _states(plan: StartupPlan) -> str:
-    """Which states a Mamba layer keeps, as vLLM names it."""
+    """The states that a Mamba layer keeps, under vLLM's name for them."""
     if not plan.prefix_caching:
         return "none"
     return "all" if plan.every_state and adapt.keeps_every_state() else "align"
@@ -145,20 +146,20 @@ def _hidden_states() -> Any:
 
 
 def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
-    """The width of V, where releases differ in what they take for MLA."""
+    """The width of V for MLA, which differs between releases."""
     size = kind(**common).page_size_bytes
     one = common["block_size"] * common["head_size"] * common["dtype"].itemsize
     return adapt.accepted(kind, head_size_v=0) if size > one else {}
 
 
 class Core(EngineCore):  # type: ignore[misc]
-    """The engine whose start-up is carried out. Its constructor does not run."""
+    """The engine core whose start-up is carried out; its constructor does not run."""
 
     def __init__(self) -> None: ...
 
 
 class StartedEngine:
-    """An engine after its start-up. Raises what the start-up raises."""
+    """An engine after its start-up. Raises the exceptions of the start-up."""
 
     def __init__(self, plan: StartupPlan, memory: Sequence[int], override: int | None) -> None:
         contract_check.check().require(["start-up"])
@@ -185,18 +186,18 @@ class StartedEngine:
 
     @property
     def max_model_len(self) -> int:
-        """The tokens of the longest request."""
+        """The largest number of tokens of a request."""
         return int(self.vllm_config.model_config.max_model_len)
 
     @property
     def concurrency(self) -> float:
-        """The number of longest requests that are reported to fit."""
+        """The number of requests of the largest length that vLLM reports to fit."""
         home, name = "vllm.v1.core", "get_max_concurrency_for_kv_cache_config"
         counted = adapt.first([f"{home}.kv_cache_utils:{name}", f"{home}.kv_cache_planning:{name}"])
         return float(counted(self.vllm_config, self.config))
 
     def workers(self) -> tuple[StartedWorker, ...]:
-        """The workers, and what they have to allocate."""
+        """The workers, with the caches that they must allocate."""
         return tuple(
             self._worker(*each)
             for each in zip(
@@ -214,7 +215,7 @@ class StartedEngine:
         return found or (self.plan.stages if self.plan.stages > 1 else 1 + self.plan.overlaps)
 
     def run(self, call_begins: Callable[[], None]) -> LoneRequest:
-        """A request of the largest length comes, alone, and runs to its end."""
+        """Run one request of the largest length, alone, to its end."""
         scheduler = self._scheduler()
         tokens = self.max_model_len
         answer = min(self.plan.answer_tokens, tokens - 1)
@@ -279,7 +280,7 @@ class StartedEngine:
         )
 
     def _worker(self, layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
-        """What a worker has to allocate."""
+        """A worker, with the caches that it must allocate."""
         groups = tuple(map(self._group, config.kv_cache_groups))
         specs = {
             name: getattr(each.kv_cache_spec, "kv_cache_specs", {}).get(name, each.kv_cache_spec)
@@ -339,7 +340,7 @@ class StartedEngine:
 
 
 def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmConfig:
-    """The config of an engine before its start-up. `further` are the configs of optional parts."""
+    """The config of an engine before its start-up. `further` has the configs of optional parts."""
     model = copy.copy(build.model_config())
     smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
     made: VllmConfig = adapt.made(

@@ -1,5 +1,5 @@
-"""A plan is carried out: a start with plenty of memory, which shows what a block and a request
-take, and then the start that the plan says."""
+"""Carries out a plan: first a start with plenty of memory, which shows the size of a block and the
+blocks of a request, and then the start that the plan describes."""
 
 from collections.abc import Sequence
 
@@ -22,8 +22,8 @@ CONFIG_CHECK = "validate_block_size"
 
 
 def starts(plan: StartupPlan) -> list[Startup]:
-    """The starts of a plan, in order: two, or one where the first leads to no request that ends.
-    Raises AdapterDrift."""
+    """The starts of a plan, in order: two, or only the first if its request does not end. Raises
+    AdapterDrift."""
     if not plan.layers:
         return []
     count = len(plan.workers())
@@ -52,7 +52,7 @@ def starts(plan: StartupPlan) -> list[Startup]:
 
 
 def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Startup:
-    """Start an engine, and run a request on it."""
+    """Start an engine, and run one request on it."""
     start = Startup(plan, blocks)
     try:
         with watched() as call_begins:

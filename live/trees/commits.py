@@ -67,7 +67,7 @@ def require_clone(repo: Path) -> None:
 
 
 class _Clone:
-    """git, asked about one clone. It never asks a server, and reads no settings of a work tree."""
+    """git, for one clone. It never contacts a server, and reads no settings of a work tree."""
 
     def __init__(self, repo: Path) -> None:
         self.repo = Path(os.path.abspath(os.path.expanduser(repo)))
@@ -87,7 +87,7 @@ class _Clone:
         return "" if ran.returncode else ran.stdout.strip()
 
     def to_get_it(self) -> str:
-        """What to do about a commit that is missing."""
+        """The advice for a commit that is missing."""
         if self.answer(["rev-parse", "--is-shallow-repository"]) == "true":
             return "git fetch --unshallow first, as this clone is shallow, or fetch that commit"
         return "a branch, a tag or a commit that git log shows there, or git fetch it first"

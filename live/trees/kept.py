@@ -1,4 +1,5 @@
-"""How much of vLLM the cache folder keeps: commits are unpacked there, and each has 57 MB.
+"""The limit on the commits of vLLM in the cache folder: commits are unpacked there, and each takes
+57 MB.
 
 The commits that were not used for the longest time are removed where all take more than a limit,
 but never one that a process is using. Releases that were installed stay.
@@ -41,7 +42,7 @@ def limit_bytes() -> float:
 
 
 def kept_size(cache: Path) -> KeptSize:
-    """How much of vLLM a cache folder keeps."""
+    """The number of commits and the bytes of vLLM in a cache folder."""
     sizes = _sizes(cache)
     return KeptSize(len(sizes), sum(sizes.values()) + size_of(cache / "trees"))
 

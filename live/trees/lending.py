@@ -24,8 +24,9 @@ def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:
     folders of the tree first on the path, and then the further ones.
 
     vLLM inspects the model that kvproof configures, which takes seconds, and keeps what it found.
-    Trees with the same file of that model share what is kept, so base and head, and a tree that
-    was edited, inspect it once. Others would overwrite it.
+    Trees in which the file of that model is the same share the stored result, so base and head, and
+    an edited tree, inspect it once. Trees with another file would overwrite the result and have one
+    of their own.
     """
     folders = [*map(str, tree.folders), *map(str, further)]
     inherited = [os.path.abspath(p) for p in os.environ.get("PYTHONPATH", "").split(":") if p]
@@ -45,7 +46,7 @@ def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:
 
 
 def _kept(tree: Tree) -> Path:
-    """The folder for what vLLM keeps of its models, beside the mirrors."""
+    """The folder in which vLLM stores the inspection of its models, beside the mirrors."""
     digest = hashlib.sha256()
     for name in INSPECTED:
         path = tree.package / name

@@ -61,7 +61,8 @@ def mirrored(
 
 
 def remove_orphans(mirrors: Path) -> None:
-    """Remove the mirrors of packages that are gone. None is used: its links lead nowhere."""
+    """Remove the mirrors of packages that are gone. No process uses one, because its links lead
+    nowhere."""
     for origin in mirrors.glob(f"*/{ORIGIN}"):
         with suppress(UsageError):
             if not Path(os.fsdecode(read_bytes(origin, "mirror"))).exists():
@@ -92,7 +93,7 @@ def _link_beside(part: Path, folders: Sequence[Path]) -> None:
 
 
 def for_cpu(version: str) -> str:
-    """This version as that of a CPU build."""
+    """A version written as that of a CPU build."""
     if version == UNKNOWN_VERSION:
         version = NO_VERSION
     public, _, local = version.partition("+")
