@@ -53,9 +53,9 @@ def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
     """A request that the engine took has an end, unless its client is gone. Here every pause has
     ended and every transfer has come, and the loop goes on and on."""
     for one in played.requests:
-        if not played.busy or one.gone or one.ends:
+        if one.gone or one.ends:
             yield holds()
-        else:
+        elif played.busy:
             yield because(
                 reason(
                     "takes",
