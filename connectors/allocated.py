@@ -19,10 +19,11 @@ from kvproof.model.errors import AdapterDrift
 BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
 
 OTHER_BACKEND = "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend"
-"""It also runs on a CPU."""
+"""Another attention backend that runs on a CPU."""
 
 BLOCKS = 7
-"""No other dimension of a shape that is asked for has this size."""
+"""The number of blocks for which a shape is asked. No other dimension of that shape has this
+size."""
 
 MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
 

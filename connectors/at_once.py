@@ -6,7 +6,7 @@ from kvproof.connectors.pair import OF_P, TO_DECODE, EnginePair
 from kvproof.connectors.plan import SubmitRequest
 
 FROM_PREFILL = {"do_remote_prefill": True, "do_remote_decode": False}
-"""What the router sends to D beside a request (`kv_transfer_params`)."""
+"""The `kv_transfer_params` that the router sends to D with a request."""
 
 
 class PairAtOnce(EnginePair):

@@ -10,7 +10,7 @@ from kvproof.connectors.numbers import NUMBERS
 from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
 NO_NUMBER = float("nan")
-"""What a slot reads as if its bytes are not all of one number: half a copy."""
+"""The value of a slot whose bytes are not all of one number, as after half a copy."""
 
 
 class LayerCache(NamedTuple):
@@ -74,7 +74,7 @@ class Shards(NamedTuple):
 
 
 ALONE = Shards()
-"""The worker has all of each layer, or the layers of its tokens."""
+"""The shards of a worker that has all of each layer, or all of the layers for its tokens."""
 
 
 class Caches:

@@ -286,7 +286,7 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
     ("", "lora"),
     ("salt", "lora"),
 )
-"""What requests of one episode have beside their tokens."""
+"""The salts and adapters of the requests of one episode."""
 
 IMAGE_TOKENS_MAX = 5
 WHICH = st.integers(0, len(IMAGES) - 1)

@@ -51,10 +51,11 @@ from kvproof.model.facts.connectors import (
 from kvproof.model.state import SAMPLED
 
 LAYERS = 2
-"""The layers of each group: a load that is over after the first of them is found."""
+"""The number of layers of each group. With more than one, a load that ends after the first layer is
+found."""
 
 IDLE_STEPS_MAX = 50
-"""Steps without any change after which the engine is taken to make no progress."""
+"""The number of steps without any change after which the engine counts as making no progress."""
 
 ENDS_WELL = ("stop", "length")
 """The reasons with which vLLM ends a request that nobody has aborted and that has not failed."""
@@ -65,7 +66,8 @@ serve others: what it keeps for another has ended by then. A step of each of two
 seconds."""
 
 DRAIN_STEPS_MAX = 1_000
-"""Steps after which an engine is taken to go round without end: a plan has fewer tokens."""
+"""The number of steps after which an engine counts as stepping without end: a plan has fewer
+tokens."""
 
 
 class DrivenEngine:

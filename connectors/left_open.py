@@ -13,7 +13,7 @@ MAPPED = Path("/proc/self/maps")
 
 SHARED = "/dev/shm/"
 GONE = " (deleted)"
-"""The end of the line of a file that has no name any more."""
+"""The end of the line about a mapped file whose name was removed."""
 
 
 def shared_memory() -> frozenset[str]:

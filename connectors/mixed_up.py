@@ -7,7 +7,7 @@ from kvproof.model.because import Reason
 from kvproof.model.finding import Finding
 
 MARKS = tuple(f"{each}:" for each in get_args(Beside) if each)
-"""What stands before the tokens of a request that has an adapter or a salt."""
+"""The text in front of the tokens of a request with an adapter or a salt."""
 
 
 def mixed_up(finding: Finding) -> str:

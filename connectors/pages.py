@@ -12,7 +12,7 @@ from kvproof.connectors.device.replaced import OFFLOAD, found
 BYTES = "cpu_bytes_to_use"
 
 SMALLER = 16
-"""A page of memory is so many times as large as a block of the kit."""
+"""The size of a memory page, in blocks of the kit."""
 
 ROUNDS = f"{OFFLOAD}.cpu.shared_offload_region:SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT"
 
@@ -20,7 +20,7 @@ OLDER = (
     f"{OFFLOAD}.cpu.gpu_worker:CpuGpuOffloadingHandlers",
     f"{OFFLOAD}.worker.cpu_gpu:CpuGpuOffloadingHandlers",
 )
-"""What releases that do not round have, and later ones have not."""
+"""Names that only releases before the rounding to pages have."""
 
 
 def in_pages(extra: Mapping[str, Any]) -> dict[str, Any]:

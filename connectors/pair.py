@@ -20,13 +20,14 @@ PORTS = (
     "VLLM_P2P_SIDE_CHANNEL_PORT",
     "VLLM_MOONCAKE_BOOTSTRAP_PORT",
 )
-"""The variables that make the engines of one machine different. Nothing listens there."""
+"""The environment variables by which the engines of one machine differ. No socket listens at these
+ports."""
 
 SEED = {"PYTHONHASHSEED": "0"}
-"""Engines that compare hashes of blocks need a seed in common."""
+"""The seed for hashes, which engines must share to compare hashes of blocks."""
 
 TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
-"""What a router sends to P beside a request (`kv_transfer_params`)."""
+"""The `kv_transfer_params` that a router sends to P with a request."""
 
 OF_P = "-0000000f"
 """The end of the name of a request on P. An engine puts such an end on the name that it gets."""
@@ -47,13 +48,13 @@ def one_of_two(
 
 
 OTHER_WAY = {"NixlConnector": "NixlPushConnector", "NixlPushConnector": "NixlConnector"}
-"""The connector with which the other side copies."""
+"""The connector with which the other side of the pair copies."""
 
 KNOWN_S = 3600
-"""NIXL's `engine_ttl`, if the settings have none."""
+"""NIXL's `engine_ttl` in seconds, if the settings have none."""
 
 START_S = 20
-"""How long the start of an engine takes, in seconds."""
+"""The time that the start of an engine takes, in seconds."""
 
 
 def of_prefill(plan: ConnectorPlan) -> ConnectorPlan:

@@ -17,8 +17,8 @@ from kvproof.connectors.plan import (
 from kvproof.connectors.several import SeveralEngines
 
 AWAY_S = 10
-"""How long an engine is away that is started again: the other one has seen the end of their
-connection by then."""
+"""The time for which an engine that is started again is away, in seconds. By its end, the other
+engine has seen the end of their connection."""
 
 
 class Waiting(NamedTuple):

@@ -21,7 +21,7 @@ PROMPT_TOKENS_MAX = len(FAMILIES[0])
 
 
 TransferParams = tuple[tuple[str, int], ...]
-"""What a request asks of its connector (`kv_transfer_params`): names and numbers."""
+"""The demands of a request on its connector (`kv_transfer_params`): names and numbers."""
 
 PREFILLED, SOURCE, DECODER = "remote_prefiller", "remote_kv_source", "remote_decoder"
 """The names under which a router says what another engine is for a request: it computes the prompt,
@@ -42,10 +42,11 @@ Beside = Literal["", "salt", "lora"]
 
 
 IMAGES = "αβγ"
-"""What stands for the tokens of an image, in what a slot holds: one letter for each image."""
+"""The letters that stand for the tokens of images in the content of a slot: one letter for each
+image."""
 
 PLACEHOLDER = "_"
-"""The token in the prompt in the places of an image."""
+"""The token of a prompt at the positions of an image."""
 
 
 class Image(Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,13 +168,12 @@ class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 
 
 Another = Literal["", "model", "dtype"]
-"""What is another one after an engine was started again: nothing, its model, or the type of its
-values."""
+"""What changes when an engine is started again: nothing, its model, or the type of its values."""
 
 
 Unlike = Literal["", "model", "dtype", "transfer"]
-"""What is another one in the first of a pair of engines: nothing, its model, the type of its
-values, or the side that copies. Then the two must not work together."""
+"""How the first engine of a pair differs from the second: not at all, by its model, by the type of
+its values, or by the side that copies. Engines that differ must not work together."""
 
 
 Narrow = Literal["", "P", "D"]
@@ -208,7 +208,7 @@ Options = tuple[tuple[str, bool | int | str], ...]
 
 
 STORE_ANSWERS: Options = (("offload_prompt_only", False), ("save_decode_cache", True))
-"""Settings of vLLM's connectors of which each has answers stored, too."""
+"""The settings of vLLM's connectors that make them store answers, too."""
 
 
 class Copies(Struct, frozen=True, forbid_unknown_fields=True):

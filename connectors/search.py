@@ -32,7 +32,7 @@ from kvproof.model.severity import FAIL_ON
 from kvproof.strategies.sampling.choices import of_the_seed
 
 ROOM = 32
-"""Blocks of an engine that is made only to see whether the connector can be."""
+"""The number of blocks of an engine that is made only to see whether the connector can be made."""
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""

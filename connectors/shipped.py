@@ -56,13 +56,13 @@ LIMITS = (
     (("max_load_tokens", 6),),
     (("max_load_tokens", 7),),
 )
-"""What a request may ask of OffloadingConnector."""
+"""The demands that a request may make on OffloadingConnector."""
 
 ANSWERS = (("offload_prompt_only", False),)
-"""Answers are stored too."""
+"""Options with which answers are stored too."""
 
 USED_AGAIN = (("store_threshold", 2),)
-"""What comes a second time is stored."""
+"""Options with which only prompts that arrive a second time are stored."""
 
 CANONICAL = (("canonical_layout", True),)
 """Files in a form that does not depend on the number of ranks."""
@@ -107,14 +107,14 @@ SELF_DESCRIBING = TestedConnector(
     {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True},
     in_pages=True,
 )
-"""Its KV events carry tokens."""
+"""Options with which KV events carry tokens."""
 STATES = TestedConnector(
     "ExampleHiddenStatesConnector",
     {"shared_storage_path": "{tmp}"},
     asks=((("include_output_tokens", 1),),),
     hidden=True,
 )
-"""It saves the hidden states of prompts."""
+"""The connector that saves the hidden states of prompts."""
 
 ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
 FILES = TestedConnector(
@@ -176,7 +176,8 @@ KEPT_FILES = TestedConnector(
     by_block=True,
 )
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
-"""What vLLM must know of an object store; until June 2026 the keys too."""
+"""The settings of an object store that vLLM requires; it requires the access keys only until June
+2026."""
 
 OBJECTS = TestedConnector(
     "OffloadingConnector",
@@ -190,7 +191,7 @@ OBJECTS = TestedConnector(
     in_pages=True,
     by_block=True,
 )
-"""With an object store behind the CPU tier."""
+"""A connector with an object store behind its CPU tier."""
 PEERS = TestedConnector(
     "OffloadingConnector",
     {
@@ -321,7 +322,7 @@ SHIPPED: dict[str, Shipped] = {
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
     "multi-lmcache-offloading": Shipped(_several(LMCACHE, OFFLOADING), OF_MULTI),
 }
-"""By a short name."""
+"""The connectors of vLLM by a short name."""
 
 
 def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> TestedConnector:

@@ -9,7 +9,7 @@ from kvproof.connectors.search import PlanSearch
 from kvproof.connectors.subject import TestedConnector
 
 FINDINGS_MAX = 3
-"""How many findings of one action are shown."""
+"""The largest number of findings of one action that are shown."""
 
 
 def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:

@@ -11,13 +11,13 @@ from msgspec.structs import fields, replace
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 
 TRIES_MAX = 150
-"""The number of smaller plans that are tried."""
+"""The largest number of smaller plans that are tried."""
 
 PLAIN = ("copies", "stops", "clock_ahead", "options", "load_failure")
-"""What of a plan is tried as it is by default."""
+"""The fields of a plan whose defaults are tried."""
 
 PLAIN_REQUEST = ("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens")
-"""What of a request is tried as it is by default."""
+"""The fields of a request whose defaults are tried."""
 
 
 def smaller(plan: ConnectorPlan, breaks: Callable[[ConnectorPlan], bool]) -> ConnectorPlan:

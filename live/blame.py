@@ -32,7 +32,8 @@ STAND_INS = (
     "kvproof.connectors.device.",
     *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push_wire", "loop.", "startup.")),
 )
-"""How the names of the modules begin whose functions and objects take the place of vLLM's."""
+"""The beginnings of the names of the modules with fakes, whose functions and objects take the place
+of vLLM's."""
 
 _CALLED = re.compile(r"(?P<callee>[\w.<>]+)\(\) ")
 _NOT_TAKEN = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")

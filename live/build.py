@@ -56,27 +56,29 @@ LATENT = {
     "FullAttentionSpec": "MLAAttentionSpec",
     "SlidingWindowSpec": "SlidingWindowMLASpec",
 }
-"""The specs of attention, as those of latent attention."""
+"""The specs of attention, each with the corresponding spec of latent attention."""
 INSTANCE = "kvproof"
-"""The name that the replicas of data parallelism have in common."""
+"""The name that the replicas of data parallelism share."""
 HEAD_BYTES = 16
 """The bytes of the values of a head, of any type."""
 MODEL_TOKENS_MAX = int(_CONFIG["max_position_embeddings"])
 TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 """The NIXL setting for transfers in both directions, for any number of tokens."""
 POOL_BYTES_MAX = 2**30
-"""Room for the tensors of a pool, in bytes; the number of blocks says what is taken."""
+"""The memory for the tensors of a pool, in bytes; the number of blocks says how much of it is
+used."""
 LAID_OUT = (
     "vllm.v1.core.kv_cache_planning:get_kv_cache_config_from_groups",
     "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
 )
 """The function that lays KV caches out, newest release first."""
 WITHOUT_BUDGET = {"supports_multimodal_inputs": False, "is_multimodal_model": False}
-"""What keeps vLLM from asking a model for the sizes of its images: a plan says them."""
+"""Attributes that keep vLLM from asking a model for the sizes of its images, because a plan gives
+them."""
 BLOCKS_FIRST = "BLHNC"
 """The layout that vLLM names where it refuses layers of several sizes in another one."""
 SAME_NAME = "one-name"
-"""The name of all adapters, and the salt."""
+"""The one name of all adapters and of the salt."""
 
 HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""

@@ -14,7 +14,7 @@ PARENT = "KVPROOF_PARENT"
 """The environment variable with the process id of kvproof."""
 
 PARENT_LOOK_S = 0.5
-"""The time between two looks for the parent, in seconds."""
+"""The time between two checks that the parent is alive, in seconds."""
 
 
 def run(

@@ -16,11 +16,12 @@ from types import FrameType
 from kvproof.live.damage import DoesNotEnd
 
 LIMIT_S = 3.0
-"""A call takes some thousandths of a second of processor time."""
+"""The processor time of a call, in seconds, after which it is watched. A normal call takes some
+thousandths of a second."""
 
 LOOKS = 20
 LOOK_S = 0.02
-"""The processor time between two looks, in seconds."""
+"""The processor time between two looks at the stack, in seconds."""
 
 IMPORTING = "<frozen importlib._bootstrap>"
 """The file of the frames that import a module."""

@@ -56,7 +56,7 @@ class About(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 NOTHING = About()
-"""Nothing in particular."""
+"""The value of `About` for a finding that is about no one thing."""
 
 
 class Excuse(NamedTuple):

@@ -10,7 +10,7 @@ from types import ModuleType
 from kvproof.model.errors import UsageError
 
 OF_THE_AUTHOR = (AttributeError, ImportError, NameError, SyntaxError, TypeError, ValueError)
-"""What a file that is not right raises when it is imported."""
+"""The exceptions that a file with a mistake of its author raises when it is imported."""
 
 
 def modules(package: ModuleType) -> tuple[ModuleType, ...]:

@@ -23,12 +23,12 @@ from typing import Any
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 AGAIN_S = 0.3
-"""The least time between two signals that count as two, in seconds: `timeout` and `make` send one
-signal twice."""
+"""The shortest time between two signals that count as two, in seconds: `timeout` and `make` send
+one signal twice."""
 
 _received: signal.Signals | None = None
 _first_at = 0.0
-"""When the first signal came, by `time.monotonic`."""
+"""The time of the first signal, by `time.monotonic`."""
 _noticed = False
 _installed = False
 _held = 0

@@ -48,13 +48,13 @@ KEY = "mistakes"
 """The parameter of a cached function that says what is planted. Its cache outlives a fault."""
 
 Replaced = Mapping[str, Callable[..., Any]]
-"""What takes the place of each named function."""
+"""The function that takes the place of each named function."""
 
 _PLANTED: dict[str, Callable[..., Any]] = {}
 _RIGHT: dict[str, Callable[..., Any]] = {}
 _LOADED: dict[str, Any] = {"count": 0, "names": [], "caches": {}}
-"""How many modules were loaded when they were last looked through, the names of those of the model,
-and all caches that were found in `CACHING`, by identity."""
+"""A snapshot of the loaded modules: their number, the names of the model's modules, and all caches
+that were found in `CACHING`, by identity."""
 
 
 def planted_now() -> dict[str, Callable[..., Any]]:

@@ -59,7 +59,7 @@ def listed(prefixes: Iterable[str]) -> str:
 ONE = re.compile(
     r"(?<![\w.-])1 ((?:\w+ )?(?:block|entr|prompt|request|slot|token))(s|ies)( were| are)?\b"
 )
-"""A count of one with its noun in the plural."""
+"""A pattern that finds a count of one with its noun in the plural."""
 
 VERB = {None: "", " were": " was", " are": " is"}
 

@@ -26,7 +26,7 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.waits import HangContext, repeats, stuck
 
 FAIR = (Complete, Submit, Continue, TransferDone, TransferFail, Schedule, LeaseExpire)
-"""The kinds of event of a round, in order. A read fails only if it cannot succeed."""
+"""The kinds of event of a round, in order. A read fails only if it cannot succeed any more."""
 
 NOTHING_CHANGES = reason("nothing_changes", "a whole fair round changes nothing")
 

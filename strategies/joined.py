@@ -31,20 +31,20 @@ from kvproof.model.step import Admission, Effects, Step
 
 Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 Trim: TypeAlias = Callable[[EngineConfig, EngineConfig, Lists, Lists], Pairs]
-"""What the worker of D makes of its own block lists and P's."""
+"""A function of D's worker that trims its own block lists and P's."""
 
 TRANSFER = frozenset({Need.PAIRED_BLOCKS, Need.LOADED_FROM_P})
-"""What both records show of a transfer that reads."""
+"""The facts that both records together show about a transfer by reading."""
 
 SHOWN = TRANSFER | {Need.OFFERED, Need.BLOCKS_IN_TRANSFER}
-"""What both records show of the requests that they share."""
+"""The facts that both records together show about the requests that they share."""
 
 CHECKED = tuple(each for each in CHECKS.values() if SHOWN.issuperset(each.needs))
-"""The checks that both records together are asked."""
+"""The checks that are asked of both records together."""
 
 JOIN_CHECKS = (*(each.id for each in CHECKED), TRANSFERRED)
 NECESSARY = tuple(each.id for each in CHECKED if TRANSFER.issuperset(each.needs))
-"""The checks without which nothing is known of a transfer."""
+"""The checks without which nothing is known about a transfer."""
 
 
 class Sent(NamedTuple):

@@ -65,7 +65,8 @@ class Lack(StrEnum):
 
 
 ROOTS = (Lack.BLOCKS, Lack.PLACE, Lack.TOKENS, Lack.RULE, Lack.QUEUE, Lack.PROGRESS, Lack.NOTHING)
-"""What a scheduler refuses by itself: the request waits for no other engine and no user."""
+"""The lacks for which the scheduler itself refuses a request, so that the request waits for no
+other engine and no user."""
 
 DECIDES = {
     Lack.BLOCKS: "KVCacheManager.allocate_slots",
@@ -414,4 +415,5 @@ _REFUSES = {
     Lack.REPORT: "is not called for {}",
     Lack.READER: "is not called for {}",
 }
-"""What the function does with a request; leaves it waiting where no words stand here."""
+"""What the function does with a request, in words; it leaves the request waiting where the table
+has no entry."""

@@ -9,7 +9,8 @@ from kvproof.connectors.device.order import ModelOrder
 from kvproof.connectors.plan import Copies
 
 LEASE_S = 30
-"""How long the first of a pair keeps blocks for the other, in seconds of this clock."""
+"""The time for which the first engine of a pair keeps blocks for the other, in seconds of this
+clock."""
 
 
 class ThreadIdle(BaseException):

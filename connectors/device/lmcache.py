@@ -287,7 +287,7 @@ MODULES: dict[str, dict[str, Any]] = {
         "BlockAllocationRecord": SimpleNamespace,
     },
 }
-"""What vLLM imports of LMCache, by module."""
+"""The names that vLLM imports from LMCache, by module."""
 
 
 @contextlib.contextmanager

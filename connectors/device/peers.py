@@ -19,7 +19,7 @@ from kvproof.connectors.device.nixl import CopyingAgent
 from kvproof.connectors.device.store_client import StoreClient
 
 ENDPOINT = b"tcp://"
-"""Where an event of a connection comes from: vLLM does not look."""
+"""The origin of a connection's event. vLLM does not read it."""
 
 DISCONNECTED = struct.pack("=hi", zmq.EVENT_DISCONNECTED, 0)
 """The event that a connection has ended."""

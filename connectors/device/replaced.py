@@ -49,8 +49,8 @@ SETTINGS = {
     "MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json")),
     "VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT": str(LEASE_S),
 }
-"""What a connector takes from the environment: where the settings of its store are, and how long P
-keeps blocks for D, in seconds."""
+"""The environment variables that a connector reads: the place of its store's settings, and the time
+for which P keeps blocks for D, in seconds."""
 
 
 class Replacement(NamedTuple):

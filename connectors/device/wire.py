@@ -12,7 +12,7 @@ import zmq
 from kvproof.connectors.device.clock import Clock, ThreadIdle
 
 ASKER = b"asker"
-"""The identity of who sends a question to a ROUTER socket."""
+"""The identity of a socket that sends a question to a ROUTER."""
 
 
 class Address:

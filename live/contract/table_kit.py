@@ -13,7 +13,7 @@ CALLS = "vllm.v1.worker.gpu.kv_connector:ActiveKVConnector"
 PAUSE = "vllm.v1.core.sched.interface:PauseState"
 PLANNED = "get_kv_cache_config_from_groups"
 OLDER = f"!{OUTPUTS}:KVConnectorOutput(failed_recving)"
-"""Releases before 0.32."""
+"""The place by which a release before 0.32 is recognised."""
 
 ENTRIES = entries(
     "connector kit",

@@ -19,7 +19,8 @@ from kvproof.model.phases import Phase
 from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
 
 ROUNDS = 3
-"""Rounds of the writers after which all messages have arrived: D's, P's and D's again."""
+"""The number of rounds of the writers after which all messages have arrived: D's, P's and D's
+again."""
 
 
 class Push:

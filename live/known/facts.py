@@ -33,7 +33,7 @@ HANGS = frozenset[Signature]().union(
         ),
     )
 )
-"""The run does not end, whatever its last event is."""
+"""The signatures of runs that do not end, whatever their last event is."""
 
 
 def after(step: Step, about: About) -> Engine:

@@ -21,7 +21,7 @@ from kvproof.model.state import ABORTED, LOADED, LOADING, PREEMPTED, WAITING, En
 from kvproof.model.step import Step
 
 OVER = (Phase.CLOSED, Phase.ABANDONED)
-"""Phases in which nothing comes any more."""
+"""The phases of a transfer that brings no more blocks."""
 WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
 
 

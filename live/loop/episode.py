@@ -28,8 +28,8 @@ from kvproof.model.plans.loop import (
 )
 
 BUSY_MAX = 200
-"""Moments without an answer, after the end of the plan, after which the loop is taken to go on for
-ever."""
+"""The number of moments without an answer, after the end of the plan, after which the loop counts
+as endless."""
 
 
 class Client:

@@ -17,10 +17,11 @@ END_OF_REASONING = SAMPLED_ID + 1
 """The token that ends reasoning. No prompt has it."""
 
 FAILS = "fails"
-"""A grammar that cannot be compiled."""
+"""The words of a grammar that cannot be compiled."""
 
 REJECTS = "rejects"
-"""A grammar that allows one token: it rejects what is sampled after it, mask or not."""
+"""The words of a grammar that allows one token: it rejects all tokens sampled after it, with or
+without a mask."""
 
 
 class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]

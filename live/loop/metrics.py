@@ -16,10 +16,11 @@ from kvproof.model.plans.loop import LoopPlan
 LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 
 COUNTED = "generation_tokens_total", "iteration_tokens_total_sum"
-"""The tokens of answers, and those of all steps."""
+"""The metrics that count the tokens of answers, and the tokens of all steps."""
 
 NOW = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
-"""The requests that run and wait, and the part of the blocks that is not free."""
+"""The metrics with the running requests, the waiting requests, and the share of blocks that is not
+free."""
 
 
 class Metrics:

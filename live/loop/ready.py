@@ -18,10 +18,10 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import SizeKnown
 
 FIRST = b"\x00\x00"
-"""How the client names its first engine."""
+"""The name that the client gives its first engine."""
 
 OF_USER = 1
-"""The tokens of a block that the user asked for. Workers with states have larger ones."""
+"""The block size that the user asked for, in tokens. Workers with states have larger blocks."""
 
 
 def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:

@@ -16,13 +16,14 @@ from typing import Any
 from kvproof.model.errors import AdapterDrift
 
 MISTAKES = (Exception, AdapterDrift)
-"""What may go wrong in kvproof. AdapterDrift is no Exception."""
+"""The exceptions of mistakes in kvproof. AdapterDrift is no Exception."""
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Hook = Callable[..., Generator[Arguments | None, Any, None]]
 Before = Callable[[tuple[Any, ...], dict[str, Any]], None]
 After = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
-"""What gets the arguments of a call as they are; the second gets its result first."""
+"""A function that gets the result of a call, and then its arguments as they are. `Before` gets the
+arguments alone."""
 
 
 class Hooked(functools.partial[Any]):

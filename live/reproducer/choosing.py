@@ -16,16 +16,16 @@ Path = tuple[str, ...]
 template's `shown`."""
 
 RIGHT: dict[str, Any] = {"free and held": [], "wrong references": [], "wrong predictions": []}
-"""What every vLLM without defects shows."""
+"""The values that every vLLM without defects shows."""
 
 WHOLE = ("scheduled",), ("read",), ("all",)
-"""What is compared as it is."""
+"""The values that are compared as a whole."""
 
 VAGUE = {
     *("table", "references", "neither free nor held", "free blocks", "free queue"),
     "cached prefixes",
 }
-"""What says little about a cause: it differs wherever something differs."""
+"""The values that say little about a cause, because they differ wherever anything differs."""
 
 
 class Observed(Struct, frozen=True, forbid_unknown_fields=True):

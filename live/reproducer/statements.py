@@ -34,7 +34,7 @@ VARIABLES = {"both": "engine", "prefill": "prefill", "decode": "decode"}
 """The variable of an engine, by its role."""
 
 STEPS = 20
-"""Steps after which a request that waits for nothing must have finished."""
+"""The number of steps after which a request that waits for nothing must have finished."""
 
 KNOWN = {
     *("name", "groups", "num_blocks", "role", "chunk_tokens", "physical_per_logical"),

@@ -33,10 +33,10 @@ from kvproof.model.traces.trace import Trace
 TEMPLATE = Path(__file__).parent / "template.py"
 
 CONSTANTS = "\n\nTOKEN, DRAFT"
-"""What follows the imports of the template."""
+"""The text that follows the imports of the template."""
 
 TRIES_MAX = 3
-"""The most assertions that are tried."""
+"""The largest number of assertions that are tried."""
 
 WIDTH = 88
 

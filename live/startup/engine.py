@@ -30,16 +30,17 @@ ANSWERLESS = (
     *("init_kv_output_aggregator", "get_kv_connector_handshake_metadata", "shutdown"),
     *("reset_mm_cache", "reset_encoder_cache"),
 )
-"""What workers are asked to do, and nobody waits for an answer."""
+"""The methods of workers whose answer no caller uses."""
 
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 STEPS_MAX = 400
 REFUSALS = (ValueError, NotImplementedError)
-"""With these vLLM says that it cannot serve a model, or not with so little memory."""
+"""The exceptions with which vLLM says that it cannot serve a model, or not with this little
+memory."""
 
 IDLE_MAX = 8
-"""Steps that schedule nothing, with nothing in flight, after which a request is taken to wait for
-ever."""
+"""The number of steps that schedule nothing, with nothing in flight, after which a request counts
+as waiting for ever."""
 
 
 class Executor:

@@ -14,11 +14,11 @@ from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.startup import StartupPlan
 
 PLENTY_BLOCKS = 200
-"""The blocks for which there is memory in the first start, of layers that are all alike the
+"""The number of blocks for which the first start has memory, as if all layers were as large as the
 largest."""
 
 CONFIG_CHECK = "validate_block_size"
-"""The check of the config, which also says so by an assertion."""
+"""The check of the config, which refuses by an assertion too."""
 
 
 def starts(plan: StartupPlan) -> list[Startup]:

@@ -19,10 +19,11 @@ from kvproof.model.files.folders import appear, hold, made_folder, part_of
 from kvproof.model.files.reading import printable, shown
 
 SHORT = 10
-"""The number of digits of a commit that people read."""
+"""The number of digits of a commit's hash that people read."""
 
 REDIRECT = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR")
-"""Variables that make git use another clone. They are set where a hook of git runs kvproof."""
+"""Environment variables that make git use another clone. They are set where a hook of git runs
+kvproof."""
 
 FIND = ("rev-parse", "--verify", "--quiet", "--end-of-options")
 

@@ -14,7 +14,7 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import remove_unused, size_of
 
 LIMIT = "KVPROOF_CACHE_GB"
-"""The variable with the most that commits and their mirrors may take, in GB."""
+"""The environment variable with the limit on commits and their mirrors, in GB."""
 
 LIMIT_GB = 2.0
 

@@ -12,11 +12,12 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes, shown
 
 SAFE = {"PYTHONSAFEPATH": "1"}
-"""Python puts the working folder first on the path of `python -m`, which is another vLLM where the
-working folder is a clone of it."""
+"""The environment variable that keeps Python from putting the working folder first on the path of
+`python -m`. In a clone of vLLM, the working folder would be another vLLM."""
 
 INSPECTED = ("model_executor/models/llama.py", "model_executor/models/registry.py")
-"""The files that say what vLLM keeps of a model: the model, and how it is inspected."""
+"""The files that determine what vLLM stores about a model: the model, and the code that inspects
+it."""
 
 
 def environment(tree: Tree, further: tuple[Path, ...] = ()) -> dict[str, str]:

@@ -13,10 +13,10 @@ from kvproof.model.errors import NotValid
 from kvproof.model.files import declared
 
 NUMBER_MAX = 10**18
-"""A longer number is not written out."""
+"""The largest number that an error writes out."""
 
 TEXT_MAX = 80
-"""Characters of a wrong value in an error."""
+"""The largest number of characters of a wrong value in an error."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=64, description="printable characters")]
 """The name of a cluster, an engine or a job."""

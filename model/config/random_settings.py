@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 Value = TypeVar("Value")
 
 BLOCK_SIZES = (1, 2, 4, 8)
-"""Tokens in a block."""
+"""The block sizes of random clusters, in tokens."""
 
 
 @dataclass

@@ -15,7 +15,7 @@ from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, if_, ma
 
 GONE, WAITING, RUNNING, PREEMPTED, LOADING, LOADED, FAILED, SENDING, ABORTED = range(9)
 NONE = 0
-"""No tokens, no blocks."""
+"""The counts of a request without tokens and blocks."""
 
 
 class TableSizes(NamedTuple):

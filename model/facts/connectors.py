@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeAlias
 from kvproof.model.state import Death
 
 ANOTHER_RANK = "another rank's "
-"""What a slot holds begins so if another rank of tensor parallelism computed it for its part of the
-layer."""
+"""The beginning of a slot's content if another rank of tensor parallelism computed it for its own
+part of the layer."""
 
 
 class Slot(NamedTuple):
@@ -436,8 +436,8 @@ LOOKED_AT: dict[type, str] = {
     Unfreed: "kept requests",
     Owed: "kept requests",
 }
-"""The facts that exist only where something is wrong, with what a run looks at to find them: it
-counts this by its name."""
+"""The facts that exist only where something is wrong. Each has the name of the things that a run
+examines to find them, and under which the run counts these things."""
 
 COUNTED: dict[type, str] = {
     Matched: "answers",
@@ -453,7 +453,8 @@ COUNTED: dict[type, str] = {
     ItemsHeld: "looks at the encoder cache",
     ItemsOwed: "looks at the encoder cache",
 }
-"""The facts that are right or wrong, with the name by which a run counts them."""
+"""The facts that exist in right and in wrong cases, each with the name under which a run counts
+it."""
 
 
 @dataclass

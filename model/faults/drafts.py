@@ -203,7 +203,7 @@ def cached_before_the_next_token(tokens: Num, known: Num, ahead: Num) -> Num:  #
 
 
 UNSEEN = "*"
-"""Stands for a token that a hash does not cover."""
+"""A letter in place of a token that a hash does not cover."""
 
 
 @fault(

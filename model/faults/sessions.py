@@ -91,7 +91,7 @@ def held_goes_beyond_answer(computed: Num, settled: Num, known: Num) -> Num:  # 
 
 
 OVER = (Phase.CLOSED, Phase.ABANDONED)
-"""Phases of a reverse transfer that P has requested."""
+"""The phases of a reverse transfer that P has already requested."""
 
 
 def on_prefill(cluster: config.Cluster, request: Request) -> bool:

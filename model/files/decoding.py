@@ -14,7 +14,7 @@ from kvproof.model.files.reading import printable
 Declared = TypeVar("Declared")
 
 TEXT_MAX = 200
-"""Characters of a message that may quote the data."""
+"""The largest number of characters of a message that may quote the data."""
 
 
 def decoded_json(text: str | bytes, kind: type[Declared], source: str, use: str) -> Declared:

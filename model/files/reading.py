@@ -13,7 +13,7 @@ from kvproof.model.errors import UsageError
 MIB = 1024 * 1024
 
 SIZE_MAX_MIB = 64
-"""The largest file that is read, unless its reader knows a better limit."""
+"""The size of the largest file that is read, in MiB, unless its reader gives another limit."""
 
 SHOWN_MAX = 300
 """The maximum number of characters of a path in a message."""

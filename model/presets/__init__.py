@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent / "clusters"
 LIVE_FOLDER = Path(__file__).parent / "live_clusters"
 
 SIZE_MAX_MIB = 4
-"""The largest cluster file."""
+"""The size of the largest cluster file, in MiB."""
 
 
 class Presets(Mapping[str, Cluster]):

@@ -22,7 +22,7 @@ PREFIX = "random:"
 """The name of a random cluster is this prefix and its seed."""
 
 DIGITS_MAX = 18
-"""Digits of a seed."""
+"""The largest number of digits of a seed."""
 
 LAYOUTS = (
     ("full",),
@@ -40,22 +40,25 @@ RARE_LAYOUTS = (("full", "window", "state"),)
 """Layouts of clusters made for their features only."""
 
 WINDOWS = (2, 3, 4, 7)
-"""In tokens. A window of one token never reads the cache, and no model has one."""
+"""The windows of random clusters, in tokens. A window of one token never reads the cache, and no
+model has one."""
 WINDOW_BLOCKS = (1, 2, 3)
 """Windows of real models are whole blocks. Only with blocks of more than two tokens does one block
 less than a window can span make a difference."""
 CHUNKS = (1, 2, 3, 5, 8, 16)
 POOLS = (9, 12, 16, 24, 40)
-"""Blocks of a pool. Half of the pools are instead as large as `REQUESTS` requests of `TIGHT_TOKENS`
-tokens need, or up to two blocks larger: there a block more or less decides."""
+"""The pool sizes of random clusters, in blocks. Half of the pools are instead as large as
+`REQUESTS` requests of `TIGHT_TOKENS` tokens need, or up to two blocks larger: there one block more
+or less makes a difference."""
 REQUESTS = (1, 2)
 TIGHT_TOKENS = (6, 9, 16, 24)
 CHOSEN = (0, 1, 2, 2, 3, 3)
 """The numbers of features that a cluster may have, without the features that have a `chance`."""
 TRIES = 100
-"""How many clusters are tried with the chosen features before other features are chosen."""
+"""The number of clusters that are tried with the chosen features before other features are
+chosen."""
 FEW_TRIES = 12
-"""How many clusters are made at least, to have some with few other features."""
+"""The smallest number of clusters that are made, so that some have few other features."""
 TOKENS_LEAST = 2
 """The number of computed tokens for which each engine must have enough blocks."""
 

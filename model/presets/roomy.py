@@ -10,10 +10,10 @@ from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster
 
 SUFFIX = ":roomy"
-"""The name of a cluster and this is the name of the same cluster with room."""
+"""The suffix of a cluster's name that stands for the same cluster with room."""
 
 REQUESTS, TOKENS = 4, 16
-"""There is room for so many requests of so many tokens."""
+"""A cluster with room can hold this number of requests, each of this number of tokens."""
 
 
 def has_room(cluster: Cluster) -> bool:

@@ -38,7 +38,8 @@ from kvproof.model.traces.trace import Trace
 CLUSTER = "record"
 
 TOKENS_MAX = 512
-"""The most tokens of an answer in a cluster. One that has not ended yet may be cut there."""
+"""The largest number of tokens of an answer in a cluster. An answer that has not ended yet may be
+cut there."""
 
 
 class NotFollowed(Exception):

@@ -24,8 +24,8 @@ Size = Annotated[int, Meta(ge=1)]
 """A number of tokens, blocks or requests. A running engine has no other limits."""
 
 Why: TypeAlias = Literal["violation", "request", "exit"]
-"""Why a record was written: a check did not hold, somebody asked for it, or the process ended after
-a violation."""
+"""Why a record was written: a check did not hold, a user asked for it, or the process ended after a
+violation."""
 
 Method: TypeAlias = Literal[
     "add_request",
@@ -35,7 +35,7 @@ Method: TypeAlias = Literal[
     "reset_prefix_cache",
     "evict_blocks",
 ]
-"""The method of vLLM's scheduler (the last one: of its cache manager) that is an event."""
+"""The method of vLLM's scheduler (the last one: of its cache manager) whose call is an event."""
 
 
 class Brief(Line, frozen=True, omit_defaults=True, kw_only=True):

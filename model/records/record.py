@@ -26,10 +26,10 @@ from kvproof.model.traces.lines import End, EndLine, FindingLine, Found
 from kvproof.model.traces.trace import Trace
 
 SIZE_MAX_MIB = 64
-"""The largest record that is read."""
+"""The size of the largest record that is read, in MiB."""
 
 HEADER_MAX = 1_000_000
-"""Bytes of the first line, at most."""
+"""The largest length of the first line, in bytes."""
 
 FORMAT = Format("record", KIND, SCHEMA, "KVPROOF=record")
 

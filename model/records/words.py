@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from kvproof.model.records.lines import RecordedEvent
 
 NAMED_MAX = 8
-"""So many requests of a step are named; the rest is counted."""
+"""The largest number of requests of a step that are named; the others are only counted."""
 
 
 def described(event: RecordedEvent) -> str:

@@ -28,7 +28,7 @@ from kvproof.model.traces.state_diff import (
 )
 
 WHOLE = "a trace file as kvproof wrote it"
-"""What to use instead of a broken trace."""
+"""What to use instead of a damaged trace."""
 
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 

@@ -17,7 +17,7 @@ from kvproof.model.traces.trace import Trace
 
 SIZE_MAX_MIB = 16
 EVENTS_MAX = 10_000
-"""The largest trace that is read."""
+"""The number of events of the largest trace that is read."""
 
 FORMAT = Format("trace", KIND, SCHEMA, "kvproof explore or kvproof sample")
 

@@ -36,7 +36,7 @@ MakeMachine = Callable[[Cluster], Machine]
 DIGEST_BYTES = 16
 
 RUNS_MAX = 1_000
-"""The machines that are kept for states still to expand."""
+"""The largest number of machines that are kept for states still to expand."""
 
 NOT_TWICE = "the machine did not behave the same twice"
 

@@ -34,7 +34,7 @@ MakeMachine = Callable[[Cluster], Machine]
 """Makes a fresh machine for a cluster."""
 
 JOBS_MAX = 6
-"""Jobs of one episode."""
+"""The largest number of jobs of one episode."""
 
 CHOICES_MAX = 64
 """The number of events among which one choice is made. Above 100, Hypothesis adds constants from

@@ -18,7 +18,7 @@ from kvproof.strategies.sampling.choices import of_the_seed
 from kvproof.strategies.sampling.episode import CacheMachine, Target
 
 BYTES = 8_192
-"""The bytes that choose one episode: as many as Hypothesis takes at most."""
+"""The number of bytes from which one episode is chosen: the largest that Hypothesis takes."""
 
 
 class RandomEpisodes:

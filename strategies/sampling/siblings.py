@@ -15,11 +15,12 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.workloads import longest_prompt, prompt_lengths
 
 LENGTHS = 6
-"""Among so many lengths of a prompt after the parting one is chosen, from the shortest on."""
+"""The length of a prompt is chosen among this number of possible lengths after the point where the
+prompts diverge, beginning with the shortest."""
 
 Chosen: TypeAlias = tuple[int, int, tuple[int, int]]
-"""The earlier prompt, the length up to which it is taken, and the lengths of the two prompts: each
-the number of an element of a list that is known at the end alone."""
+"""The earlier prompt, the length up to which it is taken, and the lengths of the two prompts. Each
+is an index into a list that is known only at the end of the episode."""
 
 NUMBERS = st.integers(0, 63)
 

@@ -27,8 +27,8 @@ Progress = Callable[[int, int], None]
 
 
 SHRINK_RUNS = 3_000
-"""The runs that shrinking tries, after which the shortest failing run so far is the result: a
-number and not a time, so that the same seed gives the same run."""
+"""The number of runs that shrinking tries before it returns the shortest failing run so far. It is
+a number and not a time, so that the same seed gives the same run."""
 
 NOT_THE_SAME = "the machine did not behave the same twice"
 

@@ -22,16 +22,17 @@ from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_mos
 from kvproof.strategies.verdict import Outcome, Verdict
 
 EPISODES = 2
-"""Random episodes of one cluster."""
+"""The number of random episodes of one cluster."""
 
 CANDIDATES = 20
-"""Random clusters of which one is driven."""
+"""The number of random clusters of which one is driven."""
 
 ROOMY = 4
-"""One cluster of so many has room, so that what is stored is kept."""
+"""One in this number of clusters has room, so that stored blocks stay in the cache."""
 
 SEEDS = 1_000_003
-"""Two searches with different seeds have no random cluster in common, unless they are very long."""
+"""The number of random clusters reserved for each seed. Two searches with different seeds have no
+random cluster in common, unless they are very long."""
 
 
 def random_clusters(seed: int, live: bool = False) -> Iterator[Cluster]:

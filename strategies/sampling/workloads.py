@@ -22,7 +22,7 @@ from kvproof.model.state import SAMPLED
 
 LETTERS = "abc"
 MAX_TOKENS = (1, 2, 3, 4)
-"""Lengths of output, in tokens."""
+"""The lengths of outputs, in tokens."""
 
 PRIORITIES = (0, 1)
 """Priorities of jobs, for priority scheduling."""
@@ -31,16 +31,17 @@ EXTRA_KEYS = ("", *FIRST)
 """Extra keys of jobs."""
 
 PARTS_MAX = 2
-"""Parts of a session after the first."""
+"""The largest number of parts of a session after the first."""
 
 PART_MAX = 6
-"""Tokens of such a part."""
+"""The largest length of such a part, in tokens."""
 
 BOUNDARIES = 4
 """The number of block boundaries, from the start of a prompt, around which lengths are chosen."""
 
 LONGEST = 256
-"""In tokens. One prompt does not fill a pool that holds more tokens: that would only cost time."""
+"""The length of the longest prompt, in tokens. In a pool that holds more tokens, one prompt does
+not fill the pool: that would only cost time."""
 
 
 @functools.lru_cache(maxsize=64)

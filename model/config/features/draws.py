@@ -6,19 +6,20 @@ MATCH_UNITS = (1, 2)
 """Tokens between two prefixes with a hash, in a random cluster."""
 
 CHECKPOINT_BLOCK = 8
-"""Of a Mamba group in a random cluster, at least: wider than a prefix with a hash."""
+"""The smallest block size, in tokens, of a Mamba group with a prefix checkpoint in a random
+cluster. It is larger than the distance of two prefixes with a hash."""
 
 RETENTIONS = (0, 0, 8, 16)
-"""Tokens, in a random cluster."""
+"""The retention intervals of random clusters, in tokens."""
 
 DRAFTS = (1, 2, 3)
-"""Drafts for each sample, in a random cluster."""
+"""The numbers of drafts after each sampled token in random clusters."""
 
 LONG_PREFILLS = (2, 3, 4, 8)
-"""Tokens, in a random cluster."""
+"""The limits of long prompts in random clusters, in tokens."""
 
 WATERMARKS = (1, 2, 3)
-"""In a random cluster."""
+"""The watermarks of random clusters, in blocks."""
 
 KERNEL_BLOCKS = (1, 2, 4)
 """Kernel blocks per block of an engine, in a random cluster."""
