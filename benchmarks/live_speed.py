@@ -1,4 +1,4 @@
-"""Steps per second on real vLLM: with all checks, with all checks and known deviations, and without
+"""Steps per second on real vLLM: with all checks, with all checks and known findings, and without
 checks.
 
     python benchmarks/live_speed.py --config pd
@@ -33,7 +33,7 @@ EVENTS = 60
 
 
 class Watching(Run):
-    """A run that continues after a finding, because known deviations occur here again."""
+    """A run that continues after a finding, because known findings occur here again."""
 
     def fail(self, *findings: Finding) -> None:
         """Let the machine explain the findings, and continue."""

@@ -1,7 +1,7 @@
 """Behaviours: what a run shows, in words without names and numbers of requests and blocks.
 
 A behaviour is an abstract step, two abstract steps one after the other, a hit that earlier prompts
-did not have, the smallest margin of an invariant, a known deviation of vLLM, or what the plan of a
+did not have, the smallest margin of an invariant, a known finding of vLLM, or what the plan of a
 connector, of a start-up or of a loop shows. A trace is kept for a behaviour that was not seen
 before. Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
 """
@@ -26,7 +26,7 @@ def kind(behaviour: str) -> str:
 
 
 def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ()) -> Iterator[str]:
-    """The behaviours of a run, some of them several times. `met` are the known deviations."""
+    """The behaviours of a run, some of them several times. `met` are the known findings."""
     kinds = "+".join(sorted({g.kind for e in cluster.engines for g in e.groups}))
     where = f"{'P/D ' if cluster.disaggregated else ''}{kinds}"
     each_step = [list(dict.fromkeys(abstract_steps(cluster, step))) for step in steps]

@@ -47,7 +47,7 @@ Make = Callable[[Cluster], Machine]
 
 
 def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitResult:
-    """The result of a unit. `met` counts the known deviations that the machines explain."""
+    """The result of a unit. `met` counts the known findings that the machines explain."""
     if isinstance(unit, PlansUnit):
         return carry_out_plans(unit)
     work = _Work(unit, make, Counter() if met is None else met)

@@ -81,7 +81,7 @@ class FoundRun(WorkPart, frozen=True):
 
 class UnitResult(WorkPart, frozen=True, kw_only=True):
     """What a unit gave. `shown` are the behaviours that plans showed. `met` counts the known
-    deviations of vLLM. `undriven` says why this vLLM cannot be driven like this, and `error` why
+    findings of vLLM. `undriven` says why this vLLM cannot be driven like this, and `error` why
     the unit did not end."""
 
     number: int

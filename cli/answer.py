@@ -64,7 +64,7 @@ def trace_file(trace: Trace, folder: Path, *, first: bool = False) -> File:
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
-    """The outcome with its consequence if a guard fails. Known deviations on the way are not
+    """The outcome with its consequence if a guard fails. Known findings on the way are not
     consequences."""
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":

@@ -27,7 +27,7 @@ Make = Callable[[Cluster], Machine]
 class Maker(NamedTuple):
     """How to make a fresh machine, and which vLLM it uses.
 
-    `search` makes the machine for a search. For live vLLM it has the known deviations: `met` counts
+    `search` makes the machine for a search. For live vLLM it has the known findings: `met` counts
     the findings that each deviation explains, and `policy` counts the steps in which vLLM chose
     otherwise than the reference, by kind. `import_s` is the wall time of the import of vLLM, in
     seconds.
@@ -52,7 +52,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     """The maker of this machine. vLLM is imported here, so that its import is in the time of no
     search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
     machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be
-    imported. The known deviations of a live vLLM are kept in the cache folder."""
+    imported. The known findings of a live vLLM are kept in the cache folder."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -84,7 +84,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
 
 
 def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
-    """The known deviations that this vLLM has."""
+    """The known findings that this vLLM has."""
     from kvproof.cli.profile import profile
 
     return tuple(profile(_live, cache).deviations)

@@ -1,4 +1,4 @@
-"""The profile of a vLLM: which of the known deviations it has.
+"""The profile of a vLLM: which of the known findings it has.
 
 It is found out by following the trace of each on it. It is kept in the cache folder by the hash of
 the vLLM's files, so an unknown vLLM gets its profile once, in a few seconds.
@@ -32,7 +32,7 @@ Make = Callable[[Cluster], Machine]
 
 
 class Profile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The names of the known deviations that a vLLM has, and of those whose trace cannot be
+    """The names of the known findings that a vLLM has, and of those whose trace cannot be
     followed on it."""
 
     has: tuple[str, ...]
@@ -75,7 +75,7 @@ def inferred(make: Make) -> Profile:
 
 
 def without_trace() -> list[str]:
-    """The known deviations that no search uses, because nothing shows whether a vLLM has them."""
+    """The known findings that no search uses, because nothing shows whether a vLLM has them."""
     return sorted(KNOWN.keys() - {path.parent.name for path in traces.paths()})
 
 

@@ -66,7 +66,7 @@ def test_what_holds_and_what_is_excused_is_counted_and_no_finding() -> None:
     assert tally.excused == {"tokens_are_few": 1}
 
 
-def test_a_step_is_asked_by_what_is_judged() -> None:
+def test_each_check_of_a_step_judges_the_things_of_its_type() -> None:
     seen: list[object] = []
 
     @check("a", severity=Severity.LEAK)
@@ -101,7 +101,7 @@ def test_a_check_that_does_not_say_what_it_needs_looks_at_the_whole_state() -> N
     assert declared().needs == ()
 
 
-def test_two_checks_of_one_name_are_refused() -> None:
+def test_two_checks_with_one_name_are_refused() -> None:
     declared()
     with pytest.raises(UsageError, match=r"have a check named tokens_are_few\. Use another name"):
 

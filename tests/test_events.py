@@ -239,7 +239,7 @@ def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) ->
 
 
 @pytest.mark.parametrize("written", [[1], [[True]], [["1"]], [[-1]], {"0": [1]}, None])
-def test_lists_that_are_none_are_refused(written: object) -> None:
+def test_a_block_field_that_is_no_list_is_refused(written: object) -> None:
     choice = {"type": "Compute", "request": "r0", "tokens": 1, "taken": written}
     data = {"type": "Schedule", "engine": "E", "chose": [choice]}
     with pytest.raises(msgspec.ValidationError, match=r"at `\$\.chose\[0\]\.taken"):

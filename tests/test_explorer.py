@@ -45,7 +45,7 @@ def breaks(fault: Fault, events: Iterable[Event]) -> bool:
 @pytest.mark.parametrize(
     "name", others_nightly((name for name in FAULTS if asked_of_steps(FAULTS[name])), TENTH)
 )
-def test_of_a_shortest_trace_every_event_matters(name: str) -> None:
+def test_every_event_of_a_shortest_trace_is_needed(name: str) -> None:
     """Without one of them the trace would be shorter."""
     fault = FAULTS[name]
     outcome = under([fault], explore, CLUSTERS[fault.cluster], asked_of_steps(fault))

@@ -164,7 +164,7 @@ def out_of_reach(reached: Reached) -> bool:
 
 
 @pytest.mark.parametrize("fault", others_nightly(FAULTS, TENTH))
-def test_where_the_end_is_out_of_reach_there_is_a_lasso(fault: str) -> None:
+def test_a_state_from_which_the_end_is_unreachable_has_a_lasso(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
     reached = under([FAULTS[fault]], search, cluster, [], 20_000)
     assert not reached.cut
@@ -190,7 +190,7 @@ def uncached(name: str, *jobs: Job) -> Cluster:
     return replace(cluster, engines=engines, jobs=jobs)
 
 
-def test_a_request_that_preempts_itself_for_ever() -> None:
+def test_a_request_that_preempts_itself_for_ever_is_found() -> None:
     queued = [FAULTS["impossible_fit_waits"]]
     cluster = uncached("full", Job("r0", "abcdefghij"))
     found = under(queued, found_in, cluster, 200)

@@ -65,7 +65,7 @@ def test_the_ghost_of_a_run_of_the_model_can_be_computed_afterwards(name: str) -
     assert list(folded(CLUSTERS[name], steps)) == steps
 
 
-def test_these_runs_have_a_history() -> None:
+def test_the_recorded_runs_have_ghost_state() -> None:
     """So that the comparisons above compare something."""
     found = [
         g

@@ -47,7 +47,9 @@ def test_a_prompt_whose_load_failed_is_not_served() -> None:
 
 
 @pytest.mark.parametrize(("fate", "served"), [(COUNTS, ["abcd"]), (LATE, [])])
-def test_where_steps_overlap_the_oldest_one_that_counts_serves(fate: str, served: list) -> None:
+def test_with_overlapping_steps_the_oldest_counting_step_serves_a_prompt(
+    fate: str, served: list
+) -> None:
     flight = Flight("r0", 4, samples=True, fate=fate)
     before = running(computing("abcd"))._replace(step=None, steps=((flight,), (flight,)))
     assert served_after(before, FULL, Complete("E")) == served
@@ -55,7 +57,7 @@ def test_where_steps_overlap_the_oldest_one_that_counts_serves(fate: str, served
     assert served_after(behind, FULL, Complete("E")) == []
 
 
-def test_what_was_served_is_forgotten_when_a_cache_entry_is_lost() -> None:
+def test_served_prompts_are_forgotten_when_a_cache_entry_is_lost() -> None:
     before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
     blocks = (*FULL.blocks[:2], *(Block(),) * 4)
     without = before._replace(cached=((AB, (1,)),), blocks=blocks)
@@ -63,7 +65,7 @@ def test_what_was_served_is_forgotten_when_a_cache_entry_is_lost() -> None:
     assert served_after(before, without, Evict("E", 2)) == []
 
 
-def test_a_prompt_that_loses_a_block_while_it_is_computed_is_not_whole() -> None:
+def test_a_prompt_that_loses_a_block_during_its_prefill_is_not_served() -> None:
     before = running(computing("abcd"), Ghost((), (), (("r0", 2),)))
     blocks = (*before.blocks[:2], *(Block(),) * 4)
     after = before._replace(cached=((AB, (1,)),), blocks=blocks)
@@ -108,7 +110,7 @@ def admitted(tokens: str, cached: Any, external: int = 0) -> Admission:
     return Admission("E", "r0", tokens, "local", 0, external, cached)
 
 
-def test_what_a_prompt_shares_is_what_full_attention_has_of_it() -> None:
+def test_a_prompt_shares_the_prefix_that_full_attention_has_cached() -> None:
     served = (Served("abcd", 0),)
     assert ghost.shared_with(CFG, served, admitted("abce", FULL.cached)) == 2
     assert ghost.shared_with(CFG, (), admitted("abce", FULL.cached)) == 0
@@ -121,7 +123,7 @@ def test_what_a_prompt_shares_is_what_full_attention_has_of_it() -> None:
     assert ghost.shared_with(CFG, served, admitted("abcdd", FULL.cached)) == 4
 
 
-def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
+def test_a_group_with_drafter_layers_needs_one_more_block() -> None:
     cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1)
     served = (Served("abcdef", 0),)
     cached = (*FULL.cached, ((0, "abcdef"), (3,)))
@@ -129,7 +131,7 @@ def test_a_drafter_that_has_layers_needs_a_block_more() -> None:
     assert ghost.shared_with(cfg, served, admitted("abcdefgh", FULL.cached)) == 0
 
 
-def test_an_admission_sees_what_is_left_when_it_looks_up_the_cache() -> None:
+def test_an_admission_sees_the_cache_at_its_look_up() -> None:
     before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
     first, second = admitted("abce", FULL.cached), admitted("abce", FULL.cached[:1])
     whole = State((before,)), State((before._replace(free=(3, 4, 5)),))

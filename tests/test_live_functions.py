@@ -1,5 +1,5 @@
 """Each rule beside the function of vLLM that computes it, on numbers found by Z3: they agree, or a
-known deviation says why not."""
+known finding says why not."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -41,7 +41,7 @@ NAMES = (
 
 
 def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
-    """A function of the registry beside its rule, its known deviations told as faults."""
+    """A function of the registry beside its rule, its known findings told as faults."""
     from kvproof.live.known.registry import KNOWN
     from tests.functions.function import compare
     from tests.functions.registry import FUNCTIONS
@@ -52,7 +52,7 @@ def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_computes_what_the_rule_says(name: str) -> None:
-    """A difference is red unless a known deviation explains it, and so is a deviation that shows
+    """A difference is red unless a known finding explains it, and so is a deviation that shows
     no more, a branch that no case takes, and what Z3 gave up on."""
     found = compared(name)
     assert not found.complaints, "\n".join(found.complaints)

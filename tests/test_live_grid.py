@@ -1,4 +1,4 @@
-"""Live vLLM on clusters that nobody chose: green but for the known deviations, and every step is
+"""Live vLLM on clusters that nobody chose: green but for the known findings, and every step is
 one that the proofs speak of.
 
 A failing run is printed as it was found;

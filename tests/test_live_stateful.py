@@ -1,4 +1,4 @@
-"""Hypothesis drives live vLLM: green but for the known deviations, and every step is one that the
+"""Hypothesis drives live vLLM: green but for the known findings, and every step is one that the
 proofs speak of.
 
 Runs on each release that is driven; other tests want the one that is tested in full.

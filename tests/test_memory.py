@@ -32,7 +32,7 @@ def computing(prompt: str, *tables: tuple[int, ...], end: int, **fields: Any) ->
 # Attention
 
 
-def test_attention_writes_what_it_computes_and_reads_all_it_sees() -> None:
+def test_attention_writes_computed_tokens_and_reads_all_visible_ones() -> None:
     begun = engine((0, ("a", "ab")))
     after, reads = memory.run(config(FULL), begun, [(computing("abc", (1, 2), end=3), 1)])
     assert after.memory[1:3] == (Content(0, ("a", "ab")), Content(0, ("abc", "")))
@@ -58,7 +58,7 @@ def test_all_states_are_read_before_any_is_written() -> None:
 # Drafts
 
 
-def test_drafts_are_written_as_such_and_a_drafter_with_layers_writes_on() -> None:
+def test_drafts_are_written_as_drafts_and_a_drafter_writes_its_lookahead_slots() -> None:
     held = computing("abc", (1, 2, 3), end=4)
     for eagle, slots in (False, (("abc", "abc?"), None)), (True, (("abc", "abc?"), ("abc??", ""))):
         cfg = config(Group("full", 2, eagle=eagle), drafts=1)
@@ -106,9 +106,7 @@ def test_a_transfer_fills_kernel_block_by_kernel_block() -> None:
 
 
 @given(st.integers(1, 8), st.lists(st.integers(1, 4), max_size=8))
-def test_who_computes_a_prompt_in_any_chunks_reads_what_it_wrote(
-    length: int, chunks: list[int]
-) -> None:
+def test_a_prompt_in_any_chunks_reads_its_own_tokens(length: int, chunks: list[int]) -> None:
     cfg, held = config(FULL, WINDOW, MAMBA), engine(count=13)
     tables = ((1, 2, 3, 4), (5, 6, 7, 8), (9, 10, 11, 12))
     end = 0

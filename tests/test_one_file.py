@@ -99,7 +99,7 @@ def test_the_new_preset_is_explored(tree: Path) -> None:
     assert (record["verdict"], record["states_distinct"]) == ("EXHAUSTED", 29)
 
 
-def test_the_new_checks_are_asked_by_every_machine_that_shows_what_they_need(tree: Path) -> None:
+def test_new_checks_are_asked_of_the_model_driven_vllm_and_the_sanitizer(tree: Path) -> None:
     for name in (INVARIANT, GUARD):
         [told] = answer(tree, "explain", name)["explanations"]
         assert told["where"].endswith("on the model and on driven vLLM; and by the sanitizer")

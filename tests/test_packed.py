@@ -33,17 +33,17 @@ PD = CLUSTERS["pd"]
 
 
 @pytest.mark.parametrize("name", others_nightly(CLUSTERS, PRESETS))
-def test_packed_is_plain(name: str) -> None:
+def test_the_packed_search_visits_the_same_states_as_a_plain_search(name: str) -> None:
     assert packed_differs(CLUSTERS[name], ALL) is None
 
 
 @pytest.mark.parametrize("name", others_nightly(FAULTS, TENTH))
-def test_packed_finds_a_fault_as_plain_does(name: str) -> None:
+def test_the_packed_search_finds_a_fault_like_a_plain_search(name: str) -> None:
     fault = FAULTS[name]
     assert under([fault], packed_differs, CLUSTERS[fault.cluster], ALL) is None
 
 
-def test_a_state_is_what_it_was_before_packing() -> None:
+def test_unpacking_restores_a_packed_state() -> None:
     reached = search(CLUSTERS["pd-failing"], [], 10_000)
     collapse = Collapse(CLUSTERS["pd-failing"])
     packed = [collapse.pack(collapse.parts(state)) for state in reached.states]
@@ -72,7 +72,9 @@ def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.M
     assert packed_differs(CLUSTERS["pd-hitting"], []) is not None
 
 
-def test_a_step_remembered_for_too_much_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_cached_for_too_many_states_turns_the_gate_red(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     take = LocalSteps.take
     remembered: dict[object, LocalStep] = {}
 
@@ -143,7 +145,7 @@ def test_a_hidden_transfer_is_sorted_among_others_and_says_nothing_of_itself() -
             question()
 
 
-def test_what_has_ended_on_another_engine_stays_hidden() -> None:
+def test_jobs_ended_on_another_engine_stay_hidden() -> None:
     hidden = HiddenEntries(4, "D")
     state = State((), (), (hidden, ("P", "r0")))  # type: ignore[arg-type]
     assert state.ending("P", "r1").ended == (hidden, ("P", "r0"), ("P", "r1"))
@@ -177,7 +179,7 @@ def looked_at(steps: LocalSteps) -> Iterator[tuple[Event, frozenset[int]]]:
         lambda engine: isinstance(engine, Engine),
     ],
 )
-def test_a_step_that_asks_for_the_other_engine_is_kept_for_both(
+def test_a_step_that_reads_the_other_engine_is_cached_for_both(
     asks: Callable[[Engine], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apply = model.apply
@@ -194,7 +196,7 @@ def test_a_step_that_asks_for_the_other_engine_is_kept_for_both(
     assert packed_differs(PD, ALL) is None
 
 
-def test_a_step_that_replaces_what_it_has_not_looked_at_is_kept_with_it(
+def test_a_step_that_replaces_an_unread_part_is_cached_with_that_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     apply = model.apply

@@ -82,7 +82,7 @@ def replaceable(value: Any) -> bool:
     return named and any(module == each or module.startswith(f"{each}.") for each in places)
 
 
-def test_nothing_but_a_name_leads_to_a_function_that_a_fault_may_replace() -> None:
+def test_replaceable_functions_are_reached_by_their_names_alone() -> None:
     """A dict of functions, a partial or a default argument would call the right function while a
     wrong one is planted, and the fault would be silently inert."""
     for module in pkgutil.walk_packages(model.__path__, f"{model.__name__}."):
@@ -123,7 +123,7 @@ def test_a_planted_fault_leaves_no_way_to_what_it_replaces(fault: Fault) -> None
     assert planting.planted_now() == {}
 
 
-def test_a_run_that_is_broken_off_takes_the_fault_with_it() -> None:
+def test_an_exception_in_a_run_removes_its_fault() -> None:
     before = pool.release
 
     def run() -> None:
@@ -136,7 +136,7 @@ def test_a_run_that_is_broken_off_takes_the_fault_with_it() -> None:
     assert pool.release is before
 
 
-def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> None:
+def test_a_module_imported_under_a_fault_gets_the_right_function_afterwards() -> None:
     late = types.ModuleType("kvproof.model.late")
     right = counts.tail_chunk
     try:
@@ -148,7 +148,7 @@ def test_a_module_that_is_imported_meanwhile_gets_the_right_one_afterwards() -> 
         del sys.modules[late.__name__]
 
 
-def test_what_was_cached_with_a_fault_is_forgotten_with_it() -> None:
+def test_caches_filled_under_a_fault_are_emptied_with_it() -> None:
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=9)
     assert capacity.peak_blocks(engine, 4) == 2
     with planting.planted({PREDICTED: lambda *_: 7}):
@@ -171,7 +171,7 @@ def _is_planted(_: int) -> bool:
     return pool.release is FAULTS["double_free"].replaces["reference.blocks.pool:release"]
 
 
-def test_a_process_that_is_forked_has_the_fault() -> None:
+def test_a_forked_process_has_the_fault() -> None:
     fork = multiprocessing.get_context("fork")
     with planted(FAULTS["double_free"]), fork.Pool(1) as workers:
         assert workers.map(_is_planted, [0]) == [True]

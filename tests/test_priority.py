@@ -58,7 +58,7 @@ def test_the_last_gives_way_though_it_is_scheduled() -> None:
     assert {key for key, _ in engine.cached} <= {key for key, _ in cached}
 
 
-def test_a_request_whose_load_fails_has_no_place_among_those_with_blocks() -> None:
+def test_a_request_with_a_failed_load_is_not_served_with_those_that_hold_blocks() -> None:
     groups = (Group("full", 8), Group("window", 2, window=2))
     common = {"groups": groups, "num_blocks": 16, "policy": "priority"}
     cluster = Cluster(

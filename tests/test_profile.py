@@ -1,4 +1,4 @@
-"""The profile of a vLLM: which known deviations it has, found out by following their traces and
+"""The profile of a vLLM: which known findings it has, found out by following their traces and
 kept by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
 
 import sys
@@ -21,7 +21,7 @@ from tests.planted import under
 FOUND = Profile(("copied_before_filled",), ("write_awaited_for_ever",))
 
 BOTH = "failed_load_stays_cached"
-"""A known deviation of vLLM that is also a fault of the model."""
+"""A known finding of vLLM that is also a fault of the model."""
 
 
 class Follows:

@@ -100,7 +100,7 @@ def test_a_step_that_died_has_no_choices_to_follow(
     assert "  here:     Schedule(E): Admit(r0, 0, 0), Compute(r0, 7)\n" in out
 
 
-def test_what_the_model_does_not_follow_is_unknown(
+def test_a_record_that_the_model_does_not_follow_is_unknown(
     record: Record, run: Any, as_json: Any, tmp_path: Path
 ) -> None:
     other = with_first(record)
@@ -139,7 +139,7 @@ def test_what_the_model_does_not_follow_is_unknown(
         (lambda r: r._replace(events=()), "it has no event"),
     ],
 )
-def test_a_record_that_no_machine_can_follow(
+def test_a_record_that_no_machine_can_follow_says_why(
     record: Record, change: Callable[[Record], Record], says: str
 ) -> None:
     with pytest.raises(NotFollowed) as why:
@@ -153,7 +153,7 @@ def arrived(name: str, tokens: int, *hashes: str) -> Arrived:
     )
 
 
-def test_prompts_are_equal_where_the_hashes_are() -> None:
+def test_prompts_are_equal_where_their_hashes_are_equal() -> None:
     made = prompts([arrived("a", 5, "1", "2"), arrived("b", 4, "1", "3"), arrived("c", 1)])
     assert {name: len(prompt) for name, prompt in made.items()} == {"a": 5, "b": 4, "c": 1}
     assert made["a"][:2] == made["b"][:2]

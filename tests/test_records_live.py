@@ -83,7 +83,7 @@ def test_the_tables_of_a_record_end_as_the_engine_did(name: str) -> None:
         ),
     ],
 )
-def test_a_mistake_in_what_is_chosen_is_named_by_the_rule_that_it_breaks(
+def test_a_wrong_choice_is_reported_with_the_rule_that_it_breaks(
     mistake: str, preset: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = driven(CLUSTERS[preset], mistake=mistake).records["E"]
@@ -95,7 +95,7 @@ def test_a_mistake_in_what_is_chosen_is_named_by_the_rule_that_it_breaks(
     assert last.startswith("UNKNOWN: ")
 
 
-def test_a_mistake_in_what_vllm_keeps_to_itself_is_not_in_the_events(
+def test_a_mistake_in_private_data_of_vllm_is_not_in_the_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     record = driven(CLUSTERS["full"], mistake="evicted_key_stays").records["E"]

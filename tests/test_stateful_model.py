@@ -85,7 +85,7 @@ def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) 
     assert capfd.readouterr() == ("", "")
 
 
-def test_shrinking_ends_after_a_number_of_runs_with_the_shortest_so_far(
+def test_shrinking_stops_at_its_run_limit_with_the_shortest_failing_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[Cluster] = []
@@ -184,7 +184,7 @@ class Fickle(ModelMachine):
         return step
 
 
-def test_a_machine_that_behaves_differently_the_next_time_is_unknown() -> None:
+def test_a_machine_that_behaves_differently_at_a_repeat_is_unknown() -> None:
     outcome = sample(CLUSTERS["full"], Fickle)
     assert outcome.verdict is Verdict.UNKNOWN
     assert outcome.reason == "the machine did not behave the same twice"
@@ -199,7 +199,7 @@ class Refusing(ModelMachine):
         return super().take(event)
 
 
-def test_a_stimulus_that_is_offered_and_refused_is_an_error_of_the_machine() -> None:
+def test_a_machine_that_refuses_an_offered_stimulus_is_an_error() -> None:
     with pytest.raises(NotAllowed) as caught:
         sample(CLUSTERS["full"], Refusing)
     assert caught.value.__notes__[0].startswith("while taking Schedule(E)")

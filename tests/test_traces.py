@@ -130,7 +130,7 @@ def test_without_states_the_events_are_still_compared() -> None:
     assert replay(ModelMachine(trace.cluster), trace).differs is None
 
 
-def test_a_changed_state_is_found_with_both_values() -> None:
+def test_a_replay_reports_a_changed_state_with_both_values() -> None:
     trace = healthy()
     changes = list(trace.changes or ())
     step = next(i for i, c in enumerate(changes) if "/engines/P/free" in c.changed)
@@ -144,7 +144,7 @@ def test_a_changed_state_is_found_with_both_values() -> None:
     assert (differs.recorded, differs.replayed) == ([99], was)
 
 
-def test_an_event_the_spec_does_not_allow_is_found() -> None:
+def test_a_replay_reports_an_event_that_the_spec_forbids() -> None:
     trace = healthy()
     events = (trace.events[0], Evict("P", 0), *trace.events[1:])
     differs = replay(
@@ -155,7 +155,7 @@ def test_an_event_the_spec_does_not_allow_is_found() -> None:
     assert "not free" in differs.replayed
 
 
-def test_a_choice_the_spec_does_not_allow_is_found() -> None:
+def test_a_replay_reports_a_choice_that_the_spec_forbids() -> None:
     trace = healthy()
     index, event = next(
         (i, e) for i, e in enumerate(trace.events) if isinstance(e, Schedule) and e.chose
@@ -168,7 +168,7 @@ def test_a_choice_the_spec_does_not_allow_is_found() -> None:
     assert differs.step == index + 1
 
 
-def test_a_finding_left_out_is_found() -> None:
+def test_a_replay_reports_a_finding_that_the_trace_lacks() -> None:
     trace, faults = broken_by("front_trim")
     silent = dataclasses.replace(trace, finding=None)
     differs = under(faults, replay, ModelMachine(trace.cluster), silent).differs
@@ -205,7 +205,7 @@ def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:
     assert refused.parted.why
 
 
-def test_what_comes_after_the_death_of_an_engine_is_not_followed() -> None:
+def test_a_replay_does_not_follow_events_after_the_death_of_an_engine() -> None:
     trace, faults = broken_by("fewer_blocks_than_held_dies")
     assert trace.finding is not None
     finding = dataclasses.replace(trace.finding, invariant="references_are_exact")
@@ -218,7 +218,7 @@ def test_what_comes_after_the_death_of_an_engine_is_not_followed() -> None:
     assert " died before: " in replayed.parted.why
 
 
-def test_a_stuck_run_that_is_not_stuck_is_found() -> None:
+def test_a_replay_reports_that_a_stuck_run_finishes() -> None:
     trace, _ = broken_by("align_split_during_load")
     assert trace.finding is not None
     assert trace.finding.invariant == "every_request_can_finish"

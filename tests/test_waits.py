@@ -55,12 +55,12 @@ def hang(fault: str) -> Trace:
     return Trace(cluster, outcome.events, changes, outcome.finding, (fault,))
 
 
-def test_every_fault_that_stops_progress_is_here() -> None:
+def test_every_fault_that_stops_progress_is_in_the_table() -> None:
     assert {name for name, fault in FAULTS.items() if HANG.id in fault.breaks} == {*LACKS}
 
 
 @pytest.mark.parametrize("fault", LACKS)
-def test_a_hang_says_who_waits_for_what(fault: str) -> None:
+def test_a_hang_names_the_waiting_requests_and_what_they_lack(fault: str) -> None:
     trace = hang(fault)
     found = hang_of(trace)
     assert found is not None
@@ -77,7 +77,7 @@ def test_a_hang_says_who_waits_for_what(fault: str) -> None:
         assert states[found.begins - 1] == states[-1]
 
 
-def test_what_vllm_has_counted_is_taken_over_what_the_reference_counts() -> None:
+def test_the_block_counts_of_vllm_take_precedence_over_the_references() -> None:
     trace = hang("impossible_fit_waits")
     state = restored(list(trace.states())[-1])
     asked = [BlockRefusal("E", "r0", 9, 2)]
@@ -95,7 +95,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_an_older_trace_of_real_vllm_says_it_too(name: str) -> None:
+def test_an_older_trace_of_real_vllm_explains_its_hang_too(name: str) -> None:
     """These traces were written before findings said who waits for what."""
     trace = read(FINDINGS / name / "trace.jsonl")
     assert TOLD[name] in " ".join(render(trace).split())

@@ -1,4 +1,4 @@
-"""Live vLLM with its known deviations, as tests drive it."""
+"""Live vLLM with its known findings, as tests drive it."""
 
 from collections import Counter
 from typing import Any
@@ -29,7 +29,7 @@ class Counting(Watched):
 
 
 def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = None) -> "Counting":
-    """Fresh live vLLM for a cluster. All known deviations are excused, `without` one of them."""
+    """Fresh live vLLM for a cluster. All known findings are excused, `without` one of them."""
     from kvproof.live.machine import LiveMachine
 
     known = [each for name, each in KNOWN.items() if name != without]

@@ -6,7 +6,7 @@
     python benchmarks/campaign/planted.py --steps 3000 --table killed.jsonl
 
 `searches.py` has the searches. A mistake counts as found with the first finding that no known
-deviation of the released vLLM explains. A search ends there, or after the budget of steps. One line
+finding of the released vLLM explains. A search ends there, or after the budget of steps. One line
 of JSON for each search.
 """
 

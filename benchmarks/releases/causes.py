@@ -1,6 +1,6 @@
 """What broke an invariant on a release: the records of its survey, by cause.
 
-A break has a cause if a known deviation explains it, if a run that was made to show a fault shows
+A break has a cause if a known finding explains it, if a run that was made to show a fault shows
 this fault, or if it has the signature of a fault that such a run shows on the same release. A break
 after others in its run may be their consequence.
 """

@@ -81,7 +81,7 @@ def _served(events: Sequence[Event]) -> dict[tuple[str, str], list[tuple[bool, .
 def made_by(fault: Fault, model: Judgement, found: Break) -> bool:
     """Whether a fault makes this break; `model` has the signs of the fault.
 
-    A break that a known deviation explains is of the fault of that name alone. Any other must be
+    A break that a known finding explains is of the fault of that name alone. Any other must be
     like a sign of the fault, and nothing else may have broken before it, except what the fault
     makes too and what is known to be mere bookkeeping: else it may be a consequence of that.
     """

@@ -1,7 +1,7 @@
 """A machine that is driven, and whose runs go on after each finding.
 
 A search ends at its first violation. Here every violation is recorded by its signature, with the
-known deviation that explains it, and the run continues from the observed state (see `resync`). So a
+known finding that explains it, and the run continues from the observed state (see `resync`). So a
 check that fails early hides no later one, and the consequences of one wrong block are not counted
 again. For each signature the preferred run is kept: one in which nothing broke at an earlier event,
 and of these the shortest.
@@ -45,7 +45,7 @@ STATEMENT_MAX = 80
 
 
 class Key(NamedTuple):
-    """What makes two breaks the same: the signature, the known deviation that explains it (or an
+    """What makes two breaks the same: the signature, the known finding that explains it (or an
     empty text), and for the death of an engine the exception and the function, and the statement
     that raised it. What the exception says is not compared: it has numbers and names of its run."""
 
@@ -67,7 +67,7 @@ class Break:
     """A check that does not hold, with a run that shows it: `events` on `cluster`, which has the
     jobs of the run; the last event breaks the check.
 
-    `by` is the name of the known deviation that explains it, or an empty text. `death` is for an
+    `by` is the name of the known finding that explains it, or an empty text. `death` is for an
     engine's death "AssertionError in some_function", and `statement` is the statement that
     raised it. `index_of_first` is the index (from 0) of the
     event of this run at which the first check broke. `after` has what broke at earlier events, in

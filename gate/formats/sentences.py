@@ -179,7 +179,7 @@ def grave(finding: GateFinding) -> str:
 
 
 def check(finding: GateFinding) -> str:
-    """The check that fails, with the known deviation that explains it, if any."""
+    """The check that fails, with the known finding that explains it, if any."""
     known = f"; known as {plain(finding.known)}" if finding.known is not None else ""
     return f"{plain(finding.signature)}{known}"
 
@@ -237,7 +237,7 @@ def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | Non
 
 
 def names(findings: Sequence[GateFinding]) -> str:
-    """The known deviation or the check of each finding, with counts."""
+    """The known finding or the check of each finding, with counts."""
     found = [each.known or each.invariant for each in findings]
     return ", ".join(
         f"{plain(name)}{f' ({found.count(name)})' if found.count(name) > 1 else ''}"

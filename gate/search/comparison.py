@@ -337,7 +337,7 @@ class Comparison:
 
     def still_there(self) -> list[tuple[str, Break]]:
         """What both sides break in one run: the workload and the shortest run on head, one for each
-        key. A known deviation has its cause on both, so its runs may be two."""
+        key. A known finding has its cause on both, so its runs may be two."""
         on_base = self.on_base.keys_broken
         shortest: dict[Key, tuple[str, Break]] = {}
         for name in self.names:

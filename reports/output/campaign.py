@@ -48,7 +48,7 @@ class CurvePoint(OutputPart, frozen=True, kw_only=True):
 
 class CampaignFigures(OutputPart, frozen=True, kw_only=True):
     """What a campaign has seen. `plan_units` have plans of connectors, start-ups and loops, and
-    `unseen` has what plans showed as "plans". `known` counts the known deviations of vLLM.
+    `unseen` has what plans showed as "plans". `known` counts the known findings of vLLM.
     `undriven` says which clusters and plans this vLLM cannot be driven with, and `errors` why units
     did not end, each with the first unit."""
 

@@ -88,7 +88,7 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     death, the function. `sentence` is what was found. `workload` names the run that shows it, on
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
     invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
-    the known deviation that explains it, or null. `fails` is whether it makes the exit code 1.
+    the known finding that explains it, or null. `fails` is whether it makes the exit code 1.
     `parting` says where head leaves a run that is not comparable, else it is null. A finding about
     a connector has its name in kvproof's table in `connector`, its plan in `trace`, and in
     `command` the words of the kvproof command that plays the plan, without a vLLM."""

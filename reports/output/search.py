@@ -21,7 +21,7 @@ class Explored(VerdictOutput, frozen=True, kw_only=True, tag="explore"):
     """An exhaustive search. `events` counts each kind of event, and `events_new` the states that it
     was first to reach. `margins` are the smallest ones of each invariant. `goals` has the number of
     events after which each coverage goal was first reached. Of real vLLM there are no margins and
-    goals: `known` counts its known deviations, in each replay again, and `import_s` is the wall
+    goals: `known` counts its known findings, in each replay again, and `import_s` is the wall
     time of its import in seconds, which `seconds` does not have. `tolerated` is a less severe
     finding beside this one; of a tolerated one, `otherwise` is the search for the graver checks."""
 
@@ -45,7 +45,7 @@ class Sampled(VerdictOutput, frozen=True, kw_only=True, tag="sample"):
     """Random episodes. With 95 % confidence, at most the share `unseen_at_most` of them would show
     a violation. Where the search drew its clusters, `config` is null, `clusters` counts the
     episodes of each, and `clusters_undriven` says why the others were not driven. `judged` says how
-    often each check had something to judge. `known` counts the known deviations of vLLM, and
+    often each check had something to judge. `known` counts the known findings of vLLM, and
     `policy` the steps in which it made another permitted choice than the reference, by kind.
     `import_s` is the wall time of the import of vLLM in seconds, which `seconds` does not have.
     `tolerated` and `otherwise` are as in `Explored`."""

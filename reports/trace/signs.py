@@ -1,6 +1,6 @@
 """Where a trace went wrong before its last event: the first state in which an invariant of a single
 state does not hold. In a trace of real vLLM this is often the cause of what breaks at the end: a
-known deviation does not end a run."""
+known finding does not end a run."""
 
 from typing import NamedTuple
 

@@ -21,7 +21,7 @@ class Function:
     `rule` takes one keyword for each number, in the algebra. `driver` takes the same
     numbers as ints and calls vLLM. Both return a number, a truth value, or a tuple of these.
     `ranges`, `given` and `bound` describe the numbers that vLLM can get. `origin` is the name of
-    the vLLM function. `differs` has the known deviations that are visible in it, each with its
+    the vLLM function. `differs` has the known findings that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
     with it. `dead` is the number of branches of the rule that these numbers never
     take. `also` are conditions, each of which a case meets too.
@@ -118,17 +118,17 @@ class FunctionComparison(NamedTuple):
 
     @property
     def unexplained(self) -> list[Mismatch]:
-        """The differences that no known deviation explains."""
+        """The differences that no known finding explains."""
         return [d for d in self.differences if not d.known]
 
     @property
     def explained_by(self) -> set[str]:
-        """The known deviations that explain some difference."""
+        """The known findings that explain some difference."""
         return {d.known for d in self.differences if d.known}
 
     @property
     def complaints(self) -> list[str]:
-        """All problems, as sentences: unexplained differences, known deviations that are no longer
+        """All problems, as sentences: unexplained differences, known findings that are no longer
         visible, an unexpected number of dead branches, and cases that Z3 could not decide."""
         gone = [name for name in self.function.differs if name not in self.explained_by]
         found = [
