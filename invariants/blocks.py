@@ -364,10 +364,10 @@ def _taken_by(step: Step, engine: str) -> set[int]:
     needs=(Need.REUSE_ORDER,),
 )
 def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
-    """A block that no hit can use is taken again before the blocks that have been free for longer:
-    its memory is still in the caches of the device. This is so where prefix caching is off, and for
-    blocks without a key. It was lost when cached blocks got an order of their own, and mended
-    (vllm#51482).
+    """A freed block that no hit can use is taken again before the blocks that have been free for
+    longer, because its memory is still in the caches of the device. This applies where prefix
+    caching is off, and to blocks without a key. vLLM lost this order when cached blocks got an
+    order of their own, and then restored it (vllm#51482).
 
     The free queue is the order in which blocks are taken. A reset takes the keys of blocks that
     were freed as cached ones; it is not judged.
@@ -512,9 +512,10 @@ def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iter
 )
 def unneeded_blocks_are_reused_first(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A free block that is cached can still be hit. So a step takes the free blocks that no hit can
-    use before those, and of those the ones first that were freed first. Of the blocks that one
-    event frees, a later block of a prefix goes first: without an earlier one it cannot be hit. Else
-    every answer is right, and prefixes are computed again (vllm#42656).
+    use before the cached ones, and the cached ones in the order in which they were freed. Of the
+    blocks that one event frees, a later block of a prefix goes first: without an earlier one it
+    cannot be hit. In any other order every answer is right, but prefixes are computed again
+    (vllm#42656).
 
     The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
     from outside: such a block may lose its key in the middle of the queue. The order in one event

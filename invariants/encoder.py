@@ -87,7 +87,7 @@ def encoder_instance_encodes_all(fact: ItemsUnencoded) -> Iterator[Judged]:
     severity=Severity.LOST_PERFORMANCE,
 )
 def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
-    """The scheduler names the outputs of the encoder that a worker shall drop. One that the encoder
+    """The scheduler names the encoder outputs that a worker must drop. An output that the encoder
     cache has taken again in the same step is still needed (vllm#52482)."""
     yield because(
         reason("has", "the encoder cache has image {item}", item=fact.item),
@@ -101,8 +101,8 @@ def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
     severity=Severity.LEAK,
 )
 def encoder_room_adds_up(fact: ItemsHeld | ItemsOwed) -> Iterator[Judged]:
-    """The encoder cache counts tokens. If it frees an image twice, the worker gets more than fits;
-    if it never does, no request with an image is scheduled any more."""
+    """The encoder cache counts tokens. If it frees an image twice, the worker gets more outputs
+    than fit. If it never frees an image, no request with an image is scheduled any more."""
     if isinstance(fact, ItemsHeld):
         if fact.tokens <= fact.room:
             yield holds(bool(fact.tokens))

@@ -182,8 +182,8 @@ def reset_is_whole(step: Step) -> Iterator[Judged]:
 def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:
     """The scheduler noted the ids of new blocks in a list, for a worker that erases them. Most
     models have no such worker, nobody took the list, and it grew with each block until the memory
-    of the host was full (vllm#44490). A note by request id that stays after the end of its request
-    does the same.
+    of the host was full (vllm#44490). An entry under a request id that stays after the end of its
+    request does the same.
 
     Live vLLM is asked for every container of the scheduler. What stays once may be known for ever,
     such as the address of another engine; what grows from one idle time to the next is kept for

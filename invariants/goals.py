@@ -190,7 +190,8 @@ def long_prefill_cut(cluster: Cluster, _step: Step, event: Schedule) -> bool:
     possible=_some_engine(lambda engine: engine.watermark_blocks),
 )
 def held_back_by_watermark(cluster: Cluster, step: Step, event: Schedule) -> bool:
-    """It waits although the blocks for its tokens are free and the step has tokens left."""
+    """The waiting request is held back although the blocks for its tokens are free and the step has
+    tokens left."""
     cfg, after = cluster.engine(event.engine), step.after.engine(event.engine)
     tokens = sum(c.tokens for c in event.chose or () if isinstance(c, Compute))
     fits = any(_lacks(cfg, r) <= len(after.free) for r in _without_blocks(after.requests))
@@ -580,7 +581,7 @@ def push_after_lease(_cluster: Cluster, step: Step, event: LeaseExpire) -> bool:
     possible=lambda cluster: any(e.max_requests < len(cluster.jobs) for e in cluster.engines),
 )
 def held_up_by_limit(cluster: Cluster, step: Step, event: Schedule) -> bool:
-    """Somebody waits without blocks, and as many run as may."""
+    """A request waits without blocks while as many requests run as may run."""
     engine = step.after.engine(event.engine)
     most = cluster.engine(event.engine).max_requests
     return bool(_without_blocks(engine.requests)) and len(engine.running) >= most
@@ -743,12 +744,14 @@ def stray_report(_cluster: Cluster, _step: Step, _event: StrayReport) -> bool:
 
 
 def _reads_fail(cluster: Cluster) -> bool:
-    """A read may also be refused: P's read of the tokens that D kept until its lease expired."""
+    """Whether a read may fail or be refused: P's read of the tokens that D kept is refused after
+    the lease expired."""
     return cluster.failures > 0 or cluster.follow_up_turns
 
 
 def _somebody_waits(cluster: Cluster) -> bool:
-    """If nothing is lost, fails or is kept for later, each waiting engine gets an answer."""
+    """Whether a waiting engine may get no answer: transfers may be lost, may fail, or are pushed.
+    Otherwise each waiting engine gets one."""
     return cluster.losses or _reads_fail(cluster) or cluster.pushes
 
 

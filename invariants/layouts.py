@@ -128,8 +128,8 @@ def page_holds_its_block(start: Startup) -> Iterator[Judged]:
     severity=Severity.CRASH,
 )
 def pages_are_of_own_layers(start: Startup) -> Iterator[Judged]:
-    """A worker makes pages for each layer of its config. It has the layers of its pipeline stage:
-    for another one it finds no group, and dies (`allocate_kv_cache`)."""
+    """A worker makes pages for each layer of its config. It has the layers of its pipeline stage
+    alone: for another layer it finds no group, and dies (`allocate_kv_cache`)."""
     for index, worker in enumerate(start.workers):
         for pages in worker.pages:
             if pages.layer in worker.layers:
@@ -303,9 +303,9 @@ tokens, see `REPORTED_FOR_ALL`."""
 )
 def reported_kind_is_kept(start: Startup) -> Iterator[Judged]:
     """Readers of KV events, and routers that ask an engine for its cache groups, decide by the
-    reported kind which blocks of a prompt a group keeps. "unknown" says nothing, although vLLM has
-    made one group of layers that keep the same (vllm#51218): a router that knows nothing sends the
-    prompt elsewhere, and KV is computed again."""
+    reported kind which blocks of a prompt a group keeps. If the kind is "unknown", although vLLM
+    has made one group of layers that keep the same tokens (vllm#51218), a router sends the prompt
+    to another engine, and KV is computed again."""
     for where, groups in _places(start):
         for number, group in enumerate(groups):
             may = REPORTED.get(group.kind, REPORTED_FOR_ALL)

@@ -50,8 +50,8 @@ def _received(before: int) -> Reason:
     severity=Severity.HANG,
 )
 def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
-    """A request that the engine took has an end, unless its client is gone. Here every pause has
-    ended and every transfer has come, and the loop goes on and on."""
+    """A request that the engine took has an end, unless its client is gone. It is a finding if
+    every pause and every transfer has ended, and the loop runs without end."""
     for one in played.requests:
         if one.gone or one.ends:
             yield holds()
@@ -91,7 +91,7 @@ def request_ends_once(played: Played) -> Iterator[Judged]:
 )
 def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
     """Outputs may come late: after a pause, after a preemption, after a reset. An answer that has
-    come to its largest length has this number of tokens, no output lost and none counted twice."""
+    reached its largest length has this number of tokens: no output is lost or counted twice."""
     for one in played.requests:
         if one.ends != ("length",):
             continue
@@ -114,7 +114,7 @@ def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
 )
 def call_is_answered_once(played: Played) -> Iterator[Judged]:
     """A client that pauses an engine, ends a pause or resets the cache waits for the answer. An
-    engine that is to end is an exception."""
+    engine that is told to end is an exception."""
     for method, answers in () if played.stopped else played.calls:
         if answers == 1:
             yield holds()
@@ -131,7 +131,7 @@ def call_is_answered_once(played: Played) -> Iterator[Judged]:
     severity=Severity.HANG,
 )
 def stopped_engine_ends(played: Played) -> Iterator[Judged]:
-    """An engine that is to end answers or aborts its requests, and ends."""
+    """An engine that is told to end answers or aborts its requests, and ends."""
     if not played.stopped:
         return
     if played.exited:
@@ -149,10 +149,10 @@ def stopped_engine_ends(played: Played) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
 )
 def pause_computes_nothing(played: Played) -> Iterator[Judged]:
-    """While an engine is paused, its weights may be exchanged and its memory be given away. So a
+    """While an engine is paused, its weights may be exchanged and its memory may be given up. So a
     pause is complete only when no step is in flight, and no step has tokens until it ends. An
-    engine that sleeps has given its memory up: if a part comes back, nothing is computed before the
-    others do (vllm#44483)."""
+    engine that sleeps has given up its memory: after one part comes back, nothing may be computed
+    before the other parts do (vllm#44483)."""
     yield holds(sum(wait.paused for wait in played.waits))
     for tokens in played.computed:
         yield because(
@@ -202,9 +202,9 @@ def front_knows_its_engine(played: Played) -> Iterator[Judged]:
 )
 def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
     """A prefill node keeps the blocks of a request until the decode node has read them, or notifies
-    it that it will not. A request that ends before it is admitted, or that the front refuses, has
-    to be notified too (vllm#41269). An engine that is to end is an exception: its peers see
-    this."""
+    it that it will not. The prefill node must also be notified of a request that ends before it is
+    admitted, or that the front refuses (vllm#41269). An engine that is told to end is an exception,
+    because its peers see that it ends."""
     for wait in () if played.stopped else unpaused(played):
         yield holds(not wait.unfreed)
         for name in wait.unfreed:
@@ -223,7 +223,7 @@ def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
 )
 def idle_engine_has_no_waiting_request(played: Played) -> Iterator[Judged]:
     """An engine waits for a message when it has nothing to do. A request that is left then has to
-    wait until another one happens to come."""
+    wait until another one happens to arrive."""
     for wait in unpaused(played):
         yield holds(not wait.waiting)
         for name in wait.waiting:
@@ -236,9 +236,9 @@ def idle_engine_has_no_waiting_request(played: Played) -> Iterator[Judged]:
     severity=Severity.HANG,
 )
 def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
-    """With several steps in flight, outputs are still to come when nothing more is scheduled. An
-    engine that waits for a message then gives no client its last tokens, also where it is
-    paused."""
+    """With several steps in flight, outputs are still to come when nothing more is scheduled. If
+    the engine waits for a message instead, no client gets its last tokens; this applies to a paused
+    engine too."""
     for wait in played.waits:
         if not wait.steps:
             yield holds()
@@ -295,10 +295,11 @@ def workers_forget_ended_requests(played: Played) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
 )
 def mask_knows_every_token(played: Played) -> Iterator[Judged]:
-    """With structured output, a token is sampled with a mask that the grammar made for this place:
-    it has accepted all tokens before it that follow the reasoning. With several steps in flight,
-    these come late, and the mask has to wait for them; with drafts, reasoning may end inside a step
-    (vllm#44993). A mask of another place lets a token pass that the grammar forbids."""
+    """With structured output, a token is sampled with a mask that the grammar makes for its
+    position, after it has accepted all earlier tokens that follow the reasoning. With several steps
+    in flight, these tokens arrive late, and the mask has to wait for them; with drafts, reasoning
+    may end inside a step (vllm#44993). A mask for another position lets a token pass that the
+    grammar forbids."""
     for one in played.requests:
         for before, knew in enumerate(one.masks):
             if knew == before:

@@ -16,8 +16,8 @@ from kvproof.model.severity import Severity
 )
 def admitted_length_is_served(start: Startup) -> Iterator[Judged]:
     """An engine that starts has promised that a request of the largest length fits. If it does not,
-    the request waits for ever, and all behind it. So the null block counts, each group counts, and
-    the memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
+    the request waits for ever, and so do all requests behind it. So the planning must count the
+    null block, each group, and the memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
     if start.run is None:
         return
     if start.run.ended:
@@ -86,8 +86,8 @@ def enough_memory_is_accepted(start: Startup) -> Iterator[Judged]:
 def plenty_of_memory_is_enough(start: Startup) -> Iterator[Judged]:
     """Layers of kinds that vLLM serves may have pages that share no common size, as a drafter with
     windows beside a model with latent attention (vllm#48776), and cannot be laid out as they are.
-    vLLM refuses some models for this. One that another release serves is refused without need: its
-    user has no engine, with any memory."""
+    vLLM refuses some models for this reason. If another release serves the model, the refusal is
+    needless: no amount of memory gives its user an engine."""
     if start.blocks is not None:
         return
     if not start.refused:
@@ -125,8 +125,8 @@ def memory_becomes_blocks(start: Startup) -> Iterator[Judged]:
     severity=Severity.CRASH,
 )
 def memory_is_not_exceeded(start: Startup) -> Iterator[Judged]:
-    """A worker allocates what its config has. If this is more than its memory, it dies (or another
-    one does, which had the memory)."""
+    """A worker allocates the tensors of its config. If these take more than its memory, the worker
+    dies, or another process that needed the memory does."""
     if start.plan.override:
         return
     for index, worker in enumerate(start.workers):

@@ -84,8 +84,9 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
     """Operators see from metrics what an engine does: how many tokens it answers, and how many its
     steps compute. A token of a prompt that was found in a cache or loaded is in no step
     (vllm#43346): counted there, an engine looks busier than it is. The last token of an answer is
-    sampled and never computed, so that a step may seem to have one token more for each answer. Of
-    an idle engine they show no request and no block: what was recorded last stays."""
+    sampled and never computed, so that a step may seem to have one token more for each answer. For
+    an idle engine they must show no request and no block, because the last recorded values stay on
+    display."""
     did, says = played.did, played.exported
     if did is None or says is None:
         return
@@ -144,7 +145,8 @@ def statistics_reach_their_reader(played: Played) -> Iterator[Judged]:
     """Operators see the transfers of an engine, and how often its prefix cache hits, as statistics.
     Both sides of a connector count: the scheduler asks its own in each step, and adds what the
     workers report (vllm#43877). A step that gives no client a token has statistics too
-    (vllm#48668). What is not passed on, or not taken before the engine waits, is missing."""
+    (vllm#48668). Statistics that are not passed on, or not taken before the engine waits, are
+    missing."""
     for wait in unpaused(played):
         for front, received in wait.received if wait.number and not wait.steps else ():
             if received == wait.noted:

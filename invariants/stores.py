@@ -147,8 +147,8 @@ def copies_are_made_once(fact: CopiedAgain) -> Iterator[Judged]:
     severity=Severity.LEAK,
 )
 def tier_is_notified_of_the_request(fact: NeverBegun) -> Iterator[Judged]:
-    """A tier keeps something for each request from its beginning to its end. The end of a request
-    of which it was never notified finds nothing there (vllm#46284)."""
+    """A tier keeps data for each request from its start to its end. If it was never notified of the
+    start, it finds no data when it is notified of the end (vllm#46284)."""
     yield because(
         reason("never", "{tier} was never notified of {request}", tier=fact.tier),
         reason("ended", "it is notified that the request ended"),
@@ -163,7 +163,8 @@ def tier_is_notified_of_the_request(fact: NeverBegun) -> Iterator[Judged]:
 )
 def tier_is_notified_last(fact: NotifiedTooEarly) -> Iterator[Judged]:
     """When a tier is notified that a request has ended, it drops what it keeps for that request.
-    What is submitted after that makes it anew, and nobody ends it (vllm#45823)."""
+    Work that is submitted afterwards makes this data again, and no later notice removes it
+    (vllm#45823)."""
     yield because(
         reason("notified_of_end", "{tier} was notified that {request} has ended", tier=fact.tier),
         reason("submits", "then {call} is called for it", call=fact.call),
@@ -177,8 +178,8 @@ def tier_is_notified_last(fact: NotifiedTooEarly) -> Iterator[Judged]:
     severity=Severity.LEAK,
 )
 def tier_is_notified_of_the_end(fact: NeverNotified) -> Iterator[Judged]:
-    """A tier keeps something for each request of which it was notified. Without a notice of its
-    end, it keeps it for ever."""
+    """A tier keeps something for each request of which it was notified. Without a notice of the
+    request's end, it keeps this for ever."""
     yield because(
         reason("notified", "{tier} was notified of {request}", tier=fact.tier),
         reason("never", "the engine is idle, and it was not notified that the request ended"),
@@ -192,8 +193,9 @@ def tier_is_notified_of_the_end(fact: NeverNotified) -> Iterator[Judged]:
     severity=Severity.LEAK,
 )
 def closed_at_shutdown(fact: LeftOpen) -> Iterator[Judged]:
-    """Memory of a host has a name in shared memory, and a store a client with memory of its own.
-    Who shuts an engine down and starts another one has both twice if they stay (vllm#45206)."""
+    """A connector may open named files in shared memory, and clients of stores with memory of their
+    own. If they stay open after the shutdown of an engine, a process that starts another engine has
+    them twice (vllm#45206)."""
     yield because(
         reason("ended", "the workers and the scheduler were shut down"),
         reason("open", "{what}: {number} still open", what=fact.what, number=fact.number),
@@ -206,9 +208,9 @@ def closed_at_shutdown(fact: LeftOpen) -> Iterator[Judged]:
     severity=Severity.LEAK,
 )
 def gone_engines_are_forgotten(fact: EngineKnown) -> Iterator[Judged]:
-    """Engines come and go: a router starts others where some have ended. What a connector keeps of
-    an engine that is gone fills the memory of the host (vllm#44424). It may keep it for some time
-    (`engine_ttl` of NIXL), and until it meets the engine that took the place."""
+    """Engines come and go: a router starts others where some have ended. If a connector keeps data
+    about engines that are gone, the memory of the host fills up (vllm#44424). It may keep the data
+    for some time (`engine_ttl` of NIXL), and until it meets the engine that took the place."""
     yield because(
         reason(
             "gone",

@@ -81,7 +81,7 @@ def release(says: str) -> Excuse:
 
 
 class Judged(NamedTuple):
-    """What a check says of what it judged.
+    """One answer of a check about one thing, or several things, that it judged.
 
     Without reasons, the check holds, for `times` things. With reasons, it does not hold for the
     things that `about` names. A break with excuses is counted, and is no violation by itself.
