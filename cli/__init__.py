@@ -1,1 +1,1 @@
-"""The program `kvproof`: one small file for each command, thin over the other rooms."""
+"""The program `kvproof`: one small file for each command, thin over the other packages."""

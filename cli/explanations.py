@@ -38,7 +38,7 @@ from kvproof.strategies.witnesses import broken_by
 from kvproof.watch.shown import NOT_JUDGED
 
 NEAR = 3
-"""So many names are offered for one that does not exist."""
+"""The number of names that are suggested for a name that does not exist."""
 
 PAGE_SIZE_MAX_MIB = 4
 

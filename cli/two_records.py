@@ -21,7 +21,7 @@ from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judg
 from kvproof.strategies.verdict import Outcome, Verdict
 
 SHOWN_MAX = 8
-"""So many findings are printed; the rest is counted."""
+"""The largest number of findings that are printed; the others are only counted."""
 
 
 class JoinResult(NamedTuple):

@@ -16,7 +16,7 @@ from tests.processes import python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "kvproof"
-"""Its links are the rooms that are installed."""
+"""Its links are the packages that are installed."""
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = sorted(path.name for path in (ROOT / "src" / "kvproof").iterdir() if path.is_symlink())
 
 RUN_LINES = 10
-"""So many lines of code, one after the other, stand nowhere twice in the rooms."""
+"""The number of consecutive lines of code that may not occur twice in the packages."""
 
 
 def files(*folders: str) -> list[Path]:

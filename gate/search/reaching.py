@@ -19,8 +19,8 @@ CANDIDATES = 20
 """The number of random clusters of which the one that resembles those near the change is driven."""
 
 PRIOR = 4
-"""So many clusters near the change that are like all others are assumed beside those that were
-seen: what few clusters have in common may be chance."""
+"""The number of assumed clusters near the change that are like all others, beside the clusters that
+were seen: what few clusters have in common may be chance."""
 
 
 class Reaching:

@@ -200,9 +200,9 @@ def derived(module: Module) -> set[str]:
 
 
 def unused(package: Package, functions: Mapping[str, str]) -> frozenset[str]:
-    """Those of some functions that no other code of a package names, also not in a text, as
-    `getattr` does. They are given by key, each with its own name. Where one is named by another of
-    them alone, neither runs."""
+    """The functions among these that no other code of a package names, also not in a text, as
+    `getattr` does. `functions` maps a key to the name of each function. A function that only other
+    unused functions name does not run either."""
     words = {word.rpartition(".")[2] for word in functions.values()}
     plain = {word for word in words if word.isidentifier() and not word.startswith("__")}
     left = {key for key, word in functions.items() if word.rpartition(".")[2] in plain}

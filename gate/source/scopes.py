@@ -13,7 +13,8 @@ LOOKS_AT_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 """Functions that can see the names of locals."""
 
 LOOKS_AT_AN_OBJECT = frozenset({"vars", "dir"})
-"""Those that see the names of an object instead where they are called with one."""
+"""Those of `LOOKS_AT_NAMES` that see the names of an object instead, if they are called with
+one."""
 
 
 class NameScope:
