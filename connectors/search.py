@@ -89,8 +89,8 @@ class PlanSearch:
         return self.result.findings[0].invariant if self.result is not None else ""
 
     def take(self, plan: ConnectorPlan, result: EpisodeResult, known: Known | None = None) -> bool:
-        """Count an episode. Returns whether it breaks a check; the first plan that does is kept. If
-        known findings explain all its broken checks, it counts as `known` only."""
+        """Count an episode. Returns whether it breaks a check; then the plan and its result are
+        kept. If known findings explain all its broken checks, it counts as `known` only."""
         if self.plan is None:
             self.episodes += 1
             self.steps += result.steps

@@ -126,9 +126,9 @@ def ignore() -> None:
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
-    """Run code that a signal must not cut in the middle. The code may look at `requested`, whose
-    value this yields, and call `caught` where it ends early; otherwise KeyboardInterrupt is raised
-    at its end."""
+    """Run code that a signal must not cut in the middle. The code may ask the function that it
+    gets, which is `requested`, and call `caught` where it ends early; otherwise KeyboardInterrupt
+    is raised at its end."""
     global _held
     here = _in_main_thread()  # no signal cuts another thread
     _held += here
