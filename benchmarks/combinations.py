@@ -96,7 +96,7 @@ def raised_by_vllm(error: BaseException | None) -> bool:
     """Whether the innermost frame of an exception is outside kvproof, and not in a missing name."""
     from kvproof.live import blame
 
-    return isinstance(error, Exception) and not blame.caused_by_us(error)
+    return isinstance(error, Exception) and not blame.is_ours(error)
 
 
 def line(error: BaseException) -> str:

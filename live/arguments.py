@@ -44,14 +44,23 @@ class Reads:
 
 
 class Given:
-    """The arguments of calls of a bound method, each found by its parameter's name or position."""
+    """The arguments of calls of a bound method, each found by its parameter's name or position.
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.places = {name: at for at, name in enumerate(inspect.signature(method).parameters)}
+    Somebody may have wrapped the method in a function of `*args`, which hides the parameters.
+    `first` are the method's first parameters, in vLLM's order, with which such a call is read."""
+
+    def __init__(self, method: Callable[..., Any], *first: str) -> None:
+        self.name, parameters = method.__qualname__, inspect.signature(method).parameters
+        self.hidden = any(each.kind is each.VAR_POSITIONAL for each in parameters.values())
+        self.places = {name: at for at, name in enumerate(first if self.hidden else parameters)}
 
     def get(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str, otherwise: Any) -> Any:
-        """An argument of a call that may be left out."""
+        """An argument of a call that may be left out. Raises AdapterDrift where nobody can say
+        whether it was given."""
         if name in kwargs:
             return kwargs[name]
+        if self.hidden and len(args) > len(self.places):
+            why = f"{self.name} hides its parameters, and is called with {len(args)} of them"
+            raise AdapterDrift(why, self.name)
         at = self.places.get(name, len(args))
         return args[at] if at < len(args) else otherwise

@@ -97,7 +97,8 @@ def test_compiled_parts_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.Monk
     words = ["doctor", "--vllm", str(tmp_path / "tree"), "--cache", str(tmp_path / "cache")]
     ran = children.run([*PROGRAM, *words], timeout_s=300)
     assert ran.returncode == 3
-    of_tree, *watched = ran.stdout.splitlines()
+    of_tree, *watched, kept = ran.stdout.splitlines()
+    assert kept.startswith("The cache folder ")
     assert two_sentences(of_tree)
     assert "Use compiled parts that fit it" in of_tree
     assert watched == list(status.lines())

@@ -18,7 +18,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import ConnectorPlan, ResetCache, RunSteps, SubmitRequest
 from kvproof.connectors.subject import TestedConnector
-from kvproof.live.arguments import Reads
+from kvproof.live.arguments import Given, Reads
 from kvproof.live.loop.episode import played
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group
@@ -157,3 +157,16 @@ def test_an_argument_that_is_gone_is_drift() -> None:
     assert reads((1,), {}) == reads((), {"events": 1}) == [1]
     with pytest.raises(AdapterDrift, match="without 'events'"):
         reads((), {})
+
+
+def test_a_method_that_hides_its_parameters_is_read_in_the_order_of_vllm() -> None:
+    """As a method is that somebody has wrapped without `functools.wraps`."""
+
+    def hides(*_args: Any, **_kwargs: Any) -> None: ...
+
+    given = Given(hides, "request", "num_new_tokens")
+    assert given.get(("r0", 4), {}, "num_new_tokens", 0) == 4
+    assert given.get(("r0",), {"num_new_computed_tokens": 2}, "num_new_computed_tokens", 0) == 2
+    assert given.get(("r0", 4), {}, "num_new_computed_tokens", 0) == 0
+    with pytest.raises(AdapterDrift, match="hides its parameters, and is called with 3"):
+        given.get(("r0", 4, 2), {}, "num_new_computed_tokens", 0)

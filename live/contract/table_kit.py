@@ -87,6 +87,7 @@ ENTRIES = entries(
         "vllm.v1.kv_cache_interface:UniformTypeKVCacheSpecs",
         "layers of one group that keep unequal amounts of a token",
     ),
+    ("vllm.v1.core.kv_cache_utils:get_kv_cache_groups", "which groups are the drafter's"),
     (
         "vllm.v1.core.kv_cache_utils:generate_scheduler_kv_cache_config",
         "the config of a scheduler, for that of its worker",

@@ -39,8 +39,13 @@ class ServingCalls(ABC):
         self.manager = scheduler.kv_cache_manager
         self.managers = tuple(self.manager.coordinator.single_type_managers)
         self.queue = self.manager.block_pool.free_block_queue
-        self.of_allocation = Given(self.manager.allocate_slots)
-        self.of_prediction = Given(self.manager.coordinator.get_num_blocks_to_allocate)
+        self.of_allocation = Given(self.manager.allocate_slots, "request", "num_new_tokens")
+        self.of_prediction = Given(
+            self.manager.coordinator.get_num_blocks_to_allocate,
+            *("request_id", "num_tokens", "new_computed_blocks", "num_encoder_tokens"),
+            *("total_computed_tokens", "num_local_computed_tokens", "num_tokens_main_model"),
+            "apply_admission_cap",
+        )
         self.request: Any = None
         self.runs = self.fresh = False
         self.predicted: int | None = None
