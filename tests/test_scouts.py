@@ -74,6 +74,16 @@ def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
         assert bool(made.scouts.found) is not connected
 
 
+def test_what_cannot_be_driven_is_not_found() -> None:
+    def cannot(each: Workload) -> Result:
+        return Result(each.name, reason="This vLLM has no x", reached=(RARE,))
+
+    with compared(nothing, cannot) as found:
+        made = searching(found).scouts
+        made.look({RARE})
+        assert not made.take()
+
+
 def test_what_only_a_connector_can_execute_does_not_hold_the_search_up() -> None:
     """No cluster is looked at for it, and the search ends by itself."""
     save = "v1/other.py:save"
