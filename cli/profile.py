@@ -50,7 +50,7 @@ def profile(make: Make, cache: Path | None) -> Profile:
     kept = _place(cache)
     if kept is not None and (found := _read(kept)) is not None:
         return found
-    live_line.show("following the traces of the known deviations ...")
+    live_line.show("following the traces of the known findings ...")
     found = inferred(make)
     if kept is not None:
         with suppress(UsageError):  # a cache that cannot be written to only costs time

@@ -241,3 +241,15 @@ def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
     Watched(Observed).run(structs.replace(preset, engines=(engine,)).carrying(*jobs))
     assert noted
     assert [each for each in noted if each[0] < each[1]] == []
+
+
+def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
+    watched = Watched()
+    machine = watched.machine(CLUSTERS["full"])
+    machine.nodes["E"].scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
+    machine.take(Submit("E", "r0"))
+    machine.take(Schedule("E"))
+    [judge] = watched.judges
+    assert judge.by_hand == "get_new_blocks was called outside of an event"
+    assert not watched.found
+    assert not judge.times_judged

@@ -78,3 +78,16 @@ def test_a_method_that_the_class_gets_later_is_called(
     assert pool.free([1]) == 1
     assert seen.by_hand == ["free was replaced"]
     assert not seen.blocks
+
+
+def test_an_engine_is_not_watched_any_further_after_a_hook_was_replaced(
+    pool: Pool, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Pool()
+    seen.hooks.add(other, "free", seen.frees, event=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(other, "free", lambda blocks: list(blocks))
+        assert other.free([1]) == [1]
+        assert pool.free([2]) == 1
+    assert seen.by_hand == ["free was replaced"]
+    assert not seen.blocks

@@ -12,6 +12,7 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors import search
 from kvproof.connectors.device import copies, streams
+from kvproof.connectors.device.peers import PeerContext
 from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
@@ -115,3 +116,10 @@ def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
         text = refused("connector", name, "--extra", extra, *more)
         assert f"{name} cannot be made" in text
         assert "spec.py, line" in text
+
+
+def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
+    context: Any = PeerContext(None)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError) as raised:
+        context.term()
+    assert is_ours(raised.value)
