@@ -18,6 +18,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
+from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.search.unmade import EngineUnmade, shown
@@ -164,6 +165,20 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert gate.reason == "base could not be asked about what breaks on head"
     assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
+
+
+def test_what_shows_only_after_earlier_runs_is_not_green(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Comparison, "_again_with_all", lambda *_: True)
+
+    def head(workload: Workload) -> Result:
+        whole = workload.name == RUN.name
+        return (shows(CRASH, reached=(SOME,)) if whole else nothing)(workload)
+
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
+    assert gate.reason == "what head breaks shows only after earlier runs of its process"
 
 
 def test_a_tolerated_finding_does_not_hide_what_is_unknown(judged: Any) -> None:

@@ -322,6 +322,8 @@ class _Judge:
             return f"{number} can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
+        if self.comparison.needs_earlier:
+            return "what head breaks shows only after earlier runs of its process"
         return ""
 
     def _left(self, functions: Sequence[ChangedFunction]) -> str:
