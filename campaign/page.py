@@ -100,8 +100,8 @@ def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
         yield f"FOUND {label}: {'; '.join(cells)}"
     for index, each in enumerate(campaigns):
         where = f" (campaign {index + 1})" if len(campaigns) > 1 else ""
-        for deviation, times in each.known.items():
-            yield f"known finding of this vLLM, met {times:,} times: {deviation}{where}"
+        for known, times in each.known.items():
+            yield f"known finding of this vLLM, met {times:,} times: {known}{where}"
         for reason, unit in each.errors.items():
             yield f"unit {unit} did not end: {reason}{where}"
         for reason, unit in each.undriven.items():

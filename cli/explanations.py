@@ -4,7 +4,6 @@ vLLM.
 All of it is where the name is declared: in the sentence there, and in the docstring.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -19,7 +18,7 @@ from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import FEATURES
-from kvproof.model.errors import NAME_MAX, UsageError
+from kvproof.model.errors import NAME_MAX, UsageError, alike
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
@@ -53,7 +52,7 @@ def explanations(name: str) -> Iterator[Explanation]:
         return iter(_of_thread(thread["number"]))
     found = [kind.explain for kind in KINDS.values() if name in kind.names()]
     if not found:
-        near = difflib.get_close_matches(name[:NAME_MAX], every_name(), n=NEAR)
+        near = alike(name, every_name(), NEAR)
         if name in FORMER:
             near = [FORMER[name]]
         hint = " or ".join(near) or (
@@ -217,7 +216,7 @@ def _finding(name: str) -> Explanation:
     if known:
         sentence = f"In vLLM, {known.says}."
     else:
-        assert page is not None  # a finding without a deviation is known by its page
+        assert page is not None  # such a finding is known by its page
         title = read_text(page, "page", PAGE_SIZE_MAX_MIB).splitlines()[0].lstrip("# ")
         sentence = f"{title.removeprefix('[Bug]: ')}."
     recognised = "which a search recognises" if known else ""

@@ -28,7 +28,7 @@ class Maker(NamedTuple):
     """How to make a fresh machine, and which vLLM it uses.
 
     `search` makes the machine for a search. For live vLLM it has the known findings: `met` counts
-    the findings that each deviation explains, and `policy` counts the steps in which vLLM chose
+    the findings that each known one explains, and `policy` counts the steps in which vLLM chose
     otherwise than the reference, by kind. `import_s` is the wall time of the import of vLLM, in
     seconds.
     """
@@ -87,7 +87,7 @@ def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
     """The known findings that this vLLM has."""
     from kvproof.cli.profile import profile
 
-    return tuple(profile(_live, cache).deviations)
+    return tuple(profile(_live, cache).known)
 
 
 def _import() -> float:

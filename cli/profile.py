@@ -39,8 +39,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
     unknown: tuple[str, ...]
 
     @property
-    def deviations(self) -> list[KnownFinding]:
-        """The deviations that may explain what is found on this vLLM."""
+    def known(self) -> list[KnownFinding]:
+        """The known findings that may explain what is found on this vLLM."""
         return [KNOWN[name] for name in (*self.has, *self.unknown) if name in KNOWN]
 
 

@@ -1,7 +1,7 @@
 """`kvproof sample`: random search with shrinking, outside pytest.
 
 Each step of real vLLM is checked against the guards of the spec and the invariants. Known
-deviations are counted and not reported as findings; `kvproof replay` on a trace of findings/ shows
+findings are counted and not reported as new ones; `kvproof replay` on a trace of findings/ shows
 one. Steps in which vLLM makes another permitted choice than the reference are counted as policy.
 """
 
@@ -108,7 +108,7 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         )
     if machine.met is not None and (unused := without_trace()):
         lines.append(
-            "Known deviations that are not used, because findings/NAME/trace.jsonl is not there: "
+            "Known findings that are not used, because findings/NAME/trace.jsonl is not there: "
             f"{', '.join(unused)}."
         )
     if policy:

@@ -10,6 +10,9 @@ NAMED = 8
 NAME_MAX = 80
 """The number of characters of a wrong name in an error."""
 
+ALIKE_MIN = 0.7
+"""How much alike two names must be for one to be suggested for the other, as difflib counts it."""
+
 
 class UsageError(Exception):
     """Bad input. The message is two sentences: what is wrong, and what to use instead."""
@@ -51,15 +54,19 @@ def unknown(what: str, name: str, known: Iterable[str], home: str = "") -> Usage
     names = sorted(known)
     few = ", ".join(names[:NAMED])
     more = f", or another of the {len(names)}," if len(names) > NAMED else ""
-    hint = nearest(name[:NAME_MAX], names) or f"{few}{more}"
+    hint = nearest(name, names) or f"{few}{more}"
     new = f", or write it in {home}" if home and name.isidentifier() else ""
     return UsageError(f"There is no {what} named {name[:NAME_MAX]!r}. Use {hint} instead{new}.")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is most like a name, empty where none is."""
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    return near[0] if near else ""
+    return next(iter(alike(name, known, 1)), "")
+
+
+def alike(name: str, known: Iterable[str], most: int) -> list[str]:
+    """The known names that are like a name, the one that is most like it first."""
+    return difflib.get_close_matches(name[:NAME_MAX], sorted(known), most, ALIKE_MIN)
 
 
 class AdapterDrift(BaseException):

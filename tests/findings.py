@@ -1,4 +1,4 @@
-"""The kept findings, as tests read them: a folder each, named after its deviation."""
+"""The kept findings, as tests read them: a folder each, named after its known finding."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ ISSUES = sorted(FOLDER.glob("*/issue.md"))
 """Pages that are ready for vLLM's bug-report form."""
 
 OTHERS = sorted(FOLDER.glob("*/README.md"))
-"""Pages of deviations that are no defects, and of findings that are reported on another's page."""
+"""Pages of findings that are no defects, and of findings that are reported on another's page."""
 
 REPORTED_WITH = {
     path.parent.name: found[1]

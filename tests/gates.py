@@ -24,7 +24,7 @@ BASE = GateTree(
     version="0.33.1.dev4+g4f2c9a1",
     fingerprint="5a0b77c1e2d34f56",
     not_driven=(GateLost(feature="sessions", entry="Request.session_id", why=""),),
-    deviations=("late_end_loses_session", "copied_before_filled"),
+    known_findings=("late_end_loses_session", "copied_before_filled"),
     path="cache/trees/5a0b77c1e2d3",
 )
 HEAD = GateTree(
@@ -32,7 +32,7 @@ HEAD = GateTree(
     version="0.33.1.dev5+gbadc0de",
     fingerprint="c0ffee12e2d34f56",
     not_driven=BASE.not_driven,
-    deviations=BASE.deviations,
+    known_findings=BASE.known_findings,
     path="cache/trees/c0ffee12e2d3",
 )
 PLACE = GatePlace(

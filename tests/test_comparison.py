@@ -123,7 +123,7 @@ def test_what_shows_after_earlier_runs_alone_is_told_so(compare: Any) -> None:
     assert [each.found.key for each in found.needs_earlier] == [CRASH.key]
 
 
-def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
+def test_a_finding_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
     other = follow(FULL, "finding y", KNOWN.events)
 
     def base(workload: Workload) -> Result:
@@ -136,7 +136,7 @@ def test_a_deviation_that_base_has_somewhere_is_not_introduced(compare: Any) -> 
     assert found.head.driven == [RUN.name, other.name]
 
 
-def test_a_known_deviation_that_only_head_has_is_introduced(compare: Any) -> None:
+def test_a_known_finding_that_only_head_has_is_introduced(compare: Any) -> None:
     found = compare(nothing, shows(KNOWN))
     found.drive([RUN])
     found.confirm([RUN.name])

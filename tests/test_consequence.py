@@ -60,7 +60,7 @@ def _broken(machine: ModelMachine, event: Event) -> list[str]:
     return [found.invariant for found in broken(machine.cluster, step, always)]
 
 
-def test_a_known_deviation_is_not_what_it_leads_to(late: tuple[Cluster, Mistakes, Outcome]) -> None:
+def test_a_known_finding_is_not_what_it_leads_to(late: tuple[Cluster, Mistakes, Outcome]) -> None:
     cluster, faults, outcome = late
     plain = under(faults, leads_to, ModelMachine(cluster), outcome.events)
     assert plain is not None

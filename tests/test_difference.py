@@ -116,7 +116,7 @@ def test_the_same_break_may_come_after_another_event() -> None:
     exact = result("w", there, here)
     assert same(here.key, exact) is here
     assert same(here.key, result("w", there)) is there
-    other = result("w", broken("writer_is_alone"), broken("pool_adds_up", by="some_deviation"))
+    other = result("w", broken("writer_is_alone"), broken("pool_adds_up", by="some_finding"))
     assert not the_same(here.key, other)
     assert the_same(here.key, result("w", here))
 

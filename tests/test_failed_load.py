@@ -99,7 +99,7 @@ def bent_on_failing(choose: random.Random, stimuli: list[Event]) -> Event:
 @pytest.mark.live
 @pytest.mark.parametrize("steps_in_flight", [1, 2])
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
-def test_two_known_deviations_apart_live_vllm_satisfies_the_spec(
+def test_two_known_findings_apart_live_vllm_satisfies_the_spec(
     policy: str, steps_in_flight: int
 ) -> None:
     failed, met = 0, Counter()

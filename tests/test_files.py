@@ -228,6 +228,18 @@ def test_a_writer_that_is_killed_anywhere_leaves_whole_files(tmp_path: Path) -> 
     assert seen == {(b"old", False), (b"new", False), (b"new", True)}
 
 
+def test_a_part_that_a_killed_process_left_is_removed_a_day_later(tmp_path: Path) -> None:
+    old, young, folder = (tmp_path / f".kvproof-{name}.part" for name in ("old", "young", "folder"))
+    (tmp_path / "mine.part").touch()
+    young.touch()
+    old.touch()
+    (folder / "inside").mkdir(parents=True)
+    for path in (old, folder, tmp_path / "mine.part"):
+        os.utime(path, (0, 0))
+    writing.write_new(tmp_path / "new", "x")
+    assert {path.name for path in tmp_path.iterdir()} == {"new", young.name, "mine.part"}
+
+
 FRESH = """
 import sys
 from pathlib import Path

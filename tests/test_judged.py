@@ -48,7 +48,7 @@ def test_one_wrong_block_is_counted_once() -> None:
     assert all(not each.after for each in found.breaks.values())
 
 
-def test_a_known_deviation_is_named() -> None:
+def test_a_known_finding_is_named() -> None:
     known = KnownFinding(
         "trimmed_at_the_front",
         "the wrong end is trimmed",

@@ -1,5 +1,5 @@
-"""A signature is narrow: each finding on live vLLM is excused by its own deviation and by no other,
-and no mistake that is put back into live vLLM is excused at all."""
+"""A signature is narrow: each finding on live vLLM is excused by its own known finding and by no
+other, and no mistake that is put back into live vLLM is excused at all."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def follow(machine: Counting, trace: Trace) -> int:
     return len(trace.events)
 
 
-def test_there_is_a_deviation_for_each_finding_and_a_finding_for_each_deviation() -> None:
+def test_each_folder_is_a_known_finding_and_each_known_finding_a_folder() -> None:
     assert sorted(KNOWN) == FINDINGS
 
 
@@ -54,7 +54,7 @@ def test_a_signature_of_what_is_not_there_is_refused(names: tuple[str, str]) -> 
 
 @pytest.mark.live
 @pytest.mark.parametrize("name", FINDINGS)
-def test_a_finding_is_excused_by_its_deviation(name: str) -> None:
+def test_a_finding_is_excused_by_its_known_finding(name: str) -> None:
     trace = trace_of(name)
     machine = watched(trace.cluster)
     assert follow(machine, trace) > 0
@@ -64,7 +64,7 @@ def test_a_finding_is_excused_by_its_deviation(name: str) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", FINDINGS)
 def test_a_finding_may_be_about_no_request(name: str) -> None:
-    """Nor about a block. Each deviation can be asked at each step: it raises no error."""
+    """Nor about a block. Each known finding can be asked at each step: it raises no error."""
     trace = trace_of(name)
     run = Run(watched(trace.cluster), CHECKS.values())
     for event in trace.events:
@@ -76,14 +76,14 @@ def test_a_finding_may_be_about_no_request(name: str) -> None:
                 About(engine.name, group=0),
                 About(engine.name, block=1),
             ):
-                for deviation in KNOWN.values():
-                    deviation.present(trace.cluster, step, about)
+                for known in KNOWN.values():
+                    known.present(trace.cluster, step, about)
     run.machine.close()
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("name", FINDINGS)
-def test_no_other_deviation_passes_for_it(name: str) -> None:
+def test_no_other_known_finding_passes_for_it(name: str) -> None:
     """It is told at its event, or before, where another of its signatures shows."""
     trace = trace_of(name)
     assert trace.finding is not None
@@ -98,7 +98,7 @@ def test_no_other_deviation_passes_for_it(name: str) -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("name", MISTAKES)
-def test_no_deviation_passes_for_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_known_finding_passes_for_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MISTAKES[name].patch(monkeypatch)
     for seed in range(SEEDS):
         outcome = sample(

@@ -52,7 +52,7 @@ def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_vllm_computes_what_the_rule_says(name: str) -> None:
-    """A difference is red unless a known finding explains it, and so is a deviation that shows
+    """A difference is red unless a known finding explains it, and so is one that shows
     no more, a branch that no case takes, and what Z3 gave up on."""
     found = compared(name)
     assert not found.complaints, "\n".join(found.complaints)
@@ -140,12 +140,12 @@ def test_a_mistake_in_vllm_is_a_difference(name: str, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "name", ["window_admission", "state_admission", "counted_after_hit", "trim_beside_window"]
 )
-def test_a_deviation_that_is_not_known_explains_nothing(name: str) -> None:
+def test_a_finding_that_is_not_known_explains_nothing(name: str) -> None:
     found = compared(name, faults=())
     assert found.unexplained == list(found.differences) != []
 
 
-def test_a_known_deviation_explains_only_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_finding_explains_only_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window judged by the loaded tokens is known; one block more than that is not."""
     from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager as Owner
 

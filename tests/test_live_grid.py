@@ -77,7 +77,7 @@ def drive(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("cluster", others_nightly(EVERYWHERE, FEW), ids=lambda c: c.name)
-def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(cluster: Cluster) -> None:
+def test_live_vllm_satisfies_the_spec_but_for_the_known_findings(cluster: Cluster) -> None:
     drive(cluster)
 
 

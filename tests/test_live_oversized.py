@@ -1,4 +1,4 @@
-"""A request that the pool may not hold waits for ever on live vLLM: the listed deviation."""
+"""A request that the pool may not hold waits for ever on live vLLM: the known finding."""
 
 import pytest
 

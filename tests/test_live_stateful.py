@@ -42,7 +42,7 @@ def drive(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", others_nightly(EVERYWHERE, PRESETS))
-def test_live_vllm_satisfies_the_spec_but_for_the_known_deviations(name: str) -> None:
+def test_live_vllm_satisfies_the_spec_but_for_the_known_findings(name: str) -> None:
     drive(name)
 
 

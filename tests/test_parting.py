@@ -224,7 +224,7 @@ def test_what_names_no_request_is_about_all_of_its_engine() -> None:
     assert parting(found(engine="D"), base, head) == ""
 
 
-def test_a_known_deviation_in_two_runs_is_still_there() -> None:
+def test_a_known_finding_in_two_runs_is_still_there() -> None:
     known = broken("pool_adds_up", by="copied_before_filled")
     second = Follow("second", FULL, CRASH.events)
 

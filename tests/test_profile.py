@@ -113,8 +113,8 @@ def test_a_cache_that_cannot_be_used_only_costs_time(
 
 
 def test_what_a_machine_does_is_its_profile() -> None:
-    """The reference has none of the deviations, and the model with a fault has that one. What only
-    live vLLM is driven with is unknown of it."""
+    """The reference has none of the known findings, and the model with a fault has that one. What
+    only live vLLM is driven with is unknown of it."""
     wrong = under([FAULTS[BOTH]], inferred, ModelMachine)
     assert BOTH in wrong.has
     right = inferred(ModelMachine)
@@ -133,5 +133,5 @@ def test_a_trace_that_cannot_be_followed_is_unknown(error: Exception) -> None:
 
     found = inferred(fails)
     assert found.has == ()
-    assert {*found.unknown} == {each.name for each in found.deviations}
+    assert {*found.unknown} == {each.name for each in found.known}
     assert {*found.unknown} <= {*KNOWN}

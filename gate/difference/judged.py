@@ -153,8 +153,8 @@ class Judgement:
 
 class JudgedMachine(Watched):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
-    the deviations that may explain them. Several machines may share a judgement. The course of the
-    run says how the requests stand before the event of the index `place`."""
+    the known findings that may explain them. Several machines may share a judgement. The course of
+    the run says how the requests stand before the event of the index `place`."""
 
     def __init__(
         self,

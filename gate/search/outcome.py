@@ -229,14 +229,14 @@ def _place(function: ChangedFunction, called: Collection[str]) -> GatePlace:
 
 def _tree(tree: Tree, found: GateOutcome, side: int) -> GateTree:
     seen, on = found.seen, found.comparison
-    results = (on.on_base, on.on_head)[side] if on else None
+    breaks = (on.on_base, on.on_head)[side].keys_broken if on else ()
     return GateTree(
         name=tree.name,
         version=tree.version,
         fingerprint=fingerprint(tree),
         path=str(tree.package.parent) if tree.folders else None,
         not_driven=tuple(map(_missing, seen[side].missing)) if seen else (),
-        deviations=tuple(sorted({k.by for k in results.keys_broken if k.by})) if results else (),
+        known_findings=tuple(sorted({key.by for key in breaks if key.by})),
     )
 
 

@@ -35,7 +35,7 @@ SEEDS = 1_000_003
 
 
 def of_findings() -> list[Follow]:
-    """The traces of past findings, named after their deviations."""
+    """The traces of past findings, a workload each, which has the name of its finding."""
     return [
         follow(trace.cluster, f"finding {name}", trace.events) for name, trace in traces.all_of()
     ]

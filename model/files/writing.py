@@ -2,21 +2,27 @@
 
 A file gets its name after its content is on the disk. Until then it has a name in the same folder
 that nobody has, which ends with `.part`. So a process that is killed leaves no part of a file under
-its final name.
+its final name. A part that is left is removed when this folder is written to a day later.
 """
 
 import errno
+import functools
 import itertools
 import os
 import secrets
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
+
+STALE_S = 24 * 3600
+"""The age from which on a part is one that a killed process has left, in seconds."""
 
 
 def check_new(path: Path) -> Path:
@@ -118,7 +124,17 @@ def errors(path: Path) -> Iterator[None]:
 
 def unused(folder: Path) -> Path:
     """A file name that no file in the folder has."""
+    _remove_stale(folder)
     return folder / f".kvproof-{secrets.token_hex(8)}.part"
+
+
+@functools.cache
+def _remove_stale(folder: Path) -> None:
+    """Remove the parts that killed processes have left in a folder, once in each process."""
+    for part in folder.glob(".kvproof-*.part"):
+        with suppress(OSError):  # another process removes it too
+            if time.time() - part.lstat().st_mtime > STALE_S:
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def _make(path: Path, data: tuple[bytes, ...]) -> None:

@@ -25,15 +25,15 @@ class GateLost(OutputPart, frozen=True, kw_only=True):
 class GateTree(OutputPart, frozen=True, kw_only=True):
     """A vLLM. `name` is what the user called it (a path, a commit, a release), `version` what its
     metadata says, `fingerprint` a hash of its Python files. `not_driven` are the features that
-    kvproof cannot drive on it, with the missing entry of the contract. `deviations` are the known
-    deviations that it has. `path` is what `--vllm` takes to drive it again, null if it is the
+    kvproof cannot drive on it, with the missing entry of the contract. `known_findings` are the
+    names of those that it has. `path` is what `--vllm` takes to drive it again, null if it is the
     installed one."""
 
     name: str
     version: str
     fingerprint: str
     not_driven: tuple[GateLost, ...] = ()
-    deviations: tuple[str, ...] = ()
+    known_findings: tuple[str, ...] = ()
     path: str | None = None
 
 

@@ -48,7 +48,7 @@ class Function:
 
     def _cases(self) -> Cases:
         """Numbers for each branch and boundary of the rule and of the conditions of its known
-        deviations, then numbers for the rule where none of these conditions holds."""
+        findings, then numbers for the rule where none of these conditions holds."""
         found = cases_of(self.rule, self.ranges, self.given, self.bound, self._covered)
         if not self.differs:
             return found
@@ -91,8 +91,8 @@ class Function:
 class Mismatch(NamedTuple):
     """Numbers for which vLLM's result differs from the rule's.
 
-    `known` is the name of the deviation that explains the difference: its condition holds for these
-    numbers, and its rule gives vLLM's result. It is empty where no deviation explains it.
+    `known` is the name of the known finding that explains the difference: its condition holds for
+    these numbers, and its rule gives vLLM's result. It is empty where none explains it.
     """
 
     function: Function
@@ -133,7 +133,7 @@ class FunctionComparison(NamedTuple):
         gone = [name for name in self.function.differs if name not in self.explained_by]
         found = [
             *map(str, self.unexplained),
-            *(f"the deviation {name} is visible in no case" for name in gone),
+            *(f"the known finding {name} is visible in no case" for name in gone),
             *(f"Z3 could not decide: {text}" for text in self.cases.unsettled),
         ]
         dead, expected = self.cases.dead, self.function.dead
@@ -142,10 +142,10 @@ class FunctionComparison(NamedTuple):
         return found
 
 
-def compare(function: Function, deviations: Iterable[Fault]) -> FunctionComparison:
-    """Call vLLM on each case. A deviation explains a difference only where the function lists it
-    and its condition holds for the numbers."""
-    faults = {fault.name: fault for fault in deviations}
+def compare(function: Function, findings: Iterable[Fault]) -> FunctionComparison:
+    """Call vLLM on each case. A known finding explains a difference only where the function lists
+    it and its condition holds for the numbers."""
+    faults = {fault.name: fault for fault in findings}
     cases = function.cases()
     differences = []
     for case in cases.cases:
@@ -162,8 +162,8 @@ def _explaining(
     theirs: tuple[int, ...],
     faults: Mapping[str, Fault],
 ) -> str:
-    """The name of the first deviation whose condition holds for these numbers and whose rule gives
-    vLLM's result, or an empty string."""
+    """The name of the first known finding whose condition holds for these numbers and whose rule
+    gives vLLM's result, or an empty string."""
     for name, shows in function.differs.items():
         if (
             name in faults
