@@ -2,8 +2,7 @@
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from itertools import pairwise, product
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from kvproof.connectors.plan import (
     Fail,
     Forget,
     Image,
-    Narrow,
     Options,
     PauseEngine,
     ReceiveOutput,
@@ -32,188 +30,63 @@ from kvproof.connectors.plan import (
     SubmitRequest,
     TransferParams,
     Unlike,
+    bare,
 )
 from kvproof.model.config import EngineConfig, Group
 
-OF_PLAN = (
-    *("local", "ranks", "tensor", "every_state", "shared_layer", "kernel_blocks"),
-    *("prefill_ranks", "latent", "uneven", "hidden", "narrow", "buffered"),
-)
-"""The fields of `LayerGroups` that a plan has too."""
-
-
-class LayerGroups(NamedTuple):
-    """The cache groups of an engine. With `local`, windows are chunked local attention. `ranks` is
-    the size of decode context parallelism; with `tensor`, of tensor parallelism, in which the first
-    of a pair of engines may have `prefill_ranks` ranks. With `every_state`, a Mamba layer caches
-    the state after each block. `match_unit` and `retention` are those of the engine: hits may end
-    inside a block, and few blocks of windows and states stay in its cache. With `shared_layer`, one
-    more layer reads the cache of the first layer. A connector gets kernel blocks, `kernel_blocks`
-    to an attention block. With `latent`, attention is latent (MLA). With `uncached`, the engine has
-    no prefix cache of its own. With `uneven`, the last layer of a group of attention is twice as
-    wide. With `hidden`, the last group is for the hidden states of tokens. The blocks of the
-    `narrow` one of a pair of engines are half as wide. With `buffered`, KV goes through buffers of
-    the host."""
-
-    groups: tuple[Group, ...]
-    local: bool = False
-    ranks: int = 1
-    every_state: bool = False
-    match_unit: int = 0
-    retention: int | None = None
-    shared_layer: bool = False
-    tensor: bool = False
-    kernel_blocks: int = 1
-    prefill_ranks: int = 0
-    latent: bool = False
-    uncached: bool = False
-    uneven: bool = False
-    hidden: bool = False
-    narrow: Narrow = ""
-    buffered: bool = False
-
-    @property
-    def drafts(self) -> int:
-        """The number of draft tokens of a drafter with layers in these groups; 0 without a
-        drafter."""
-        return 1 if self.hidden else 2 * any(group.eagle for group in self.groups)
-
-    @classmethod
-    def of(cls, plan: ConnectorPlan) -> "LayerGroups":
-        """The cache groups of a plan."""
-        engine = plan.engine
-        return cls(
-            engine.groups,
-            match_unit=engine.match_unit,
-            retention=engine.retention,
-            uncached=not engine.prefix_caching,
-            **{name: getattr(plan, name) for name in OF_PLAN},
-        )
-
-    @property
-    def of_plan(self) -> dict[str, Any]:
-        """The arguments of a plan, beside its engine, that describe these cache groups."""
-        return {name: getattr(self, name) for name in OF_PLAN}
-
-    @property
-    def of_some(self) -> bool:
-        """Whether some vLLMs of this year cannot have such groups."""
-        rare = self.latent or self.kernel_blocks > 1 or (self.uneven and len(self.groups) > 1)
-        return rare or bool(self.match_unit) or self.retention is not None
-
-    @property
-    def traits(self) -> frozenset[str]:
-        """The kinds of the groups, and their special properties."""
-        kinds = {"local" if self.local and g.window else g.kind for g in self.groups}
-        more = {
-            "drafter": self.drafts and not self.hidden,
-            "three": len(self.groups) > 2,
-            "ranks": self.ranks > 1 and not self.tensor,
-            "tensor ranks": self.tensor,
-            "every state": self.every_state,
-            "hits in blocks": self.match_unit,
-            "retention": self.retention is not None,
-            "shared layer": self.shared_layer,
-            "kernel blocks": self.kernel_blocks > 1,
-            "unequal ranks": self.prefill_ranks > 0,
-            "latent": self.latent,
-            "uncached": self.uncached,
-            "uneven layers": self.uneven,
-            "hidden states": self.hidden,
-            "narrow": self.narrow,
-            "host buffers": self.buffered,
-        }
-        return frozenset(kinds | {word for word, is_so in more.items() if is_so})
-
-    @property
-    def kinds(self) -> str:
-        """`traits` as a text, whatever the order and sizes of the groups: "full+window"."""
-        return "+".join(sorted(self.traits))
-
-    @property
-    def words(self) -> str:
-        """The groups in words: "full (blocks of 4) beside mamba (blocks of 4)"."""
-        return " beside ".join(
-            f"{'local' if self.local and g.window else g.kind} (blocks of {g.block_size}"
-            + ", drafter)" * g.eagle
-            + ")" * (not g.eagle)
-            for g in self.groups
-        ) + (
-            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1 or self.tensor)
-            + f" (P: {self.prefill_ranks})" * (self.prefill_ranks > 0)
-            + ", each state" * self.every_state
-            + f", hits of {self.match_unit} tokens" * (self.match_unit > 0)
-            + (f", retention {self.retention}" if self.retention is not None else "")
-            + ", a layer shares a cache" * self.shared_layer
-            + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
-            + ", latent" * self.latent
-            + ", no prefix cache" * self.uncached
-            + ", the last layer twice as wide" * self.uneven
-            + ", the last group for hidden states" * self.hidden
-            + f", half as wide on {self.narrow}" * bool(self.narrow)
-            + ", through buffers of the host" * self.buffered
-        )
-
-
-ALONE: tuple[LayerGroups, ...] = (
-    LayerGroups((Group("full", 4),)),
-    LayerGroups((Group("full", 2),)),
-    LayerGroups((Group("full", 4),), kernel_blocks=2),
-    LayerGroups((Group("full", 4),), latent=True),
-    LayerGroups((Group("full", 4),), uncached=True),
-    LayerGroups((Group("full", 4),), uneven=True),
-    LayerGroups((Group("full", 4),), latent=True, uneven=True),
+ALONE: tuple[ConnectorPlan, ...] = (
+    bare(Group("full", 4)),
+    bare(Group("full", 2)),
+    bare(Group("full", 4), kernel_blocks=2),
+    bare(Group("full", 4), latent=True),
+    bare(Group("full", 4), prefix_caching=False),
+    bare(Group("full", 4), uneven=True),
+    bare(Group("full", 4), latent=True, uneven=True),
 )
 """Cache groups for a connector that supports one group."""
 
-HYBRID: tuple[LayerGroups, ...] = (
+HYBRID: tuple[ConnectorPlan, ...] = (
     *ALONE,
-    LayerGroups((Group("full", 4, eagle=True),)),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8))),
-    LayerGroups((Group("full", 4), Group("window", 4, window=6))),
-    LayerGroups((Group("full", 2), Group("window", 2, window=4))),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8, eagle=True))),
-    LayerGroups((Group("full", 8), Group("window", 2, window=4))),
-    LayerGroups((Group("window", 4, window=8), Group("full", 4))),
-    LayerGroups((Group("full", 4), Group("window", 8, window=8))),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), local=True),
-    LayerGroups((Group("full", 4), Group("mamba", 4))),
-    LayerGroups((Group("mamba", 4), Group("full", 4))),
-    LayerGroups((Group("full", 8), Group("mamba", 8))),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), every_state=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8))),
-    LayerGroups(
-        (Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8, eagle=True))
-    ),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=4))),
-    LayerGroups((Group("full", 4), Group("mamba", 4), Group("mamba", 4))),
-    LayerGroups((Group("full", 4), Group("window", 4, window=9))),
-    LayerGroups((Group("full", 4), Group("window", 4, window=5))),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2),
-    LayerGroups((Group("mamba", 8), Group("full", 8)), match_unit=2),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=0),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), retention=8),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), retention=0),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), retention=8),
-    LayerGroups(
-        (Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True))
-    ),
-    LayerGroups(
-        (Group("full", 8), Group("window", 8, window=8), Group("window", 2, window=4, eagle=True))
-    ),
-    LayerGroups((Group("full", 4),), shared_layer=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), shared_layer=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), kernel_blocks=2),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), kernel_blocks=2),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), uncached=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), uneven=True),
-    LayerGroups((Group("full", 4), Group("window", 4, window=8)), latent=True, uneven=True),
+    bare(Group("full", 4, eagle=True)),
+    bare(Group("full", 4), Group("window", 4, window=8)),
+    bare(Group("full", 4), Group("window", 4, window=6)),
+    bare(Group("full", 2), Group("window", 2, window=4)),
+    bare(Group("full", 4), Group("window", 4, window=8, eagle=True)),
+    bare(Group("full", 8), Group("window", 2, window=4)),
+    bare(Group("window", 4, window=8), Group("full", 4)),
+    bare(Group("full", 4), Group("window", 8, window=8)),
+    bare(Group("full", 4), Group("window", 4, window=8), local=True),
+    bare(Group("full", 4), Group("mamba", 4)),
+    bare(Group("mamba", 4), Group("full", 4)),
+    bare(Group("full", 8), Group("mamba", 8)),
+    bare(Group("full", 4), Group("mamba", 4), every_state=True),
+    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8)),
+    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8, eagle=True)),
+    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=4)),
+    bare(Group("full", 4), Group("mamba", 4), Group("mamba", 4)),
+    bare(Group("full", 4), Group("window", 4, window=9)),
+    bare(Group("full", 4), Group("window", 4, window=5)),
+    bare(Group("full", 4), Group("mamba", 4), match_unit=2),
+    bare(Group("mamba", 8), Group("full", 8), match_unit=2),
+    bare(Group("full", 4), Group("window", 4, window=8), retention=0),
+    bare(Group("full", 4), Group("window", 4, window=8), retention=8),
+    bare(Group("full", 4), Group("mamba", 4), retention=0),
+    bare(Group("full", 4), Group("mamba", 4), retention=8),
+    bare(Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True)),
+    bare(Group("full", 8), Group("window", 8, window=8), Group("window", 2, window=4, eagle=True)),
+    bare(Group("full", 4), shared_layer=True),
+    bare(Group("full", 4), Group("window", 4, window=8), shared_layer=True),
+    bare(Group("full", 4), Group("window", 4, window=8), kernel_blocks=2),
+    bare(Group("full", 4), Group("mamba", 4), kernel_blocks=2),
+    bare(Group("full", 4), Group("window", 4, window=8), latent=True),
+    bare(Group("full", 4), Group("window", 4, window=8), prefix_caching=False),
+    bare(Group("full", 4), Group("window", 4, window=8), uneven=True),
+    bare(Group("full", 4), Group("window", 4, window=8), latent=True, uneven=True),
 )
 """Cache groups for a connector that supports several (`SupportsHMA`)."""
 
-HIDDEN: tuple[LayerGroups, ...] = tuple(
-    LayerGroups(groups, hidden=True)
+HIDDEN: tuple[ConnectorPlan, ...] = tuple(
+    bare(*groups, hidden=True)
     for groups in (
         (Group("full", 4), Group("full", 4)),
         (Group("full", 4), Group("full", 8)),
@@ -225,11 +98,11 @@ HIDDEN: tuple[LayerGroups, ...] = tuple(
 """Cache groups for a connector that saves hidden states. Its drafter drafts a token in each step,
 beside which the kit has no Mamba groups."""
 
-SPREAD: tuple[LayerGroups, ...] = (
-    LayerGroups((Group("full", 8),), ranks=2),
-    LayerGroups((Group("full", 8),), ranks=2, latent=True),
-    LayerGroups((Group("full", 8), Group("mamba", 8)), ranks=2, every_state=True),
-    LayerGroups((Group("full", 4), Group("mamba", 4)), ranks=4, tensor=True),
+SPREAD: tuple[ConnectorPlan, ...] = (
+    bare(Group("full", 8), ranks=2),
+    bare(Group("full", 8), ranks=2, latent=True),
+    bare(Group("full", 8), Group("mamba", 8), ranks=2, every_state=True),
+    bare(Group("full", 4), Group("mamba", 4), ranks=4, tensor=True),
 )
 """Cache groups on several ranks. Beside attention blocks that lie on several, each state is cached:
 where the last one of a step alone is, a Mamba block has the tokens of an attention block on one
@@ -238,33 +111,33 @@ ranks are not modelled. The model has two KV
 heads: two of four tensor ranks have one of them each, and each rank has states of its own."""
 
 
-def unequal(ranks: Sequence[tuple[int, int]]) -> list[LayerGroups]:
+def unequal(ranks: Sequence[tuple[int, int]]) -> list[ConnectorPlan]:
     """The cache groups of a pair of engines on these numbers of ranks. Of the two KV heads, a rank
     has both, or one alone, or one together with another rank; latent attention has one head, which
     all ranks have. No two ranks have the same head of a state."""
-    spread = [
-        LayerGroups((Group("full", 4),), ranks=d, tensor=True, prefill_ranks=p) for p, d in ranks
+    beside: tuple[tuple[Group, ...], ...] = (Group("window", 4, window=8),), (Group("mamba", 4),)
+    spread = [(latent, p, d) for latent in (False, True) for p, d in ranks]
+    alone = [(each, ()) for each in spread]
+    return [
+        bare(Group("full", 4), *more, ranks=d, tensor=True, prefill_ranks=p, latent=latent)
+        for (latent, p, d), more in (*alone, *product(spread, beside))
     ]
-    spread += [each._replace(latent=True) for each in spread]
-    beside = Group("window", 4, window=8), Group("mamba", 4)
-    more = [each._replace(groups=(*each.groups, one)) for each in spread for one in beside]
-    return [*spread, *more]
 
 
-FULL_ON_NARROW = LayerGroups((Group("full", 8),), narrow="P")
-NARROWER: tuple[LayerGroups, ...] = (
+FULL_ON_NARROW = bare(Group("full", 8), narrow="P")
+NARROWER: tuple[ConnectorPlan, ...] = (
     FULL_ON_NARROW,
-    FULL_ON_NARROW._replace(latent=True),
-    *(FULL_ON_NARROW._replace(kernel_blocks=2, narrow=one) for one in ("P", "D")),
-    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("window", 8, window=16))),
-    FULL_ON_NARROW._replace(groups=(Group("full", 8), Group("mamba", 8))),
+    replace(FULL_ON_NARROW, latent=True),
+    *(replace(FULL_ON_NARROW, kernel_blocks=2, narrow=one) for one in ("P", "D")),
+    bare(Group("full", 8), Group("window", 8, window=16), narrow="P"),
+    bare(Group("full", 8), Group("mamba", 8), narrow="P"),
 )
 """Cache groups of a pair of engines, one of which has narrower blocks. Where D reads from wider
 blocks, the blocks of a kernel are equal."""
 
 
-BUFFERED: tuple[LayerGroups, ...] = tuple(
-    LayerGroups(groups, latent=latent, kernel_blocks=kernel_blocks, buffered=True)
+BUFFERED: tuple[ConnectorPlan, ...] = tuple(
+    bare(*groups, latent=latent, kernel_blocks=kernel_blocks, buffered=True)
     for groups, latent, kernel_blocks in (
         ((Group("full", 4),), False, 1),
         ((Group("full", 4),), True, 1),
@@ -298,7 +171,7 @@ ROUNDS_MAX = 4
 @st.composite
 def plans(
     draw: st.DrawFn,
-    kinds: Sequence[LayerGroups],
+    kinds: Sequence[ConnectorPlan],
     overlaps: bool,
     forgets: bool = False,
     images: bool = False,
@@ -309,20 +182,21 @@ def plans(
     options: Sequence[Options] = (),
     unlike: Sequence[Unlike] = (),
 ) -> ConnectorPlan:
-    """Draw plans for engines of these kinds: with async scheduling if `overlaps`, with a memory
-    that may lose its content and fail if `forgets`, and with images in prompts if `images`. A
-    request may make one of the demands `asks` on the connector. If engines are `paired`, workers
-    may have other clocks than schedulers. An engine may be started again, with one of the changes
-    `restarts`, or be one of several `replicas`. In half of the plans the connector has one or two
-    of these `options`. The first of a pair may be `unlike` the second."""
+    """Draw plans for engines with the cache groups of one of these plans (`kinds`): with async
+    scheduling if `overlaps`, with a memory that may lose its content and fail if `forgets`, and
+    with images in prompts if `images`. A request may make one of the demands `asks` on the
+    connector. If engines are `paired`, workers may have other clocks than schedulers. An engine may
+    be started again, with one of the changes `restarts`, or be one of several `replicas`. In half
+    of the plans the connector has one or two of these `options`. The first of a pair may be
+    `unlike` the second."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
-    chosen = layers.groups
+    chosen = layers.engine.groups
     size = max(group.block_size for group in chosen)
     blocks = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
     attention = all(group.attention for group in chosen)
     ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
-    drafts = layers.drafts or ngrams
+    drafts = layers.drafts_of_layers or ngrams
     engine = EngineConfig(
         "E",
         chosen,
@@ -331,9 +205,9 @@ def plans(
         chunk_tokens=draw(st.sampled_from((size + 1, 4 * size, 64))),
         steps_in_flight=2 if overlaps and not ngrams and draw(st.booleans()) else 1,
         drafts=drafts,
-        match_unit=layers.match_unit,
-        retention=layers.retention,
-        prefix_caching=not layers.uncached,
+        match_unit=layers.engine.match_unit,
+        retention=layers.engine.retention,
+        prefix_caching=layers.engine.prefix_caching,
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)
@@ -370,14 +244,14 @@ def plans(
     beside: list[Options] = []
     if bool(options) and draw(st.booleans()):
         beside = draw(st.lists(st.sampled_from(options), min_size=1, max_size=2, unique=True))
-    return ConnectorPlan(
-        engine,
-        tuple(actions),
-        "recompute" if recompute else "fail",
-        copies,
+    return replace(
+        layers,
+        engine=engine,
+        actions=tuple(actions),
+        load_failure="recompute" if recompute else "fail",
+        copies=copies,
         accepted=draw(st.integers(0, drafts)) if drafts else 0,
         encoder_tokens=room,
-        **layers.of_plan,
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
         replicas=replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),

@@ -1,11 +1,12 @@
 """The plan of an episode of a connector: an engine, and the actions on it in order. A plan is data:
 it can be shrunk, kept in a file and played again."""
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from kvproof.model.config import EngineConfig
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import SAMPLED
 
 FAMILIES = (
@@ -300,43 +301,123 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
         attention = [g.block_size for g in self.engine.groups if g.attention]
         return min(attention, default=0) // self.kernel_blocks if self.kernel_blocks > 1 else 0
 
+    @property
+    def drafts_of_layers(self) -> int:
+        """The number of draft tokens of a drafter that has layers in the cache groups; 0 without
+        such a drafter."""
+        return _drafts(self.engine.groups, self.hidden)
+
+    @property
+    def of_some(self) -> bool:
+        """Whether some vLLMs of this year cannot have such cache groups."""
+        engine = self.engine
+        rare = self.latent or self.kernel_blocks > 1 or (self.uneven and len(engine.groups) > 1)
+        return rare or bool(engine.match_unit) or engine.retention is not None
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """The kinds of the cache groups, and their special properties."""
+        engine = self.engine
+        kinds = {"local" if self.local and g.window else g.kind for g in engine.groups}
+        more = {
+            "drafter": self.drafts_of_layers and not self.hidden,
+            "three": len(engine.groups) > 2,
+            "ranks": self.ranks > 1 and not self.tensor,
+            "tensor ranks": self.tensor,
+            "every state": self.every_state,
+            "hits in blocks": engine.match_unit,
+            "retention": engine.retention is not None,
+            "shared layer": self.shared_layer,
+            "kernel blocks": self.kernel_blocks > 1,
+            "unequal ranks": self.prefill_ranks > 0,
+            "latent": self.latent,
+            "uncached": not engine.prefix_caching,
+            "uneven layers": self.uneven,
+            "hidden states": self.hidden,
+            "narrow": self.narrow,
+            "host buffers": self.buffered,
+        }
+        return frozenset(kinds | {word for word, is_so in more.items() if is_so})
+
+    @property
+    def kinds(self) -> str:
+        """`traits` as a text, whatever the order and sizes of the groups: "full+window"."""
+        return "+".join(sorted(self.traits))
+
+    @property
+    def words(self) -> str:
+        """The cache groups in words: "full (blocks of 4) beside mamba (blocks of 4), latent"."""
+        engine = self.engine
+        return " beside ".join(map(self._group_in_words, engine.groups)) + (
+            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1 or self.tensor)
+            + f" (P: {self.prefill_ranks})" * (self.prefill_ranks > 0)
+            + ", each state" * self.every_state
+            + f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
+            + (f", retention {engine.retention}" if engine.retention is not None else "")
+            + ", a layer shares a cache" * self.shared_layer
+            + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
+            + ", latent" * self.latent
+            + ", no prefix cache" * (not engine.prefix_caching)
+            + ", the last layer twice as wide" * self.uneven
+            + ", the last group for hidden states" * self.hidden
+            + f", half as wide on {self.narrow}" * bool(self.narrow)
+            + ", through buffers of the host" * self.buffered
+        )
+
+    def _group_in_words(self, group: Group) -> str:
+        kind: str = group.kind
+        if group.window:
+            kind = f"{'chunks' if self.local else 'window'} of {group.window}"
+        return f"{kind} (blocks of {group.block_size}{', drafter' * group.eagle})"
+
+
+BARE_BLOCKS = 32
+"""The number of blocks of an engine that is made only to see whether the connector can be made."""
+
+
+def bare(
+    *groups: Group,
+    match_unit: int = 0,
+    retention: int | None = None,
+    prefix_caching: bool = True,
+    hidden: bool = False,
+    **options: Any,
+) -> ConnectorPlan:
+    """A plan in which an engine with these cache groups is made and ends, without any request. Its
+    drafter is one with layers in the groups. `match_unit`, `retention` and `prefix_caching` are
+    those of the engine, `hidden` and the `options` those of the plan."""
+    engine = EngineConfig(
+        "E",
+        groups,
+        num_blocks=BARE_BLOCKS,
+        drafts=_drafts(groups, hidden),
+        match_unit=match_unit,
+        retention=retention,
+        prefix_caching=prefix_caching,
+    )
+    return ConnectorPlan(engine, (), hidden=hidden, **options)
+
+
+def _drafts(groups: Sequence[Group], hidden: bool) -> int:
+    return 1 if hidden else 2 * any(group.eagle for group in groups)
+
 
 def lines(plan: ConnectorPlan) -> list[str]:
     """The plan as text for a reader, one line for each action."""
     engine = plan.engine
-    groups = ", ".join(
-        f"{g.kind} attention" * g.attention
-        + ("Mamba" + " (each state)" * plan.every_state) * (not g.attention)
-        + ", latent" * (plan.latent and g.attention)
-        + f" in blocks of {g.block_size}"
-        + (f", {'chunks of' if plan.local else 'window'} {g.window}" if g.window else "")
-        + " with drafter layers" * g.eagle
-        for g in engine.groups
-    )
-    drafts = f", {engine.drafts} drafts, {plan.accepted} accepted" if engine.drafts else ""
-    overlap = ", steps overlap" if engine.overlaps else ""
-    parallelism = "tensor" if plan.tensor else "context"
-    ranks = f"{plan.ranks}" + f" (P: {plan.prefill_ranks})" * (plan.prefill_ranks > 0)
-    overlap += f", {ranks} ranks of {parallelism} parallelism" * (plan.ranks > 1 or plan.tensor)
-    overlap += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
-    overlap += ", on each of two replicas" * plan.replicas
-    overlap += f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
-    overlap += f", retention {engine.retention}" if engine.retention is not None else ""
-    overlap += ", no prefix cache" * (not engine.prefix_caching)
-    groups += ", a layer that shares the cache of the first" * plan.shared_layer
-    overlap += ", called by the first model runner" * plan.first_runner
-    overlap += "".join(f", {name} {value}" for name, value in plan.options)
-    overlap += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
-    overlap += ", KV goes through buffers of the host" * plan.buffered
-    groups += ", the last group for hidden states" * plan.hidden
-    groups += ", the last layer of attention twice as wide" * plan.uneven
-    groups += f", {plan.kernel_blocks} blocks of a kernel in each" * (plan.kernel_blocks > 1)
-    groups += f", half as wide on {plan.narrow}" * bool(plan.narrow)
+    more = ", steps overlap" * engine.overlaps
+    more += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
+    more += ", on each of two replicas" * plan.replicas
+    more += ", called by the first model runner" * plan.first_runner
+    more += "".join(f", {name} {value}" for name, value in plan.options)
+    more += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
+    if engine.drafts:
+        more += f", {engine.drafts} drafts, {plan.accepted} accepted"
     if plan.encoder_tokens:
-        drafts += f"; an encoder cache of {plan.encoder_tokens} tokens"
+        more += f"; an encoder cache of {plan.encoder_tokens} tokens"
     shown = [
-        f"engine: {engine.num_blocks} blocks; {groups}; {engine.chunk_tokens} tokens a "
-        f"step{overlap}{drafts}; {_copies(plan.copies)}"
+        f"engine: {engine.num_blocks} blocks; {plan.words}; {engine.chunk_tokens} tokens a "
+        f"step{more}; {_copies(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):

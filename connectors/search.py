@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from msgspec.structs import replace
 
 from kvproof.connectors.drawn import (
     ALONE,
@@ -14,7 +15,6 @@ from kvproof.connectors.drawn import (
     HYBRID,
     NARROWER,
     SPREAD,
-    LayerGroups,
     plans,
     unequal,
 )
@@ -26,13 +26,9 @@ from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt, build
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
-from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.severity import FAIL_ON
 from kvproof.strategies.sampling.choices import of_the_seed
-
-ROOM = 32
-"""The number of blocks of an engine that is made only to see whether the connector can be made."""
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""
@@ -50,10 +46,10 @@ class RuleBroken(Exception):
 class PlanSearch:
     """The progress and the result of a search: the smallest plan found that breaks a check, and its
     result. `tolerated` counts findings that are less severe than a leak, `known` those that a known
-    finding explains, by its name. `unmade` has the cache groups with which the connector could not
-    be made, and the exception; `lacking` has the groups that this vLLM cannot have, and why.
-    `unplayed` counts the plans whose options are refused, by the reason. `tries` counts the
-    episodes that made the plan smaller; `episodes` and the judged numbers do not include them.
+    finding explains, by its name. `unmade` has the plans with whose cache groups the connector
+    could not be made, and the exception; `lacking` has those whose groups this vLLM cannot have,
+    and why. `unplayed` counts the plans whose options are refused, by the reason. `tries` counts
+    the episodes that made the plan smaller; `episodes` and the judged numbers do not include them.
     `first` is the plan that was found first, and its result, before it was made smaller.
     `needs_earlier` says that the plan breaks its check only after earlier episodes."""
 
@@ -67,8 +63,8 @@ class PlanSearch:
     needs_earlier: bool = False
     tolerated: Counter[str] = field(default_factory=Counter)
     known: Counter[str] = field(default_factory=Counter)
-    unmade: dict[LayerGroups, Exception] = field(default_factory=dict)
-    lacking: dict[LayerGroups, str] = field(default_factory=dict)
+    unmade: dict[ConnectorPlan, Exception] = field(default_factory=dict)
+    lacking: dict[ConnectorPlan, str] = field(default_factory=dict)
     unplayed: Counter[str] = field(default_factory=Counter)
     tries: int = 0
 
@@ -117,12 +113,13 @@ class PlanSearch:
 
 
 def accepted(
-    subject: TestedConnector, found: PlanSearch, kinds: Sequence[LayerGroups] = HYBRID
-) -> list[LayerGroups]:
-    """The cache groups with which the connector can be made. The others are recorded as refused, by
-    the connector or, in older releases, by the config of the engine. If no groups are left, one of
-    the exceptions is raised again: a refusal on purpose, if there is one."""
-    layers: list[LayerGroups] = []
+    subject: TestedConnector, found: PlanSearch, kinds: Sequence[ConnectorPlan] = HYBRID
+) -> list[ConnectorPlan]:
+    """The plans without requests with whose cache groups the connector can be made. The others are
+    recorded as refused, by the connector or, in older releases, by the config of the engine, or as
+    lacking in this vLLM. If no groups are left, one of the exceptions is raised again: a refusal on
+    purpose, if there is one."""
+    layers: list[ConnectorPlan] = []
     raised: list[BaseException] = []
     pairs = unequal(subject.unequal), NARROWER * subject.narrow, BUFFERED * subject.buffered
     spread = [each for several in (SPREAD * subject.ranks, *pairs) for each in several]
@@ -131,17 +128,17 @@ def accepted(
     if subject.hidden:
         kinds = HIDDEN
     for each in (*(kinds if subject.supports_groups else ALONE), *spread):
-        if each.drafts and not _marks_drafters():
+        if not subject.takes(each.engine.groups, each.local):
             continue
-        if (planned := _as_planned(each)) is None or planned in layers:
-            continue
-        each = planned
-        if each.every_state and not adapt.keeps_every_state():
-            continue
-        if not subject.takes(each.groups, each.local):
+        if lacks := _lacks(each):
+            found.lacking[each] = lacks
             continue
         try:
-            play(subject, bare(each))
+            planned = _as_planned(each, found)
+            if planned is None or planned in layers:
+                continue
+            each = planned
+            play(subject, each)
         except AdapterDrift as drift:
             if drift.entry == adapt.CONFIG:
                 raised.append(drift)
@@ -161,37 +158,30 @@ def accepted(
     return layers
 
 
-def _as_planned(layers: LayerGroups) -> LayerGroups | None:
-    """The groups with the drafter's layers in the groups in which a start-up of this vLLM puts
-    them. None where kvproof cannot drive them like that."""
-    engine = bare(layers).engine
-    if not engine.drafter_is_apart:
-        return layers
-    try:
-        return layers._replace(groups=build.as_planned(engine).groups)
-    except UsageError:
-        return None
-
-
-def _marks_drafters() -> bool:
-    """Whether a cache group of this vLLM says that a drafter has layers in it."""
+def _lacks(plan: ConnectorPlan) -> str:
+    """What this vLLM lacks for the cache groups of a plan, in words; empty where it is not known to
+    lack anything."""
     from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
-    return may_take(KVCacheGroupSpec, "is_eagle_group")
+    if plan.drafts_of_layers and not may_take(KVCacheGroupSpec, "is_eagle_group"):
+        return "No cache group of this vLLM says that a drafter has layers in it"
+    if plan.every_state and not adapt.keeps_every_state():
+        return "A Mamba layer of this vLLM keeps no state after each block"
+    return ""
 
 
-def bare(layers: LayerGroups) -> ConnectorPlan:
-    """A plan in which an engine is made and ends, without any request."""
-    engine = EngineConfig(
-        "E",
-        layers.groups,
-        num_blocks=ROOM,
-        drafts=layers.drafts,
-        match_unit=layers.match_unit,
-        retention=layers.retention,
-        prefix_caching=not layers.uncached,
-    )
-    return ConnectorPlan(engine, (), **layers.of_plan)
+def _as_planned(plan: ConnectorPlan, found: PlanSearch) -> ConnectorPlan | None:
+    """The plan with the drafter's layers in the groups in which a start-up of this vLLM puts them.
+    None where kvproof cannot drive them like that, which is recorded as lacking. Raises
+    AdapterDrift."""
+    if not plan.engine.drafter_is_apart:
+        return plan
+    try:
+        return replace(plan, engine=build.as_planned(plan.engine))
+    except UsageError as error:
+        why = "A start-up of this vLLM puts the drafter into groups that kvproof does not drive"
+        found.lacking[plan] = f"{why} ({str(error).split('. ')[0]})"
+        return None
 
 
 def search(

@@ -40,6 +40,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from kvproof.live import adapt, both, options
 from kvproof.live.contract.aliases import follow
+from kvproof.live.contract.lookup import last_line
 from kvproof.live.encoder_settings import ENCODER
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
@@ -527,8 +528,9 @@ def scheduler(
 
 def as_planned(cfg: config.EngineConfig) -> config.EngineConfig:
     """The engine with drafter layers where the planning of this vLLM finds them. Where it finds
-    none, vLLM takes all attention groups for the drafter's (vllm#54094). An engine whose planning
-    fails stays as it is."""
+    none, vLLM takes all attention groups for the drafter's (vllm#54094). An engine whose groups the
+    planning refuses stays as it is. Raises AdapterDrift where the planning fails otherwise, and
+    UsageError where kvproof does not drive the planned groups."""
     from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
 
     made = scheduler(cfg, "fail")
@@ -538,8 +540,11 @@ def as_planned(cfg: config.EngineConfig) -> config.EngineConfig:
         made.vllm_config.cache_config.kv_cache_layout = BLOCKS_FIRST
     try:
         planned = get_kv_cache_groups(made.vllm_config, specs)
-    except Exception:  # this vLLM refuses to plan such groups, or plans them in another way
+    except (AssertionError, NotImplementedError, ValueError):  # this vLLM refuses such groups
         return cfg
+    except Exception as error:
+        why = f"The planning of this vLLM needs more than the kit has ({last_line(error)})"
+        raise AdapterDrift(why, "get_kv_cache_groups") from error
     found = {n for group in planned if adapt.has_drafter(group) for n in group.layer_names}
     marked = [not found or not found.isdisjoint(group.layer_names) for group in own]
     groups = tuple(

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from kvproof.connectors.drawn import ALONE, HYBRID, LayerGroups
+import msgspec
+
+from kvproof.connectors.drawn import ALONE, HYBRID
+from kvproof.connectors.plan import ConnectorPlan
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
@@ -16,7 +19,7 @@ PLANS = Plays("plans", "offloading", 3, 12)
 class Side(FakeSide):
     """A side whose connector accepts these groups. It keeps what it is driven with."""
 
-    def __init__(self, *groups: LayerGroups, **more: Any) -> None:
+    def __init__(self, *groups: ConnectorPlan, **more: Any) -> None:
         super().__init__(self._played)
         self.answer = Accepts(groups, **more)
         self.plans: list[tuple[dict[str, Any], ...]] = []
@@ -38,7 +41,7 @@ def test_both_sides_play_the_same_plans_for_what_both_accept() -> None:
     assert base.plans == head.plans
     assert len(base.plans[0]) == PLANS.episodes
     sizes = {group["block_size"] for plan in base.plans[0] for group in plan["engine"]["groups"]}
-    assert sizes == {SECOND.groups[0].block_size}
+    assert sizes == {SECOND.engine.groups[0].block_size}
     assert both.one_sided == [
         f"plans for offloading with {FIRST.words}: base alone accepts these cache groups",
         f"plans for offloading with {THIRD.words}: head alone accepts these cache groups",
@@ -47,11 +50,11 @@ def test_both_sides_play_the_same_plans_for_what_both_accept() -> None:
 
 def test_what_head_fails_to_make_by_mistake_is_tried_on_both() -> None:
     base = Side(FIRST, SECOND)
-    head = Side(FIRST, failing=(SECOND,), bare=({"bare": 1},))
+    head = Side(FIRST, failing=(SECOND,))
     with compared(base, head) as both:
         both.drive([PLANS])
     assert base.plans == head.plans
-    assert base.plans[0][0] == {"bare": 1}
+    assert base.plans[0][0] == msgspec.to_builtins(SECOND)
     assert both.one_sided == []
 
 

@@ -1,10 +1,10 @@
 """What is asked of a process that drives one vLLM, and what it answers: a line of JSON each."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from kvproof.connectors.drawn import LayerGroups
+from kvproof.connectors.plan import ConnectorPlan
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
@@ -110,13 +110,12 @@ class Driven(_Message, frozen=True):
 
 
 class Accepts(_Message, frozen=True):
-    """The cache groups with which a connector can be made, and those with which making it is
-    `failing` by mistake; `bare` are plans without actions for the latter. `reason` says why there
-    is no such connector, and `entry` what of the contract it lacks."""
+    """The plans without actions with whose cache groups a connector can be made, and those with
+    which making it is `failing` by mistake. `reason` says why there is no such connector, and
+    `entry` what of the contract it lacks."""
 
-    groups: tuple[LayerGroups, ...] = ()
-    failing: tuple[LayerGroups, ...] = ()
-    bare: tuple[dict[str, Any], ...] = ()
+    plans: tuple[ConnectorPlan, ...] = ()
+    failing: tuple[ConnectorPlan, ...] = ()
     reason: str = ""
     entry: str = ""
 

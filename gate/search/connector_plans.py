@@ -12,11 +12,10 @@ import msgspec
 
 from kvproof.connectors import mixed_up
 from kvproof.connectors.device import replaced
-from kvproof.connectors.drawn import LayerGroups
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.plan import ConnectorPlan, lines
-from kvproof.connectors.search import PlanSearch, accepted, bare
+from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
@@ -219,10 +218,9 @@ class _Played:
         engine, actions = self.plan.engine, self.plan.actions[:at]
         plan = msgspec.structs.replace(self.plan, actions=actions)
         group = finding.about.group
-        layers = LayerGroups.of(self.plan)
-        where: tuple[str, ...] = (layers.kinds,)
+        where: tuple[str, ...] = (plan.kinds,)
         if group is not None:
-            where = (engine.groups[group].kind, layers.kinds)
+            where = (engine.groups[group].kind, plan.kinds)
         if (apart := CONTRACT[finding.invariant].apart) != "groups":
             where = ("any cache groups", *[self.name] * (apart == "connectors"))
         if other := mixed_up.mixed_up(finding):  # this hides no mix-up of tokens
@@ -251,7 +249,7 @@ def _digests(played: Iterable[_Played]) -> dict[str, int]:
     """What the plans with each kind of cache groups showed, as a number each."""
     found: dict[str, int] = {}
     for one in played:
-        kinds = LayerGroups.of(one.plan).kinds
+        kinds = one.plan.kinds
         found[kinds] = crc32(one.digest.to_bytes(4), found.get(kinds, 0))
     return found
 
@@ -262,9 +260,9 @@ def _shape(fact: Fact) -> str:
     return " ".join((type(fact).__name__, *true))
 
 
-def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[LayerGroups]:
-    """The cache groups with which a connector can be made. Raises AdapterDrift where this vLLM does
-    not have it, or not with these settings."""
+def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[ConnectorPlan]:
+    """The plans with whose cache groups a connector can be made. Raises AdapterDrift where this
+    vLLM does not have it, or not with these settings."""
     try:
         return accepted(chosen, found)
     except NoConnector as error:
@@ -281,11 +279,11 @@ def accepts(name: str) -> Accepts:
     ten plans."""
     chosen, found = SHIPPED[name].subject, PlanSearch()
     try:
-        groups = tuple(_accepted(chosen, found))
+        plans = tuple(_accepted(chosen, found))
     except AdapterDrift as drift:
         return Accepts(reason=drift.why, entry=drift.entry)
     failing = tuple(each for each, why in found.unmade.items() if not is_refusal(why))
-    return Accepts(groups, failing, tuple(msgspec.to_builtins(bare(each)) for each in failing))
+    return Accepts(plans, failing)
 
 
 @functools.cache

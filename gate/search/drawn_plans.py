@@ -4,7 +4,7 @@ play the same plans: what a side would draw by itself depends on what it accepts
 import msgspec
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from kvproof.connectors.drawn import LayerGroups, plans
+from kvproof.connectors.drawn import plans
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
@@ -17,10 +17,8 @@ def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:
     mistake is tried on both."""
     if base.reason or head.reason:
         return head if base.reason else base
-    kinds, plans_of_them = (*base.failing, *head.failing), (*base.bare, *head.bare)
-    failing = dict(zip(kinds, plans_of_them, strict=True))
-    groups = tuple(each for each in base.groups if each in head.groups)
-    return Accepts(groups, tuple(failing), tuple(failing.values()))
+    both = tuple(each for each in base.plans if each in head.plans)
+    return Accepts(both, tuple(dict.fromkeys((*base.failing, *head.failing))))
 
 
 def one_sided(name: str, base: Accepts, head: Accepts) -> list[str]:
@@ -28,10 +26,10 @@ def one_sided(name: str, base: Accepts, head: Accepts) -> list[str]:
     if base.reason or head.reason:
         return []
     return [
-        f"plans for {name} with {layers.words}: {which} alone accepts these cache groups"
+        f"plans for {name} with {plan.words}: {which} alone accepts these cache groups"
         for which, ours, theirs in (("base", base, head), ("head", head, base))
-        for layers in ours.groups
-        if layers not in (*theirs.groups, *theirs.failing)
+        for plan in ours.plans
+        if plan not in (*theirs.plans, *theirs.failing)
     ]
 
 
@@ -39,12 +37,12 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
     """The workload with its plans. First comes a plan without actions for each kind of groups with
     which a connector cannot be made by mistake."""
     if workload.like is None:
-        kinds = [each for each in accepts.groups if each.traits & {*workload.about}]
-        kinds = kinds or [*accepts.groups]
+        kinds = [each for each in accepts.plans if each.traits & {*workload.about}]
+        kinds = kinds or [*accepts.plans]
         kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
-        chosen = [*accepts.bare]
+        chosen = [msgspec.to_builtins(each) for each in accepts.failing]
     else:
-        kinds = [LayerGroups.of(msgspec.convert(workload.like, ConnectorPlan))]
+        kinds = [msgspec.convert(workload.like, ConnectorPlan)]
         chosen = []
     if not kinds:
         return msgspec.structs.replace(workload, plans=tuple(chosen))

@@ -1,6 +1,7 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,18 +11,19 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors import search as search_module
-from kvproof.connectors.drawn import ALONE, LayerGroups
+from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import play
 from kvproof.connectors.judging import CONTRACT, broken, times_judged
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
-from kvproof.connectors.search import PlanSearch, accepted, bare, search
+from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
+from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
+from kvproof.live import build
 from kvproof.live.adapt import CONFIG
 from kvproof.model.config import Group
-from kvproof.model.errors import AdapterDrift
+from kvproof.model.errors import AdapterDrift, NotValid
 from kvproof.model.facts.connectors import (
     Announced,
     CacheStatistics,
@@ -193,10 +195,10 @@ def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> No
     subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     whole = accepted(subject, found)
     assert not found.refused
-    none = LayerGroups((Group("window", 4, window=5),))
+    none = bare(Group("window", 4, window=5))
     only = accepted(subject, found, (*whole, none))
     assert only == whole
-    assert list(found.refused) == ["window (blocks of 4)"]
+    assert list(found.refused) == ["window of 5 (blocks of 4)"]
 
 
 def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,12 +209,52 @@ def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.M
     monkeypatch.setattr(search_module, "play", drifted)
     found = PlanSearch()
     subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-    inside = LayerGroups((Group("full", 4), Group("mamba", 4)), match_unit=2)
+    inside = bare(Group("full", 4), Group("mamba", 4), match_unit=2)
     assert accepted(subject, found, (ALONE[0], inside)) == [ALONE[0]]
     named = [line for line in shown(subject, found) if "Not driven" in line]
     assert named == [
         f"Not driven with the cache groups {inside.words}. Hits of this vLLM end with blocks."
     ]
+
+
+PLANNING = "vllm.v1.core.kv_cache_utils.get_kv_cache_groups"
+
+APART = bare(Group("full", 4), Group("window", 4, window=8, eagle=True))
+"""Cache groups of which one alone has layers of the drafter."""
+
+
+def refusing_to_plan(error: BaseException) -> Callable[..., Any]:
+    def refuses(*_: object) -> None:
+        raise error
+
+    return refuses
+
+
+def test_planned_groups_that_are_not_driven_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = NotValid("Engine E has such groups. Use others.")
+    monkeypatch.setattr(search_module.build, "as_planned", refusing_to_plan(refused))
+    found = PlanSearch()
+    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    assert accepted(subject, found, (ALONE[0], APART)) == [ALONE[0]]
+    [named] = [line for line in shown(subject, found) if "Not driven" in line]
+    assert named.endswith("(Engine E has such groups).")
+
+
+@pytest.mark.parametrize("error", [AssertionError(), ValueError("no"), NotImplementedError()])
+def test_groups_that_the_planning_refuses_stay_as_they_are(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLANNING, refusing_to_plan(error))
+    assert build.as_planned(APART.engine) == APART.engine
+
+
+@pytest.mark.parametrize("error", [AttributeError("no such name"), TypeError("one more argument")])
+def test_a_planning_that_the_kit_does_not_fit_is_drift(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PLANNING, refusing_to_plan(error))
+    with pytest.raises(AdapterDrift, match=str(error)):
+        build.as_planned(APART.engine)
 
 
 def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +266,7 @@ def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.M
 
     monkeypatch.setattr(search_module, "play", refused)
     subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-    several = LayerGroups((Group("full", 4), Group("mamba", 4)))
+    several = bare(Group("full", 4), Group("mamba", 4))
     found, few = PlanSearch(), 2
     assert accepted(subject, found, (ALONE[0], several)) == [ALONE[0]]
     assert [*found.lacking] == [several]
@@ -245,7 +287,7 @@ class LosesAFile(Storeless):
 
 def test_a_finding_does_not_name_the_folder_of_its_episode() -> None:
     subject = TestedConnector(f"{__name__}:{LosesAFile.__name__}", {"folder": "{tmp}"})
-    plan = msgspec.structs.replace(bare(ALONE[0]), actions=(SubmitRequest(0, 5), RunSteps(1)))
+    plan = msgspec.structs.replace(ALONE[0], actions=(SubmitRequest(0, 5), RunSteps(1)))
     [first, again] = [play(subject, plan).findings[0] for _ in range(2)]
     assert first.invariant == "engine_survives"
     assert "{tmp}/lost" in first.sentence

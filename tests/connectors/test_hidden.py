@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_connector as home
 
-from kvproof.connectors.drawn import HIDDEN, LayerGroups
+from kvproof.connectors.drawn import HIDDEN
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from kvproof.connectors.search import PlanSearch, accepted, search
@@ -35,8 +35,8 @@ ACTIONS = (
 )
 
 
-def one(layers: LayerGroups, late: bool = False) -> EpisodeResult:
-    engine = EngineConfig("E", layers.groups, num_blocks=64, chunk_tokens=5, drafts=1)
+def one(layers: ConnectorPlan, late: bool = False) -> EpisodeResult:
+    engine = EngineConfig("E", layers.engine.groups, num_blocks=64, chunk_tokens=5, drafts=1)
     return play(STATES, ConnectorPlan(engine, ACTIONS, copies=Copies(late, 1), hidden=True))
 
 
@@ -48,7 +48,7 @@ def test_all_cache_groups_are_driven() -> None:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("layers", HIDDEN, ids=lambda each: each.words)
-def test_they_are_those_of_the_prompt(layers: LayerGroups, late: bool) -> None:
+def test_they_are_those_of_the_prompt(layers: ConnectorPlan, late: bool) -> None:
     result = one(layers, late)
     assert not result.findings
     assert result.judged["saved hidden states"] == 14 + 9 + 16

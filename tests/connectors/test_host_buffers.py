@@ -10,10 +10,9 @@ pytest.importorskip("vllm")
 
 from msgspec.structs import replace
 
-from kvproof.connectors.drawn import BUFFERED, LayerGroups
+from kvproof.connectors.drawn import BUFFERED
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import Action, Drain, ResetCache, SubmitRequest, lines
-from kvproof.connectors.search import bare
+from kvproof.connectors.plan import Action, ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
 from tests.engine.findings import inside
 
@@ -26,11 +25,10 @@ CHUNKED, WHOLE = 5, 64
 
 
 def played(
-    layers: LayerGroups, chunk: int, *actions: Action, name: str = "nixl-pull"
+    layers: ConnectorPlan, chunk: int, *actions: Action, name: str = "nixl-pull"
 ) -> EpisodeResult:
-    plan = bare(layers)
-    engine = replace(plan.engine, num_blocks=48, chunk_tokens=chunk)
-    return play(SHIPPED[name].subject, replace(plan, engine=engine, actions=actions))
+    engine = replace(layers.engine, num_blocks=48, chunk_tokens=chunk)
+    return play(SHIPPED[name].subject, replace(layers, engine=engine, actions=actions))
 
 
 def prompt(tokens: int) -> SubmitRequest:
@@ -53,13 +51,13 @@ def mended(names: Sequence[str]) -> Iterator[None]:
 
 
 def test_a_reader_sees_that_there_are_buffers() -> None:
-    assert "through buffers of the host" in lines(bare(FULL))[0]
+    assert "through buffers of the host" in lines(FULL)[0]
     assert "host buffers" in FULL.traits
 
 
 @pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
 @pytest.mark.parametrize("layers", BUFFERED, ids=lambda each: each.words)
-def test_what_is_mended_loads_whole_prompts(layers: LayerGroups, name: str) -> None:
+def test_what_is_mended_loads_whole_prompts(layers: ConnectorPlan, name: str) -> None:
     actions = prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16)
     with mended(["rest_of_block_is_not_staged", "staging_overwrites_other_groups"]):
         result = played(layers, CHUNKED, *actions, name=name)

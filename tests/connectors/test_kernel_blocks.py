@@ -12,7 +12,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector i
     SimpleCPUOffloadConnector,
 )
 
-from kvproof.connectors.drawn import ALONE, HYBRID, LayerGroups
+from kvproof.connectors.drawn import ALONE, HYBRID
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED
@@ -24,8 +24,8 @@ ONE, *SEVERAL = (each for each in HYBRID if each.kernel_blocks > 1)
 PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 
 
-def played(name: str, layers: LayerGroups = ONE, **more: Any) -> EpisodeResult:
-    engine = EngineConfig("E", layers.groups, num_blocks=48, chunk_tokens=64)
+def played(name: str, layers: ConnectorPlan = ONE, **more: Any) -> EpisodeResult:
+    engine = EngineConfig("E", layers.engine.groups, num_blocks=48, chunk_tokens=64)
     actions = (*PROMPTS, Drain(), ResetCache(), *PROMPTS)
     plan = ConnectorPlan(engine, actions, kernel_blocks=layers.kernel_blocks, **more)
     return play(SHIPPED[name].subject, plan)
@@ -42,7 +42,7 @@ def test_what_was_stored_is_loaded(name: str, first_runner: bool) -> None:
 @pytest.mark.parametrize("layers", SEVERAL, ids=[each.kinds for each in SEVERAL])
 @pytest.mark.parametrize("name", ["offloading", "nixl-push"])
 def test_a_connector_may_keep_the_layers_of_several_groups_apart(
-    name: str, layers: LayerGroups
+    name: str, layers: ConnectorPlan
 ) -> None:
     result = played(name, layers)
     assert not result.findings

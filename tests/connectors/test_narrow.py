@@ -6,11 +6,10 @@ pytest.importorskip("vllm")
 
 from msgspec.structs import replace
 
-from kvproof.connectors.drawn import NARROWER, LayerGroups
+from kvproof.connectors.drawn import NARROWER
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.pair import in_its_blocks
-from kvproof.connectors.plan import Action, Drain, ResetCache, SubmitRequest, lines
-from kvproof.connectors.search import bare
+from kvproof.connectors.plan import Action, ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
 from tests.engine.findings import inside
 
@@ -20,10 +19,9 @@ FULL = NARROWER[0]
 SUBJECT = SHIPPED["nixl-pull"].subject
 
 
-def played(layers: LayerGroups, *actions: Action) -> EpisodeResult:
-    plan = bare(layers)
-    engine = replace(plan.engine, num_blocks=48, chunk_tokens=64)
-    return play(SUBJECT, replace(plan, engine=engine, actions=actions))
+def played(layers: ConnectorPlan, *actions: Action) -> EpisodeResult:
+    engine = replace(layers.engine, num_blocks=48, chunk_tokens=64)
+    return play(SUBJECT, replace(layers, engine=engine, actions=actions))
 
 
 def prompt(tokens: int) -> SubmitRequest:
@@ -31,7 +29,7 @@ def prompt(tokens: int) -> SubmitRequest:
 
 
 def test_as_many_tokens_are_in_narrower_blocks() -> None:
-    plan = replace(bare(FULL), kernel_blocks=2)
+    plan = replace(FULL, kernel_blocks=2)
     assert "half as wide on P" in lines(plan)[0]
     narrow = in_its_blocks(plan, "P")
     assert in_its_blocks(plan, "D") is plan
@@ -43,7 +41,7 @@ def test_as_many_tokens_are_in_narrower_blocks() -> None:
 @pytest.mark.parametrize(
     "layers", [e for e in NARROWER if "window" not in e.traits], ids=lambda each: each.kinds
 )
-def test_whole_prompts_are_loaded(layers: LayerGroups) -> None:
+def test_whole_prompts_are_loaded(layers: ConnectorPlan) -> None:
     result = played(layers, prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16))
     assert result.findings == ()
     assert result.judged["promised tokens"]

@@ -71,7 +71,7 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
-    plan = search.bare(ALONE[0])
+    plan = ALONE[0]
     findings: Any = tuple(SimpleNamespace(invariant=each) for each in (RULE, "engine_survives"))
     found = search.PlanSearch()
     both = EpisodeResult(findings, 1, 0, Counter())
@@ -111,7 +111,7 @@ def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
     refused: Any, extra: str, tmp_path: Path
 ) -> None:
     name, plan = "OffloadingConnector", tmp_path / "plan.json"
-    plan.write_bytes(msgspec.json.encode(search.bare(ALONE[0])))
+    plan.write_bytes(msgspec.json.encode(ALONE[0]))
     for more in (("--examples", "1"), ("--replay", str(plan))):
         text = refused("connector", name, "--extra", extra, *more)
         assert f"{name} cannot be made" in text

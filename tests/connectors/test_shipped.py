@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors import drawn
 from kvproof.connectors.device.replaced import STORE
-from kvproof.connectors.drawn import SPREAD, LayerGroups
+from kvproof.connectors.drawn import SPREAD
 from kvproof.connectors.drift import require_replaced
 from kvproof.connectors.episode import play
 from kvproof.connectors.mixed_up import mixed_up
@@ -125,14 +125,14 @@ FULL_ON_RANKS = {"simple-cpu", "simple-cpu-lazy"}
 """Their room is for all ranks, and what a prompt has on four of them is more."""
 
 
-def on_ranks(layers: LayerGroups) -> ConnectorPlan:
-    engine = EngineConfig("E", layers.groups, num_blocks=24, chunk_tokens=64)
+def on_ranks(layers: ConnectorPlan) -> ConnectorPlan:
+    engine = EngineConfig("E", layers.engine.groups, num_blocks=24, chunk_tokens=64)
     return ConnectorPlan(engine, TWICE, ranks=layers.ranks, tensor=layers.tensor)
 
 
 @pytest.mark.parametrize("layers", SPREAD, ids=lambda layers: layers.words)
 @pytest.mark.parametrize("name", RANKED)
-def test_each_rank_loads_its_part(name: str, layers: LayerGroups) -> None:
+def test_each_rank_loads_its_part(name: str, layers: ConnectorPlan) -> None:
     result = play(SHIPPED[name].subject, on_ranks(layers))
     assert result.findings == ()
     assert result.judged["promised tokens"] or (layers.tensor and name in FULL_ON_RANKS)
