@@ -1,8 +1,8 @@
 """Small mutants of the rules in `counts`, and the smallest sizes at which each differs from it.
 
 A mutant is made from the syntax tree of a rule: one operand, comparison, rounding or constant of it
-is another one. Z3 says for which numbers the two differ, or that there are none. Rules are asked
-about in a Z3 context each, as in `cases`.
+is another one. Z3 says for which numbers the two differ, or that there are none. Each mutant has Z3
+contexts of its own.
 """
 
 import ast
@@ -17,8 +17,11 @@ import z3
 
 from kvproof.model.arithmetic import algebra, counts
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of, any_of, either
-from tests.functions.case_targets import as_tuple
-from tests.functions.cases import EFFORT, always
+from tests.functions.cases import always
+from tests.functions.function import as_tuple
+
+EFFORT = 5_000_000
+"""What Z3 may spend on one question, in its own units: a slow machine gets the same answers."""
 
 LIMITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 """Sizes are looked for up to these, the smallest first."""

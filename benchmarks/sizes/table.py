@@ -154,10 +154,7 @@ def noticed(mutant: Mutant, calls: Calls) -> Noticed | None:
 @functools.cache
 def _cases() -> list[tuple[Function, list[tuple[dict[str, int], tuple[int, ...]]]]]:
     """The cases on which functions of vLLM are called, each with what the rule says."""
-    return [
-        (f, [(case.numbers, f.ours(case.numbers)) for case in f.cases().cases])
-        for f in FUNCTIONS.values()
-    ]
+    return [(f, [(numbers, f.ours(numbers)) for numbers in f.cases]) for f in FUNCTIONS.values()]
 
 
 def on_vllm(mutant: Mutant) -> list[str]:

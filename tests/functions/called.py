@@ -89,44 +89,49 @@ def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
     return loaded > block_size
 
 
-def aligned_chunk(block_size: Num, boundary_blocks: Num, **rest: Num) -> tuple[Num, Num, Num]:
+def aligned_chunk(
+    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, room: Num, boundary: Num
+) -> tuple[Num, Num, Num]:
+    known = start + tokens + left
     chunk = counts.align_chunk(
-        block_size=block_size, shared_prefix_boundary=boundary_blocks * block_size, **rest
+        start=start,
+        tokens=tokens,
+        prefill_end=known - resumed,
+        known=known,
+        block_size=block_size,
+        chunk_limit=tokens + room,
+        shared_prefix_boundary=boundary * block_size,
     )
     return chunk, chunk, chunk
 
 
-def schedulable(
-    start: Num, tokens: Num, prefill_end: Num, known: Num, chunk_limit: Num, **_: Num
-) -> Truth:
-    """A prefill ends with the prompt, or before the last token of a resumed request."""
-    ends = either(prefill_end == known, prefill_end == known - 1)
-    return all_of(start < known, start + tokens <= known, tokens <= chunk_limit, ends)
+def has_a_prompt(start: Num, tokens: Num, left: Num, resumed: Num, **_: Num) -> Truth:
+    return start + tokens + left > resumed
 
 
 def resumed_to_its_last_token(
-    start: Num,
-    tokens: Num,
-    prefill_end: Num,
-    known: Num,
-    block_size: Num,
-    chunk_limit: Num,
-    **_: Num,
+    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, room: Num, **_: Num
 ) -> Truth:
     """A chunk of a resumed request ends before its last token, inside the block of its start."""
-    inside = both(
-        start + tokens == prefill_end, start == counts.round_down(prefill_end, block_size)
-    )
-    return all_of(inside, prefill_end < known, block_size <= chunk_limit)
+    inside = start == counts.round_down(start + tokens, block_size)
+    return all_of(resumed == 1, left == 1, inside, block_size <= tokens + room)
 
 
 def passes_two_boundaries(
-    start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, **_: Num
+    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, **_: Num
 ) -> Truth:
     """A chunk begins inside the second block or later, and ends the prefill two blocks on."""
     whole = counts.round_down(start, block_size)
-    begins = all_of(start > block_size, start > whole, prefill_end == known)
-    return all_of(begins, start + tokens == known, known > whole + 2 * block_size)
+    begins = all_of(start > block_size, start > whole, resumed == 0, left == 0)
+    return both(begins, start + tokens > whole + 2 * block_size)
+
+
+def crosses_a_boundary_behind_its_prompt(
+    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, **_: Num
+) -> Truth:
+    """A chunk has the last token of a prompt and a sampled one, with a boundary between them."""
+    both_tokens = all_of(resumed == 1, left == 0, tokens == 2)
+    return both(both_tokens, start + 1 == counts.round_down(start + 1, block_size))
 
 
 def truncated(

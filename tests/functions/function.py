@@ -1,17 +1,19 @@
 """A function of vLLM, the rule that it must follow, and their comparison."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from kvproof.model.arithmetic.algebra import Num, Truth, any_of, both, not_
+from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.faults.fault import Fault, planted
-from kvproof.model.planting import planted_now
-from tests.functions.case_targets import as_tuple
-from tests.functions.cases import Cases, always, cases_of
+from tests.functions.cases import Numbers, always, cases_of
 
-_FOUND: dict[Hashable, Cases] = {}
+
+def as_tuple(result: Any) -> tuple[Any, ...]:
+    """What a rule returns as a tuple."""
+    return result if isinstance(result, tuple) else (result,)
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,7 @@ class Function:
     `ranges`, `given` and `bound` describe the numbers that vLLM can get. `origin` is the name of
     the vLLM function. `differs` has the known findings that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
-    with it. `dead` is the number of branches of the rule that these numbers never
-    take. `also` are conditions, each of which a case meets too.
+    with it. `also` are conditions, each of which some cases meet.
     """
 
     id: str
@@ -36,37 +37,12 @@ class Function:
     bound: int = 8
     differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    dead: int = 0
     also: tuple[Callable[..., Truth], ...] = ()
 
-    def cases(self) -> Cases:
-        """The cases of the function with the mistakes that are planted now, looked for once."""
-        key = (self.id, frozenset(planted_now().items()))
-        if key not in _FOUND:
-            _FOUND[key] = self._cases()
-        return _FOUND[key]
-
-    def _cases(self) -> Cases:
-        """Numbers for each branch and boundary of the rule and of the conditions of its known
-        findings, then numbers for the rule where none of these conditions holds."""
-        found = cases_of(self.rule, self.ranges, self.given, self.bound, self._covered)
-        if not self.differs:
-            return found
-        outside = cases_of(self.rule, self.ranges, self._undisturbed, self.bound)
-        known = [case.numbers for case in found.cases]
-        more = [case for case in outside.cases if case.numbers not in known]
-        return found._replace(
-            cases=(*found.cases, *more), unsettled=(*found.unsettled, *outside.unsettled)
-        )
-
-    def _deviating(self, **numbers: Num) -> tuple[Truth, ...]:
-        return tuple(shows(**numbers) for shows in self.differs.values())
-
-    def _covered(self, **numbers: Num) -> tuple[Truth, ...]:
-        return (*self._deviating(**numbers), *(meets(**numbers) for meets in self.also))
-
-    def _undisturbed(self, **numbers: Num) -> Truth:
-        return both(self.given(**numbers), not_(any_of(*self._deviating(**numbers))))
+    @cached_property
+    def cases(self) -> list[Numbers]:
+        """Numbers on which vLLM is called, some for each condition."""
+        return cases_of(self.ranges, self.bound, self.given, (*self.differs.values(), *self.also))
 
     def ours(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
         """The result of the rule for these numbers."""
@@ -113,7 +89,7 @@ class FunctionComparison(NamedTuple):
     """The cases of a function, and the cases with different results."""
 
     function: Function
-    cases: Cases
+    cases: list[Numbers]
     differences: tuple[Mismatch, ...]
 
     @property
@@ -128,32 +104,26 @@ class FunctionComparison(NamedTuple):
 
     @property
     def complaints(self) -> list[str]:
-        """All problems, as sentences: unexplained differences, known findings that are no longer
-        visible, an unexpected number of dead branches, and cases that Z3 could not decide."""
+        """All problems, as sentences: unexplained differences, and known findings that are no
+        longer visible."""
         gone = [name for name in self.function.differs if name not in self.explained_by]
-        found = [
+        return [
             *map(str, self.unexplained),
             *(f"the known finding {name} is visible in no case" for name in gone),
-            *(f"Z3 could not decide: {text}" for text in self.cases.unsettled),
         ]
-        dead, expected = self.cases.dead, self.function.dead
-        if len(dead) != expected:
-            found.append(f"{len(dead)} branches are dead, expected {expected}: {'; '.join(dead)}")
-        return found
 
 
 def compare(function: Function, findings: Iterable[Fault]) -> FunctionComparison:
     """Call vLLM on each case. A known finding explains a difference only where the function lists
     it and its condition holds for the numbers."""
     faults = {fault.name: fault for fault in findings}
-    cases = function.cases()
     differences = []
-    for case in cases.cases:
-        ours, theirs = function.ours(case.numbers), function.theirs(case.numbers)
+    for numbers in function.cases:
+        ours, theirs = function.ours(numbers), function.theirs(numbers)
         if ours != theirs:
-            known = _explaining(function, case.numbers, theirs, faults)
-            differences.append(Mismatch(function, case.numbers, ours, theirs, known))
-    return FunctionComparison(function, cases, tuple(differences))
+            known = _explaining(function, numbers, theirs, faults)
+            differences.append(Mismatch(function, numbers, ours, theirs, known))
+    return FunctionComparison(function, function.cases, tuple(differences))
 
 
 def _explaining(

@@ -42,7 +42,6 @@ FUNCTIONS: dict[str, Function] = {
             lambda **v: counts.tokens_skipped_by_state(**v),
             {"computed": at_least(1)},
             managers.state_skipped,
-            dead=1,
         ),
         Function(
             "window_blocks_for_hit",
@@ -82,7 +81,6 @@ FUNCTIONS: dict[str, Function] = {
             called.grown,
             {"end": at_least(1), "block_size": SIZE, "held_blocks": BLOCKS},
             functools.partial(managers.growth, "full"),
-            dead=1,
         ),
         Function(
             "state_growth",
@@ -91,7 +89,6 @@ FUNCTIONS: dict[str, Function] = {
             {"end": at_least(1), "block_size": SIZE, "held_blocks": BLOCKS},
             functools.partial(managers.growth, "mamba"),
             given=called.fits,
-            dead=1,
         ),
         Function(
             "window_admission",
@@ -109,7 +106,6 @@ FUNCTIONS: dict[str, Function] = {
             managers.window_admission,
             given=called.within_prompt,
             differs={"window_of_loaded_tokens": called.loads_the_whole_prompt},
-            dead=1,
         ),
         Function(
             "state_admission",
@@ -125,7 +121,6 @@ FUNCTIONS: dict[str, Function] = {
             managers.state_admission,
             given=lambda loaded, computing, **_: called.one_way(loaded, computing),
             differs={"superseded_state_reserved": called.loads_beyond_a_state},
-            dead=1,
         ),
         Function(
             "counted_after_hit",
@@ -142,15 +137,19 @@ FUNCTIONS: dict[str, Function] = {
             {
                 "start": at_least(0),
                 "tokens": SIZE,
-                "prefill_end": SIZE,
-                "known": SIZE,
+                "left": at_least(0),
+                "resumed": FLAG,
                 "block_size": SIZE,
-                "chunk_limit": SIZE,
-                "boundary_blocks": BLOCKS,
+                "room": at_least(0),
+                "boundary": BLOCKS,
             },
             scheduling.aligned_chunk,
-            given=called.schedulable,
-            also=(called.resumed_to_its_last_token, called.passes_two_boundaries),
+            given=called.has_a_prompt,
+            also=(
+                called.resumed_to_its_last_token,
+                called.passes_two_boundaries,
+                called.crosses_a_boundary_behind_its_prompt,
+            ),
         ),
         Function(
             "longest_hit_tokens",
@@ -180,7 +179,6 @@ FUNCTIONS: dict[str, Function] = {
             called.truncated,
             {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
             transfers.truncated,
-            dead=1,
         ),
         Function(
             "window_blocks_offered",
@@ -204,7 +202,6 @@ FUNCTIONS: dict[str, Function] = {
             functools.partial(transfers.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
-            dead=3,
         ),
         Function(
             "trim_beside_window",
@@ -219,7 +216,6 @@ FUNCTIONS: dict[str, Function] = {
                 "end_trim_across_ratios": called.longer_there,
             },
             results={"longer_list_dies_across_ratios": called.dies},
-            dead=3,
         ),
         Function(
             "logical_block",

@@ -30,18 +30,14 @@ def arrived(engine: EngineConfig, prompt: int, outputs: int = 0, embeds: bool = 
 
 
 def aligned_chunk(
-    start: int,
-    tokens: int,
-    prefill_end: int,
-    known: int,
-    block_size: int,
-    chunk_limit: int,
-    boundary_blocks: int,
+    start: int, tokens: int, left: int, resumed: int, block_size: int, room: int, boundary: int
 ) -> tuple[int, int, int]:
-    """`Scheduler._mamba_block_aligned_split`, for a start that was computed, hit, or loaded."""
-    engine, scheduler = _aligned(block_size, chunk_limit)
-    request = arrived(engine, prefill_end, known - prefill_end)
-    request.shared_prefix_boundary = boundary_blocks * block_size
+    """`Scheduler._mamba_block_aligned_split`, for a start that was computed, hit, or loaded. Tokens
+    that are known and not scheduled are `left`; `resumed` is how many of them are sampled. The
+    chunk may have `room` more tokens, and the shared prefix ends with the block `boundary`."""
+    engine, scheduler = _aligned(block_size, tokens + room)
+    request = arrived(engine, start + tokens + left - resumed, resumed)
+    request.shared_prefix_boundary = boundary * block_size
     split = scheduler._mamba_block_aligned_split
     hit, loaded = split(request, tokens, start, 0), split(request, tokens, 0, start)
     request.num_computed_tokens = start
