@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
-from kvproof.reports.terminal import Extra, replay_line, show
+from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -50,17 +50,11 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
     )
 
 
-def trace_file(trace: Trace, folder: Path, *, first: bool = False) -> File:
-    """The new file of a trace. The command that replays it is its line, or it is in a text that is
-    printed after the file was written `first`."""
-
-    def written() -> Path:
-        stem = trace.finding.invariant if trace.finding else "violation"
-        return write_in(folder, stem, trace)
-
-    if first:
-        return File(written, first=True)
-    return File(written, lambda path: f"\n{replay_line(trace, path)}")
+def trace_file(trace: Trace, folder: Path) -> File:
+    """A new file for a trace. It is written first, because the text has the command that replays
+    it."""
+    stem = trace.finding.invariant if trace.finding else "violation"
+    return File(lambda: write_in(folder, stem, trace), first=True)
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
@@ -89,14 +83,13 @@ def answer(
     *,
     before: Iterable[str] = (),
     details: Iterable[str] = (),
-    files: Sequence[File] = (),
 ) -> int:
     """Print an outcome, as this kind of output or as text, with its trace if it has one, the lines
-    `before` the verdict and more `details` after it. Then write the trace and the other files.
-    Returns the exit code."""
+    `before` the verdict and more `details` after it. The trace is written too. Returns the exit
+    code."""
     outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
-    kept = trace_file(trace, args.traces, first=True) if trace else None
+    kept = trace_file(trace, args.traces) if trace else None
 
     def output(code: int) -> VerdictOutput:
         return verdict_output(
@@ -129,7 +122,7 @@ def answer(
         )
 
     code = outcome.exit_code(args.fail_on)
-    return finish(args, code, output, text, [kept, *files] if kept else files)
+    return finish(args, code, output, text, [kept] if kept else ())
 
 
 def summary(outcome: Outcome, setup: Setup) -> str:

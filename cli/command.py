@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown
 
 
 class Command(Protocol):
@@ -15,6 +16,16 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the command."""
+
+
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise UsageError for an empty value, as an unset variable of a shell gives it: as a path it
+    would be the working folder."""
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        option, is_joined, value = word.partition("=")
+        if word == "" or (option.startswith("--") and is_joined and not value):
+            what = option or before or "An argument"
+            raise UsageError(f"The value of {shown(what)} is empty. Use a value, or leave it out.")
 
 
 REASON_MAX = 300

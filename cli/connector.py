@@ -19,7 +19,6 @@ from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
-from kvproof.cli.progress import progress
 from kvproof.gate.search.known_plans import known_as
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
@@ -29,6 +28,7 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.reading import shown as shown_path
 from kvproof.model.files.writing import write_fresh
 from kvproof.reports import live_line
+from kvproof.reports.live_line import progress
 from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 

@@ -29,8 +29,7 @@ class File:
     """A file (or a folder) that is written after the verdict. `path` is set as soon as it exists.
 
     `write` writes it, returns its path, and raises UsageError where that fails. `line` is the text
-    that is printed about the written file. A file about the `whole` work, which may also take long,
-    is not written after an interruption. A file that the text names is written `first`; its error
+    that is printed about the written file. A file that the text names is written `first`; its error
     is printed after the verdict all the same.
     """
 
@@ -39,12 +38,10 @@ class File:
         write: Callable[[], Path],
         line: Callable[[Path], str] | None = None,
         *,
-        whole: bool = False,
         first: bool = False,
     ) -> None:
         self._write = write
         self._line = line
-        self._whole = whole
         self.first = first
         self._tried = False
         self.path: Path | None = None
@@ -62,8 +59,6 @@ class File:
             return
         self._tried = True
         with interruption.stoppable() as stopped:
-            if self._whole:
-                interruption.check()
             try:
                 self.path = self._write()
             except UsageError as error:
@@ -77,20 +72,14 @@ class File:
         return self._line(self.path) if self._line and self.path else None
 
 
-def fixed(
-    path: Path,
-    write: Callable[[], None],
-    line: Callable[[Path], str] | None = None,
-    *,
-    whole: bool = True,
-) -> File:
+def fixed(path: Path, write: Callable[[], None], line: Callable[[Path], str] | None = None) -> File:
     """A file whose path the user has chosen."""
 
     def written() -> Path:
         write()
         return path
 
-    return File(written, line, whole=whole)
+    return File(written, line)
 
 
 def page_file(path: Path, html: str) -> File:

@@ -57,7 +57,7 @@ def files(args: argparse.Namespace, gate: Gate) -> list[File]:
 
 def _file(path: Path, name: str, gate: Gate) -> File:
     document, _ = FORMATS[name]
-    return fixed(path, lambda: write_new(path, document(gate)), whole=False)
+    return fixed(path, lambda: write_new(path, document(gate)))
 
 
 def _annotated(gate: Gate) -> Path:

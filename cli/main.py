@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import kvproof
-from kvproof.cli import outputs, removed
-from kvproof.cli.command import Command, Parser
+from kvproof.cli import removed
+from kvproof.cli.command import Command, Parser, refuse_empty
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError, unknown
 from kvproof.reports import live_line
@@ -84,10 +84,9 @@ def _run(arguments: Sequence[str]) -> int:
     named = next((word for word in arguments if not word.startswith("-")), "")
     if arguments and named == arguments[0] and named not in COMMANDS:
         raise unknown("command", named, COMMANDS)
-    outputs.check_values(arguments)
+    refuse_empty(arguments)
     # Where no command is named, as with --help, the options of none are needed.
     args = parser(named).parse_args(arguments)
-    outputs.check_apart(args)
     try:
         with interruption.stoppable() as stopped:
             code = command(args.command).run(args)

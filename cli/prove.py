@@ -4,10 +4,10 @@ import argparse
 import dataclasses
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish, fixed
-from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
@@ -18,6 +18,7 @@ from kvproof.proofs.obligations import table
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
+from kvproof.reports.live_line import progress
 from kvproof.reports.output.proof import CounterexampleOutput, ObligationOutput, Proved
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
@@ -72,7 +73,7 @@ def _run(args: argparse.Namespace) -> int:
     found, proofs = proved(args.obligation or None, args.timeout_s)
     files = []
     if args.table is not None:
-        files.append(fixed(args.table, lambda: write_new(args.table, table(proofs))))
+        files.append(fixed(args.table, lambda: _write_table(args.table, proofs)))
 
     def output(code: int) -> Proved:
         return verdict_output(
@@ -94,6 +95,12 @@ def _run(args: argparse.Namespace) -> int:
         say(f"{found.verdict.value}{why} - {covered(found)} ({found.seconds:.1f} s)")
 
     return finish(args, found.verdict.exit_code, output, text, files)
+
+
+def _write_table(path: Path, proofs: Sequence[Proof]) -> None:
+    """Write the table of all proofs; there is none after an interruption."""
+    interruption.check()
+    write_new(path, table(proofs))
 
 
 def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list[Proof]]:

@@ -57,6 +57,9 @@ OPTIONS: Mapping[tuple[str, str], Removed] = {
     ("prove", "--certificates"): Removed(
         "is gone: nobody asked another solver", "kvproof prove --table FILE for what is proved"
     ),
+    ("explore", "--graph"): Removed(
+        "is gone: nobody looks at thousands of states", "kvproof report TRACE --html FILE for a run"
+    ),
     ("explore", "--resume"): Removed(
         "is gone, because no search is kept in a file any more",
         "kvproof explore without it, or kvproof campaign --resume",

@@ -21,11 +21,11 @@ from kvproof.cli.answer import answer, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.profile import without_trace
-from kvproof.cli.progress import progress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
 from kvproof.reports import live_line
+from kvproof.reports.live_line import progress
 from kvproof.reports.output.search import Sampled
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS

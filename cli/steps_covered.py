@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Make, borrow, maker, require_core, undriven
-from kvproof.cli.progress import progress
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import Event
 from kvproof.model.presets import CLUSTERS, cluster_named
+from kvproof.reports.live_line import progress
 from kvproof.reports.output.steps_covered import StepsCovered
 from kvproof.reports.screen import say
 from kvproof.reports.tables import TextTable

@@ -3,7 +3,11 @@ the log of a CI, it is a line of its own every half minute."""
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
+from kvproof.model import interruption
 from kvproof.reports.screen import columns, one_line
 
 CLEAR = "\r\x1b[K"
@@ -12,6 +16,10 @@ SHORTER = "Looking for a shorter run; Ctrl-C takes the shortest so far."
 """What follows a violation that is shown before its run is shrunk."""
 
 LINE_EVERY_S = 30.0
+"""The time between two lines of a log, in seconds."""
+
+SHOWN_EVERY_S = 0.1
+"""The time after which progress is shown again, in seconds."""
 
 _shown = False
 _logged_at = time.monotonic()
@@ -49,3 +57,28 @@ def clear() -> None:
 def wanted() -> bool:
     """Whether standard error is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
+
+
+class ProgressReporter(Protocol):
+    """Receives two counts from time to time."""
+
+    def __call__(self, done: int, other: int, /) -> None: ...
+
+
+@contextmanager
+def progress(text: str) -> Iterator[ProgressReporter]:
+    """Show `text`, with the two counts filled in for its `{}`, while work runs."""
+    shown_at = 0.0
+
+    def report(done: int, other: int) -> None:
+        nonlocal shown_at
+        interruption.raise_missed()
+        if time.monotonic() - shown_at > SHOWN_EVERY_S:
+            show(text.format(f"{done:,}", f"{other:,}"))
+            shown_at = time.monotonic()
+
+    show(text.partition(":")[0])
+    try:
+        yield report
+    finally:
+        clear()

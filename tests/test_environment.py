@@ -45,8 +45,7 @@ def small_files() -> None:
 @pytest.mark.parametrize(
     ("argv", "verdict"),
     [
-        (("explore", "--config", "oversized", "--graph", "g.graphml"), "EXHAUSTED"),
-        (("explore", "--config", "oversized", "--graph", "g.dot"), "EXHAUSTED"),
+        (("report", str(TRACE), "--html", "p.html"), "BROKEN"),
         (("prove", "--obligation", "trim_equal_counts", "--table", "t.md"), "PROVED"),
     ],
 )
@@ -77,7 +76,7 @@ def test_a_small_file_system_that_is_full(tmp_path: Path) -> None:
     ("argv", "code"),
     [
         (("explore", "--fault", "front_trim"), 1),
-        (("explore", "--config", "oversized", "--graph", "g.dot"), 2),
+        (("report", str(TRACE), "--html", "p.html"), 2),
         (("prove", "--obligation", "trim_equal_counts", "--table", "t.md"), 2),
         (("explore", "--config", "oversized"), 0),
         (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
@@ -104,21 +103,22 @@ def test_a_read_only_folder(
     ("option", "path"),
     [
         (option, path)
-        for option in ("--graph", "--traces")
-        for path in ("file/x.dot", "missing/x.dot", "full.dot", "/proc/x.dot")
-        if (option, path) != ("--traces", "missing/x.dot")  # a folder of traces is made
+        for option in ("--table", "--traces")
+        for path in ("file/x", "missing/x", "full", "/proc/x")
+        if (option, path) != ("--traces", "missing/x")  # a folder of traces is made
     ],
 )
 def test_an_output_that_cannot_be_made(option: str, path: str, tmp_path: Path) -> None:
     """This binds root too: a file where a folder is needed, a link to a device, a
     folder of the kernel."""
     (tmp_path / "file").write_text("mine")
-    (tmp_path / "full.dot").symlink_to("/dev/full")
-    ran = started(["explore", "--config", "oversized", option, path], tmp_path)
+    (tmp_path / "full").symlink_to("/dev/full")
+    command = "prove" if option == "--table" else "explore"
+    ran = started([command, option, path], tmp_path)
     refused(ran)
     assert ran.stdout == b""
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "full.dot"]
-    assert (tmp_path / "full.dot").is_symlink()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "full"]
+    assert (tmp_path / "full").is_symlink()
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -138,7 +138,7 @@ LATIN = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1:strict"}
 def test_names_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text(json.dumps(CLUSTER, ensure_ascii=False), encoding="utf-8")
     here = environment(**locale)
-    for more, code in (((), 0), (("--fault", "double_free"), 1), (("--graph", "g.dot"), 0)):
+    for more, code in (((), 0), (("--fault", "double_free"), 1)):
         ran = started(["explore", "--config", "own.json", *more], tmp_path, env=here)
         no_traceback(ran)
         assert ran.returncode == code, ran.stderr.decode()
@@ -146,4 +146,3 @@ def test_names_that_the_locale_cannot_write(locale: dict[str, str], tmp_path: Pa
     ran = started(["explore", "--config", "own.json", "--json"], tmp_path, env=here)
     assert ran.returncode == 0
     assert json.loads(ran.stdout)["config"]["name"] == CLUSTER["name"]
-    assert "É" in (tmp_path / "g.dot").read_text(encoding="utf-8")

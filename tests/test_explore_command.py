@@ -86,15 +86,6 @@ def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.Monk
     assert 1 < record["states_distinct"] < 25
 
 
-def test_explore_writes_the_graph(run: Any) -> None:
-    code, _, _ = run("explore", *SMALL, "--graph", "g.dot")
-    assert code == 0
-    assert Path("g.dot").read_text(encoding="utf-8").startswith("digraph")
-    code, _, err = run("explore", *SMALL, "--graph", "g.png")
-    assert code == 2
-    assert ".graphml" in err
-
-
 def test_explore_says_what_it_does_not_compare_with_the_proofs(run: Any) -> None:
     for name, left_out in (
         ("pd-full", ""),

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli import answer, finish
+from kvproof.cli import answer, finish, prove
 from kvproof.model.errors import UsageError
 from kvproof.model.files import writing
-from kvproof.reports import graph_file
-from kvproof.strategies.explorer.packed import PackedSearch
 from tests.sentences import two_sentences
 
-SMALL = ["--config", "pd-full"]
+PROVE = ["prove", "--obligation", "truncated_once", "--table", "t.md"]
 BROKEN = ["--fault", "front_trim"]
 
 
@@ -53,17 +51,12 @@ def test_a_violation_without_its_trace_is_printed(
 
 def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
     lost()
-    some = ["--obligation", "truncated_once"]
-    for argv, verdict in (
-        (["explore", *SMALL, "--graph", "g.dot"], "EXHAUSTED"),
-        (["prove", *some, "--table", "t.md"], "PROVED"),
-    ):
-        code, out, err = run(*argv)
-        assert code == 2
-        assert verdict in out
-        assert two_sentences(err), err
-        code, out, _ = run(*argv, "--json")
-        assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, verdict)
+    code, out, err = run(*PROVE)
+    assert code == 2
+    assert "PROVED" in out
+    assert two_sentences(err), err
+    code, out, _ = run(*PROVE, "--json")
+    assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, "PROVED")
     assert list(Path().iterdir()) == []
 
 
@@ -76,22 +69,20 @@ def test_the_verdict_is_out_before_a_file_is_written(
         printed.append(capsys.readouterr().out)
         raise UsageError("The file x cannot be written. Use another.")
 
-    monkeypatch.setattr(graph_file, "write", look)
-    code, rest, _ = run("explore", *BROKEN, "--graph", "g.dot")
-    assert code == 1
-    assert "VIOLATED - cluster pd-full" in printed[0]
-    assert "Replay it: " in printed[0]  # the trace is small, and the text names its file
+    monkeypatch.setattr(prove, "write_new", look)
+    code, rest, _ = run(*PROVE)
+    assert code == 2
+    assert "PROVED - obligations 1" in printed[0]
     assert rest == ""
 
 
 def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may write anywhere, but nobody to a folder of the kernel.
     monkeypatch.setattr("kvproof.cli.prove.prove", lambda *_: pytest.fail("it proved"))
-    monkeypatch.setattr("kvproof.cli.explore.explored", lambda *_: pytest.fail("it explored"))
+    monkeypatch.setattr("kvproof.cli.explore.explore", lambda *_: pytest.fail("it explored"))
     for argv in (
         ["explore", "--traces", "/proc/none"],
         ["explore", "--traces", "/proc"],
-        ["explore", "--graph", "/proc/g.dot"],
         ["sample", "--traces", "/proc/none"],
         ["prove", "--table", "/proc/t.md"],
         ["gate", "--junit", "/proc/j.xml"],
@@ -119,15 +110,9 @@ def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
 def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expand = PackedSearch.expand
-
-    def interrupted(search: PackedSearch) -> None:
-        if search.reached.expanded == 10:
-            signal.raise_signal(signal.SIGINT)
-        expand(search)
-
-    monkeypatch.setattr(PackedSearch, "expand", interrupted)
-    code, out, err = run("explore", *SMALL, "--graph", "g.dot")
-    assert (code, out.split(" - ")[0]) == (130, "UNKNOWN: interrupted")
+    monkeypatch.setattr(prove, "prove", lambda **_: signal.raise_signal(signal.SIGINT))
+    code, out, err = run(*PROVE)
+    assert code == 130
+    assert "UNKNOWN: interrupted" in out
     assert err == f"{finish.NOT_FINISHED}\n"
     assert list(Path().iterdir()) == []

@@ -55,7 +55,7 @@ def test_the_output_of_a_command_that_cannot_work(
     def drifted(*_: Any) -> None:
         raise AdapterDrift("This vLLM has no Request.id")
 
-    monkeypatch.setattr(explore, "exhausted", drifted)
+    monkeypatch.setattr(explore, "_exhausted", drifted)
     code, record = as_json("explore")
     assert code == 3
     stopped = decoded(json.dumps(record))

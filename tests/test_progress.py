@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvproof.cli.progress import progress
 from kvproof.reports import live_line
+from kvproof.reports.live_line import progress
 
 
 def test_a_log_gets_a_line_every_half_minute(
@@ -13,7 +13,7 @@ def test_a_log_gets_a_line_every_half_minute(
     monkeypatch.setattr(live_line, "LINE_EVERY_S", 30.0)
     monkeypatch.setattr(live_line, "_logged_at", now)
     monkeypatch.setattr(live_line.time, "monotonic", lambda: now)
-    monkeypatch.setattr("kvproof.cli.progress.SHOWN_EVERY_S", 0.0)
+    monkeypatch.setattr("kvproof.reports.live_line.SHOWN_EVERY_S", 0.0)
     with progress("sampling: {} of {} episodes") as show:
         for second in range(70):
             now += 1.0

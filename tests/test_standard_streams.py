@@ -42,7 +42,7 @@ def test_a_standard_output_that_cannot_be_written(
 
 
 def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
-    argv = ["explore", "--config", "oversized", "--graph", "g.dot"]
+    argv = ["prove", "--obligation", "trim_equal_counts", "--table", "t.md"]
     refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
     assert [*tmp_path.iterdir()] == []
 

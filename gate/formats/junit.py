@@ -4,6 +4,7 @@ An introduced finding that makes the exit code 1 is a failure. What could not be
 never a skip and never a pass.
 """
 
+import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,11 +12,13 @@ from typing import NamedTuple
 from kvproof.gate.formats import sentences as words
 from kvproof.gate.formats.terminal import about
 from kvproof.reports.output.gate import Gate, GateFinding
-from kvproof.reports.xml_text import xml_text
 
 SUITE = "kvproof gate"
 
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
+
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not allow; names and the errors of vLLM may contain them."""
 
 
 class JUnitCase(NamedTuple):
@@ -48,7 +51,12 @@ def document(gate: Gate) -> str:
         else:
             ET.SubElement(element, "system-out").text = case.text
     ET.indent(root)
-    return f"{DECLARATION}\n{xml_text(ET.tostring(root, encoding='unicode'))}\n"
+    return f"{DECLARATION}\n{_xml(ET.tostring(root, encoding='unicode'))}\n"
+
+
+def _xml(text: str) -> str:
+    """Put a replacement character for each character that XML does not allow."""
+    return NOT_XML.sub("\ufffd", text)
 
 
 def _cases(gate: Gate) -> Iterator[JUnitCase]:
