@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun, first_token_read, in_common
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.ghost_state import Served
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
@@ -200,29 +201,64 @@ def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
             )
 
 
+def _could_hit(cfg: EngineConfig, admission: Admission, served: tuple[Served, ...]) -> int:
+    """The longest hit that an admitted request could have, had each group kept all that the served
+    prompts computed."""
+    known, loads, best = len(admission.tokens), admission.external > 0, 0
+    for each in served:
+        common = in_common(each.prompt, admission.tokens)
+        ends = (known, common) if common == len(each.prompt) else (known,)
+        best = max(best, *(longest(cfg, end, common, loads) for end in ends))
+    return best
+
+
+def _why_none(cluster: Cluster, step: Step, admission: Admission) -> Iterator[Excuse]:
+    """Why an admission may hit none of the tokens that the served prompts computed."""
+    cfg = cluster.engine(admission.engine)
+    if not admission.served:
+        yield choice("a cached block was taken for other tokens earlier in this step")
+    if all(group.kind == "full" for group in cfg.groups):
+        return
+    if cluster.sessions and cfg.retention is not None:
+        yield choice("a session keeps only the states at which its first part alone would resume")
+    if cluster.follow_up_turns and cfg.role == "prefill":
+        yield choice("P has loaded the earlier turn, and has not computed its states and windows")
+    if cfg.store and cfg.partial_block_hits:
+        yield choice("a prompt that a store loaded leaves no state inside a block")
+    if cfg.role == "decode":
+        yield from _why_none_on_decode(cfg, step, admission)
+
+
+def _why_none_on_decode(cfg: EngineConfig, step: Step, admission: Admission) -> Iterator[Excuse]:
+    """Why D, which has computed no states of the tokens that it loaded, and which has only the end
+    of a window of them, may hit nothing."""
+    if cfg.store:
+        yield choice("a hit beside a store needs all groups at once")
+    elif _offered(step, admission) is None:
+        yield choice("nothing is offered to D, so that the states that it lacks do not come")
+    elif any(group.kind == "window" for group in cfg.groups):
+        yield choice("D has loaded only the end of a window")
+    elif not admission.external:
+        yield choice("D loads nothing, so that the states that it lacks do not come")
+
+
+def _offered(step: Step, admission: Admission) -> int | None:
+    """The number of tokens that P offers to this request; None if it offers nothing."""
+    transfer = step.before.transfer(admission.request)
+    return transfer.tokens if transfer is not None and transfer.phase == Phase.OFFERED else None
+
+
 def _owed_tokens(cluster: Cluster, step: Step, admission: Admission) -> int:
-    """Tokens that this admission must find in the local cache."""
+    """Tokens that this admission must find in the local cache, with no excuse, where it may not hit
+    none (`_why_none`)."""
     cfg = cluster.engine(admission.engine)
     known = len(admission.tokens)
     loads = admission.external > 0
     limit = longest(cfg, known, known, loads)
     everywhere = all(g.kind == "full" for g in cfg.groups)
-    if cluster.sessions and cfg.retention is not None and not everywhere:
-        return 0  # a session caches only the states at which its first part alone would resume
-    if cluster.follow_up_turns and cfg.role == "prefill" and not everywhere:
-        return 0  # P has not computed the earlier turn that it loaded
-    if cfg.store and cfg.partial_block_hits:
-        return 0  # a prompt that the store loaded left no state at its end in the cache
     if cfg.role == "decode" and not everywhere:
-        transfer = step.before.transfer(admission.request)
-        if cfg.store:
-            return 0  # a hit in all groups at once: a store does not bring what some of them lack
-        if transfer is None or transfer.phase != Phase.OFFERED:
-            return 0  # D computed no states of the loaded tokens, and has only the end of a window
-        if any(g.kind == "window" for g in cfg.groups) or not loads:
-            return 0
         everywhere = True  # P sends the state, after at least one token of D's cache
-        limit = min(limit, longest(cfg, transfer.tokens, known, loads))
+        limit = min(limit, longest(cfg, _offered(step, admission) or 0, known, loads))
     best = 0
     for served in admission.served:
         common = in_common(served.prompt, admission.tokens)
@@ -233,11 +269,27 @@ def _owed_tokens(cluster: Cluster, step: Step, admission: Admission) -> int:
         else:
             kept = served.shared if common >= served.shared + alike_after_hit(cfg) else 0
         if cluster.sessions and cfg.partial_block_hits and cfg.aligned_group and not everywhere:
-            # Inside a block it caches only the state at which its first part alone would resume.
             kept -= kept % cfg.aligned_group.block_size
         roomy = not cfg.partial_block_hits or has_room(cfg, kept, known)
         best = max(best, kept if kept <= limit and roomy else 0)
     return best
+
+
+def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -> Iterator[Excuse]:
+    """Why an admission may hit fewer tokens than the served prompts computed."""
+    cfg = cluster.engine(admission.engine)
+    known, loads = len(admission.tokens), admission.external > 0
+    state = cfg.aligned_group
+    if cfg.role == "decode" and could > longest(cfg, _offered(step, admission) or 0, known, loads):
+        yield choice("P offers no more tokens")
+    if state or cfg.retention is not None:
+        yield choice("the prompts part where no state, or no window, is kept")
+    if cluster.sessions and cfg.partial_block_hits and state and could % state.block_size:
+        yield choice(
+            "inside a block, a session keeps only the state at which its first part would resume"
+        )
+    if cfg.partial_block_hits and not has_room(cfg, could, known):
+        yield choice("the copy of the block inside which the hit ends has no room")
 
 
 @check(
@@ -252,33 +304,43 @@ def repeated_prompt_hits(step: Step, cluster: Cluster) -> Iterator[Judged]:
     ended. Prompts that differ before that token hit 0 tokens, however often the prefix came
     (vllm#43587, vllm#45238).
 
-    A repeated prompt must hit all its full blocks except the block of the last token. A prompt that
-    differs from an earlier prompt cannot hit a Mamba state that no request cached. The second such
-    prompt shows the shared prefix boundary, and from the third prompt on the shared prefix must be
-    hit (vllm#37898). Eviction ends this duty.
+    A prompt must hit all full blocks that it shares with an earlier prompt, except the block of the
+    last token. A prompt that differs from an earlier prompt may not find a Mamba state that no
+    request cached. The second such prompt shows the shared prefix boundary, and from the third
+    prompt on the shared prefix must be hit without an excuse (vllm#37898). Eviction ends this duty.
     """
     for admission in step.effects.admissions:
-        if not cluster.engine(admission.engine).prefix_caching:
+        cfg = cluster.engine(admission.engine)
+        # Cannot be judged: without a cache there are no hits.
+        if not cfg.prefix_caching:
             continue
-        before = {key for key, _ in step.before.engine(admission.engine).cached}
-        if before - {key for key, _ in admission.cached}:
-            continue  # evicted earlier in this step: no hit is required
-        due = _owed_tokens(cluster, step, admission)
-        if admission.hit >= due > 0:
-            yield holds()
-        elif admission.hit < due:
-            yield because(
-                reason(
-                    "must_hit",
-                    "{served} prompts were served on {engine} and nothing was "
-                    "evicted, so {request} must hit {due} tokens",
-                    served=len(admission.served),
-                    due=due,
-                ),
-                reason("hits", "it hits {hit} tokens", hit=admission.hit),
-                engine=admission.engine,
-                request=admission.request,
-            )
+        # Cannot be judged: what was served before an eviction (see `ghost`).
+        served = admission.served or step.before.engine(admission.engine).ghost.served
+        could = _could_hit(cfg, admission, served)
+        if admission.hit >= could:
+            if could:
+                yield holds()
+            continue
+        excuses = tuple(_why_none(cluster, step, admission))
+        due = could
+        if not excuses:
+            due = _owed_tokens(cluster, step, admission)
+            if admission.hit >= due:
+                due = could
+                excuses = tuple(_why_fewer(cluster, step, admission, could))
+        yield because(
+            reason(
+                "must_hit",
+                "{served} prompts were served on {engine} and nothing was "
+                "evicted, so {request} must hit {due} tokens",
+                served=len(served),
+                due=due,
+            ),
+            reason("hits", "it hits {hit} tokens", hit=admission.hit),
+            excuses=excuses,
+            engine=admission.engine,
+            request=admission.request,
+        )
 
 
 def _owed_keys(cfg: EngineConfig, prompt: str) -> Iterator[Key]:
