@@ -121,6 +121,28 @@ def test_an_endless_call_in_a_loop_is_a_death(place: str, monkeypatch: pytest.Mo
     assert (died.exception, died.function) == ("DoesNotEnd", without_end.__name__)
 
 
+@pytest.mark.parametrize("raised", [AssertionError, ValueError])
+def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
+    raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a scheduler is. A refusal is none."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    from kvproof.live.loop.episode import played
+
+    def unmade(*_: Any, **__: Any) -> None:
+        raise raised("no engine")
+
+    monkeypatch.setattr(Scheduler, "__init__", unmade)
+    if raised is ValueError:
+        with pytest.raises(ValueError, match="no engine"):
+            played(loop.random_plan(0))
+        return
+    died = played(loop.random_plan(0)).died
+    assert died is not None
+    assert (died.exception, died.function) == ("AssertionError", unmade.__name__)
+
+
 @pytest.mark.usefixtures("_soon")
 def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one of each call, in a loop as in a start-up."""

@@ -114,8 +114,12 @@ class EngineLoop:
                 kv_load_failure_policy="recompute" if plan.recompute else "fail",
             )
         config = config_of(start, plan.num_blocks, **further)
-        with _untuned():
-            self.core: Any = Core(config, True, "", lambda _: self.worker, True)
+        try:
+            with _untuned():
+                self.core: Any = Core(config, True, "", lambda _: self.worker, True)
+        except Exception as error:
+            self.worker.spare(error)
+            raise
         self.known: tuple[SizeKnown, ...] = ()
         if plan.fitted:
             self.known = ready.known(self.core, config_of(start, plan.num_blocks, **further))

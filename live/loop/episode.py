@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from kvproof.live import blame
-from kvproof.live.damage import DoesNotEnd
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop import front
@@ -300,10 +299,15 @@ PAUSES = ("pause_generation", "pause_scheduler")
 
 
 def played(plan: LoopPlan) -> Played:
-    """Play a plan, and return the result. Raises AdapterDrift."""
+    """Play a plan, and return the result. A mistake of vLLM while the engine is made is its death.
+    Raises AdapterDrift, and the exception with which vLLM refuses the engine."""
     try:
         with watched():
             episode = Episode(plan)
-    except DoesNotEnd as error:
+    except Exception as error:
+        interruption.check()
+        blame.spare(error)
+        if blame.is_refusal(error):
+            raise
         return Played(plan, died=death_of(error))
     return episode.played()
