@@ -81,6 +81,15 @@ BLOCKS_FIRST = "BLHNC"
 SAME_NAME = "one-name"
 """The one name of all adapters and of the salt."""
 
+LARGE_HEAD = 128
+"""The values of a head of a model as users have it."""
+LARGE = {
+    **{"hidden_size": 4096, "intermediate_size": 14336, "vocab_size": 128256},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": LARGE_HEAD},
+    "num_hidden_layers": 32,
+}
+"""The sizes of that model."""
+
 HIDDEN = int(_CONFIG["hidden_size"])
 """The width of an embedded token."""
 
@@ -104,7 +113,8 @@ class ServedModel(NamedTuple):
     has one head, which all ranks of tensor parallelism have. A model that only `encodes` images has
     no KV cache in which a prefix could be found. With `uneven`, the last layer of a group of
     attention keeps twice as much of a token as the others. With `hidden`, a drafter keeps the
-    hidden states of each token in the last group, in one layer, and drafts nothing else."""
+    hidden states of each token in the last group, in one layer, and drafts nothing else. A `large`
+    model has the sizes of one that users have; others have the smallest that vLLM accepts."""
 
     name: str = str(MODEL)
     dtype: str = "float32"
@@ -112,6 +122,7 @@ class ServedModel(NamedTuple):
     encodes: bool = False
     uneven: bool = False
     hidden: bool = False
+    large: bool = False
 
     def changed(self, what: str, dtypes: Sequence[str]) -> "ServedModel":
         """The model with its "model" or its "dtype" changed; the next type is that after the
@@ -129,9 +140,10 @@ class ServedModel(NamedTuple):
 
     @property
     def config(self) -> ModelConfig:
-        """The `ModelConfig` of this model. Engines of the first model share one."""
-        if self == FIRST_MODEL:
-            return model_config()
+        """The `ModelConfig` of this model. Engines of the first model share one, and those of the
+        large one."""
+        if self in (FIRST_MODEL, LARGE_MODEL):
+            return model_config(self.large)
         made = copy.copy(model_config())
         made.model, made.dtype = self.name, self.values
         if self.latent:
@@ -152,15 +164,16 @@ class ServedModel(NamedTuple):
     @property
     def heads(self) -> int:
         """The number of the model's KV heads."""
-        return 1 if self.latent else int(model_config().get_total_num_kv_heads())
+        return 1 if self.latent else int(model_config(self.large).get_total_num_kv_heads())
 
     def on_rank(self, ranks: int, states: int) -> OfRank:
         """The part of a layer on one of `ranks` ranks, for a state of `states` heads."""
         return OfRank(max(self.heads // ranks, 1), states // ranks)
 
     def head(self, heads: int) -> dict[str, Any]:
-        """The arguments of a spec for `heads` KV heads of the smallest size that vLLM accepts."""
-        size = HEAD_BYTES // self.values.itemsize
+        """The arguments of a spec for `heads` KV heads, of the smallest size that vLLM accepts
+        unless the model is large."""
+        size = LARGE_HEAD if self.large else HEAD_BYTES // self.values.itemsize
         return {"num_kv_heads": heads, "head_size": size, "dtype": self.values}
 
     def states(self, block_size: int, page_bytes: int) -> Any:
@@ -202,20 +215,22 @@ class ServedModel(NamedTuple):
 
 
 FIRST_MODEL = ServedModel()
+LARGE_MODEL = ServedModel(dtype="bfloat16", large=True)
 ALL_OF_IT = OfRank()
 
 
 @functools.cache
-def model_config() -> ModelConfig:
-    """The `ModelConfig` that all engines share. Copy it to change it."""
+def model_config(large: bool = False) -> ModelConfig:
+    """The `ModelConfig` that all engines share, or that of a large model. Copy it to change it."""
     init_none_hash(sha256)
     return ModelConfig(
         model=str(MODEL),
         tokenizer=str(MODEL),
         skip_tokenizer_init=True,
-        dtype="float32",
+        dtype="bfloat16" if large else "float32",
         seed=0,
         max_model_len=MODEL_TOKENS_MAX,
+        hf_overrides=LARGE if large else {},
         **adapt.accepted(ModelConfig, enable_prompt_embeds=True),
     )
 
@@ -345,7 +360,10 @@ def supports_groups(transfer: Any) -> bool:
 
 
 def required_layout(vllm_config: VllmConfig) -> str | None:
-    """The layout of the KV caches that the connector needs; None if any layout will do."""
+    """The layout of the KV caches that the connector needs; None if any layout will do, or if there
+    is no connector."""
+    if vllm_config.kv_transfer_config is None:
+        return None
     from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 
     kind: Any = KVConnectorFactory.get_connector_class(vllm_config.kv_transfer_config)
@@ -461,7 +479,7 @@ def scheduler(
     model = served.config
     vllm_config = adapt.made(
         VllmConfig,
-        model_config=model if served.encodes else model_config(),
+        model_config=model if served.encodes or served.large else model_config(),
         scheduler_config=SchedulerConfig(
             max_num_seqs=cfg.max_requests,
             max_num_batched_tokens=max(cfg.chunk_tokens, cfg.max_requests),

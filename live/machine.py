@@ -6,7 +6,7 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -51,10 +51,11 @@ class LiveMachine:
 
     name = "live"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, sizes: Mapping[str, Any] | None = None) -> None:
+        """Make the engines of a cluster. `sizes` are further arguments of `build.scheduler`."""
         require(cluster)
         self.cluster = cluster
-        options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
+        options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes, sizes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
             self.pull = Pull(cluster, self.nodes)

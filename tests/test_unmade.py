@@ -1,12 +1,19 @@
-"""A vLLM that dies while its engines are made: that is a break, and a refusal is none."""
+"""A vLLM that dies while its engines are made: that is a break. A refusal is none, and neither is
+what only the sizes that kvproof chose show."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from kvproof.gate.difference.protocol import Drive, RecordRun
 from kvproof.gate.difference.workload import Follow
 from kvproof.gate.search import requests
+from kvproof.live import user_sizes
+from kvproof.live.machine import LiveMachine
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Submit
 from kvproof.model.presets import CLUSTERS
 
@@ -39,6 +46,65 @@ def test_an_engine_that_dies_when_it_is_made_is_a_break(
     again = requests._driven(Drive(found.run("again")))
     assert [each.key for each in again.breaks] == [found.key]
     assert "cannot be made" in requests._recorded(RecordRun(found, "folder", "stem")).error
+
+
+def assuming(what: str) -> Callable[..., None]:
+    """`Scheduler.__init__` with an assertion about its arguments."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    right: Any = Scheduler.__init__
+
+    def assumes(
+        self: Any, vllm_config: Any, kv_cache_config: Any, *given: Any, **named: Any
+    ) -> None:
+        scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
+        groups = kv_cache_config.kv_cache_groups
+        holds = {
+            "blocks": all(each.kv_cache_spec.block_size % 16 == 0 for each in groups),
+            "pool": kv_cache_config.num_blocks > 64,
+            "chunk": scheduler.max_num_batched_tokens >= scheduler.max_num_seqs,
+            "tensors": bool(kv_cache_config.kv_cache_tensors),
+            "heads": groups[0].kv_cache_spec.head_size >= 64 and model.get_head_size() >= 64,
+            "long": scheduler.max_num_batched_tokens > 10**6,
+        }
+        assert holds[what]
+        right(self, vllm_config, kv_cache_config, *given, **named)
+
+    return assumes
+
+
+@pytest.mark.parametrize("what", ["blocks", "pool", "chunk", "tensors", "heads"])
+def test_an_engine_that_dies_of_the_sizes_that_kvproof_chose_is_none(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    monkeypatch.setattr(Scheduler, "__init__", assuming(what))
+    result = requests._driven(Drive(RUN))
+    assert not result.breaks
+    assert result.reason.startswith("vLLM fails with the sizes that kvproof chose (AssertionError")
+
+
+def test_what_fails_in_user_sizes_too_is_a_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    monkeypatch.setattr(Scheduler, "__init__", assuming("long"))
+    [found] = requests._driven(Drive(RUN)).breaks
+    assert found.death == "AssertionError in assumes"
+
+
+def test_the_engines_of_each_preset_are_made_in_user_sizes() -> None:
+    for cluster in CLUSTERS.values():
+        try:
+            LiveMachine(cluster).close()
+        except AdapterDrift:  # this vLLM has not what the cluster needs
+            continue
+        made = user_sizes.made(cluster)
+        for node in made.nodes.values():
+            caches = node.scheduler.kv_cache_config
+            assert caches.kv_cache_tensors
+            assert caches.num_blocks == user_sizes.BLOCKS
+        made.close()
 
 
 @pytest.mark.parametrize("error", [ValueError, NotImplementedError, RuntimeError])

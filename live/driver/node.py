@@ -26,13 +26,18 @@ DRAFT_ID = ord(state.DRAFT)
 
 
 class Node:
-    """One engine of the cluster."""
+    """One engine of the cluster. `sizes` are further arguments of `build.scheduler`."""
 
     def __init__(
-        self, cfg: config.EngineConfig, load_failure: str, turns: bool = False, pushes: bool = False
+        self,
+        cfg: config.EngineConfig,
+        load_failure: str,
+        turns: bool = False,
+        pushes: bool = False,
+        sizes: Mapping[str, Any] | None = None,
     ) -> None:
         self.cfg = cfg
-        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
+        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes, **sizes or {})
         self.names = view.Names(cfg)
         self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)
