@@ -1,43 +1,25 @@
 """Mistakes of a start-up, planted in real vLLM, and the check that finds each."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.mistakes_of_steps import rewritten
+from tests.in_vllm import Change, around, both, instead, nothing, rewritten
 
-Patch = pytest.MonkeyPatch
 UTILS = "vllm.v1.core.kv_cache_utils"
 CORE = "vllm.v1.engine.core"
+KINDS = "vllm.v1.kv_cache_interface"
 
 
-def _named(place: str) -> Callable[..., Any]:
-    from importlib import import_module
+def _line(old: str, new: str) -> Change:
+    """Another line in `get_kv_cache_configs`, which two modules have."""
 
-    module, name = place.rsplit(".", 1)
-    found: Callable[..., Any] = getattr(import_module(module), name)
-    return found
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
 
-
-def _line(old: str, new: str) -> Callable[[Patch], None]:
-    """Another line in `get_kv_cache_configs`."""
-
-    def plant(patch: Patch) -> None:
-        wrong = rewritten(_named(f"{UTILS}.get_kv_cache_configs"), old, new)
-        patch.setattr(f"{UTILS}.get_kv_cache_configs", wrong)
-        patch.setattr(f"{CORE}.get_kv_cache_configs", wrong)
-
-    return plant
-
-
-def _around(place: str, wrong: Callable[..., Any]) -> Callable[[Patch], None]:
-    """Another function, which is given the right one first."""
-
-    def plant(patch: Patch) -> None:
-        right = _named(place)
-        patch.setattr(place, lambda *given: wrong(right, *given))
+        wrong = rewritten(get_kv_cache_configs, old, new)
+        both(*(instead(f"{m}:get_kv_cache_configs", wrong) for m in (UTILS, CORE)))(patch)
 
     return plant
 
@@ -75,66 +57,53 @@ def _smaller_window(right: Any, config: Any, layers: Any) -> Any:
     return groups
 
 
-def _no_step_in_flight(patch: Patch) -> None:
-    from vllm.v1.kv_cache_interface import SlidingWindowSpec as Spec
-
-    right = Spec.max_admission_blocks_per_request
-
-    def counted(self: Any, *, max_model_len: int, **_: int) -> int:
-        return right(self, 0, max_model_len)
-
-    patch.setattr(Spec, "max_admission_blocks_per_request", counted)
-
-
-def _erased_beside_states_alone(patch: Patch) -> None:
-    from vllm.v1.kv_cache_interface import KVCacheConfig as Config
-
-    patch.setattr(Config, "needs_kv_cache_zeroing", property(lambda self: self.has_mamba_layers))
-
-
-def _one_width(patch: Patch) -> None:
+def _one_width(patch: pytest.MonkeyPatch) -> None:
     import vllm.v1.kv_cache_interface as kinds
 
     wrong = kinds.KVCacheSpec.max_num_blocks_per_req
     patch.setattr(kinds.UniformTypeKVCacheSpecs, "max_num_blocks_per_req", wrong)
 
 
-def _nameless(patch: Patch) -> None:
-    import vllm.v1.kv_cache_interface as kinds
+def _nameless(right: Any, spec: Any) -> Any:
+    from vllm.v1.kv_cache_interface import KVCacheSpecKind
 
-    right = kinds.get_kv_cache_spec_kind
-
-    def named(spec: Any) -> Any:
-        several = {right(each) for each in getattr(spec, "kv_cache_specs", {}).values()}
-        return kinds.KVCacheSpecKind.UNKNOWN if len(several) > 1 else right(spec)
-
-    patch.setattr(kinds, "get_kv_cache_spec_kind", named)
+    several = {right(each) for each in getattr(spec, "kv_cache_specs", {}).values()}
+    return KVCacheSpecKind.UNKNOWN if len(several) > 1 else right(spec)
 
 
-MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
+MISTAKES: dict[str, tuple[Change, str]] = {
     "numbers of another precision are not erased (vllm#47574)": (
-        _erased_beside_states_alone,
+        instead(
+            f"{KINDS}:KVCacheConfig.needs_kv_cache_zeroing",
+            property(lambda self: self.has_mamba_layers),
+        ),
         "new_blocks_have_no_old_values",
     ),
     "the table of a group is not divided among ranks (vllm#50823)": (
         _one_width,
         "table_fits_its_layers",
     ),
-    "a group of several kinds has no name (vllm#51218)": (_nameless, "reported_kind_is_kept"),
+    "a group of several kinds has no name (vllm#51218)": (
+        around(f"{KINDS}:get_kv_cache_spec_kind", _nameless),
+        "reported_kind_is_kept",
+    ),
     "the null block is not counted": (
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",
     ),
     "one group is counted (vllm#36030)": (
-        _around(f"{UTILS}._max_memory_usage_bytes_from_groups", _first_group),
+        around(f"{UTILS}:_max_memory_usage_bytes_from_groups", _first_group),
         "admitted_length_is_served",
     ),
     "the steps in flight are not counted (vllm#40946)": (
-        _no_step_in_flight,
+        around(
+            f"{KINDS}:SlidingWindowSpec.max_admission_blocks_per_request",
+            lambda right, self, *, max_model_len, **_: right(self, 0, max_model_len),
+        ),
         "admitted_length_is_served",
     ),
     "a model of windows alone is not expected (vllm#48256)": (
-        _around(f"{UTILS}.get_kv_cache_groups", _full_attention_first),
+        around(f"{UTILS}:get_kv_cache_groups", _full_attention_first),
         "engine_survives",
     ),
     "the richest worker decides": (
@@ -146,54 +115,54 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "engine_survives",
     ),
     "the override is ignored in the number": (
-        _around(f"{UTILS}.may_override_num_blocks", lambda _right, _config, blocks: blocks * 2),
+        around(f"{UTILS}:may_override_num_blocks", lambda _right, _config, blocks: blocks * 2),
         "override_is_the_number",
     ),
     "a block is smaller than its pages": (
-        _around(f"{UTILS}._get_kv_cache_bytes_per_block", lambda right, *a: right(*a) - 4),
+        around(f"{UTILS}:_get_kv_cache_bytes_per_block", lambda right, *a: right(*a) - 4),
         "pages_lie_apart",
     ),
     "pages are too near": (
-        _around(f"{UTILS}.get_kv_cache_config_from_groups", _half_the_stride),
+        around(f"{UTILS}:get_kv_cache_config_from_groups", _half_the_stride),
         "page_holds_its_block",
     ),
     "a layer of another worker": (
-        _around(f"{UTILS}.get_kv_cache_config_from_groups", _foreign_layer),
+        around(f"{UTILS}:get_kv_cache_config_from_groups", _foreign_layer),
         "pages_are_of_own_layers",
     ),
     "half of the memory is used": (
-        _around(
-            f"{UTILS}.get_kv_cache_config_from_groups",
+        around(
+            f"{UTILS}:get_kv_cache_config_from_groups",
             lambda right, config, groups, memory: right(config, groups, memory // 2),
         ),
         "memory_becomes_blocks",
     ),
     "a window is smaller": (
-        _around(f"{UTILS}.get_kv_cache_groups", _smaller_window),
+        around(f"{UTILS}:get_kv_cache_groups", _smaller_window),
         "layer_keeps_what_it_reads",
     ),
     "all stages are counted for each (vllm#33698)": (
-        _around(f"{UTILS}._max_memory_usage_bytes_from_groups", lambda right, *a: 2 * right(*a)),
+        around(f"{UTILS}:_max_memory_usage_bytes_from_groups", lambda right, *a: 2 * right(*a)),
         "enough_memory_is_accepted",
     ),
     "pages without a common size have no other layout (vllm#48776)": (
-        _around(f"{UTILS}._try_get_full_allocation_fallback_groups", lambda *_: None),
+        around(f"{UTILS}:_try_get_full_allocation_fallback_groups", lambda *_: None),
         "plenty_of_memory_is_enough",
     ),
     "the first worker decides on the length": (
-        _around(
-            f"{UTILS}._auto_fit_max_model_len",
+        around(
+            f"{UTILS}:_auto_fit_max_model_len",
             lambda right, config, groups, memory: right(config, groups[-1:], [max(memory)]),
         ),
         "enough_memory_is_accepted",
     ),
     "workers are not told the length": (
-        lambda patch: patch.setattr(f"{CORE}.EngineCore.collective_rpc", lambda *_, **__: None),
+        nothing(f"{CORE}:EngineCore.collective_rpc"),
         "workers_know_the_length",
     ),
     "the concurrency of one group (vllm#48317)": (
-        _around(
-            f"{UTILS}.get_max_concurrency_for_kv_cache_config",
+        around(
+            f"{UTILS}:get_max_concurrency_for_kv_cache_config",
             lambda right, config, made: right(
                 config, dataclasses.replace(made, kv_cache_groups=made.kv_cache_groups[:1])
             ),
@@ -201,8 +170,8 @@ MISTAKES: dict[str, tuple[Callable[[Patch], None], str]] = {
         "concurrency_is_what_fits",
     ),
     "the scheduler gives out a block more": (
-        _around(
-            f"{CORE}.generate_scheduler_kv_cache_config",
+        around(
+            f"{CORE}:generate_scheduler_kv_cache_config",
             lambda right, made: dataclasses.replace(right(made), num_blocks=made[0].num_blocks + 1),
         ),
         "blocks_are_the_same_everywhere",

@@ -9,7 +9,9 @@ from kvproof.model.config import Cluster, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event
 from kvproof.model.records.record import Record
+from kvproof.model.step import Step
 from kvproof.strategies.sampling.workloads import longest_prompt
+from tests.watching import Observed
 
 JOBS = 5
 WRITTEN = "2026-01-01T00:00:00+00:00"
@@ -38,28 +40,19 @@ def with_jobs(cluster: Cluster, rng: random.Random) -> Cluster:
     return cluster.carrying(*jobs)
 
 
-class Recorded:
-    """Live vLLM of a cluster, with an observer of each engine."""
+class Recorded(Observed):
+    """Live vLLM of a cluster, whose histories keep the findings. `events` has what was taken."""
 
     def __init__(self, cluster: Cluster) -> None:
-        from kvproof.live.machine import LiveMachine
-        from kvproof.watch.judge import Judge
-        from kvproof.watch.observer import Observer
-
-        self.machine = LiveMachine(cluster)
-        self.judges = {
-            name: Judge(lambda finding, history: history.found(finding))
-            for name in self.machine.nodes
-        }
-        self.observers = {
-            name: Observer(node.scheduler, self.judges[name], name)
-            for name, node in self.machine.nodes.items()
-        }
+        super().__init__(cluster, told=lambda finding, history: history.found(finding))
         self.events: list[Event] = []
 
-    def take(self, event: Event) -> None:
-        """Take one event."""
-        self.events.append(self.machine.take(event).event)
+    def take(self, *events: Event) -> Step:
+        """Take events, and note them."""
+        for event in events:
+            step = super().take(event)
+            self.events.append(step.event)
+        return step
 
     def at_random(self, rng: random.Random, steps: int) -> None:
         """Take random events, until nothing is left to do."""
@@ -71,8 +64,7 @@ class Recorded:
 
     def until_over(self, *first: Event) -> None:
         """Take these events, and then the first one that is possible, until nothing is left."""
-        for event in first:
-            self.take(event)
+        self.take(*first)
         for _ in range(200):
             if not (stimuli := self.machine.stimuli()):
                 return

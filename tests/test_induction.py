@@ -10,8 +10,6 @@ import pytest
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import registry
 from kvproof.model.counting_abstraction.registry import MAKERS, mistakes_in, systems
-from kvproof.model.counting_abstraction.table import LOADING, PREEMPTED, RUNNING, WAITING
-from kvproof.model.faults.claims import TABLES
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.by_induction import prove_system
 from kvproof.proofs.induction import InductionStep, claimed, steps
@@ -21,7 +19,6 @@ from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 from tests.cover import REFUTING, others_nightly
 from tests.planted import under
-from tests.walks import broken_claims, visited
 
 pytestmark = pytest.mark.proof
 
@@ -160,31 +157,6 @@ def test_a_rule_z3_cannot_follow_is_unknown() -> None:
     }
     (proof,) = under(faults, prove, names=["window.null_is_not_needed"])
     assert proof.verdict is Verdict.UNKNOWN
-
-
-def test_claims_hold_on_walks_that_are_long_enough_to_mean_something() -> None:
-    for name, system in systems().items():
-        seen = [state for _, state in visited(name)]
-        assert len(set(seen)) > 20, name
-        if name in TABLES:
-            assert {s.status for s in seen} >= {WAITING, RUNNING, PREEMPTED, LOADING}, name
-            assert any(s.external for s in seen), name
-        assert broken_claims(name) == {}
-        assert set(system.invariants)
-
-
-def test_walks_meet_what_a_fault_breaks() -> None:
-    assert "pool_adds_up" in under([FAULTS["freed_block_leaks"]], broken_with, "pool")
-    assert "truncated_once" in under([FAULTS["truncation_without_guard"]], broken_with, "mamba")
-
-
-def broken_with(name: str) -> set[str]:
-    """The claims that walks break with what is planted now."""
-    systems.cache_clear()
-    try:
-        return set(broken_claims(name))
-    finally:
-        systems.cache_clear()
 
 
 def test_a_mistake_in_what_a_system_does_not_use_makes_no_difference() -> None:

@@ -15,11 +15,10 @@ from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from tests import mistakes, mistakes_of_drafts
 from tests.findings import FINDINGS, trace_of
+from tests.mistakes import TOLD
 from tests.watching import Counting, watched
 
-MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
 SEEDS = 4
 
 
@@ -97,9 +96,9 @@ def test_no_other_known_finding_passes_for_it(name: str) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", TOLD)
 def test_no_known_finding_passes_for_a_mistake(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    MISTAKES[name].patch(monkeypatch)
+    TOLD[name].patch(monkeypatch)
     for seed in range(SEEDS):
         outcome = sample(
             CLUSTERS[FAULTS[name].cluster],

@@ -10,6 +10,8 @@ pytest.importorskip("vllm")
 
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
+from tests.in_vllm import MAMBA, NIXL_SCHEDULER, WINDOW, around, instead, line
+from tests.mistakes import MISTAKES
 from tests.planted import under
 from tests.test_sizes import MUTANTS, ON_VLLM
 
@@ -73,61 +75,19 @@ def test_a_mistake_of_ours_is_a_difference(name: str) -> None:
     assert under(wrong, compared, name).complaints
 
 
-def _skips_one_less(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager as Owner
-
-    patch.setattr(Owner, "get_num_skipped_tokens", lambda self, n: max(0, n - self.sliding_window))
-
-
-def _loads_all(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler
-
-    owner = base_scheduler.NixlBaseConnectorScheduler
-    patch.setattr(owner, "_get_remote_prefill_token_count", lambda _self, prompt: prompt)
-
-
-def _does_not_split(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    patch.setattr(Scheduler, "_mamba_block_aligned_split", lambda _s, _r, tokens, *_a: tokens)
-
-
-def _takes_one_more(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.single_type_kv_cache_manager import MambaManager
-
-    original = MambaManager.get_num_blocks_to_allocate
-    patch.setattr(MambaManager, "get_num_blocks_to_allocate", lambda *args: original(*args) + 1)
-
-
-def _trims_the_end(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
-
-    def front(_self: Any, local: Any, remote: Any, _ours: int, _theirs: int) -> Any:
-        return local, [b[: len(a)] for a, b in zip(local, remote, strict=True)]
-
-    patch.setattr(base_worker.NixlBaseConnectorWorker, "_apply_prefix_caching", front)
-
-
-def _truncates_again(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_scheduler
-
-    owner = base_scheduler.NixlBaseConnectorScheduler
-    original = owner._truncate_request_for_prefill
-
-    def unguarded(self: Any, request: Any) -> None:
-        request.kv_transfer_params.pop("_p_side_truncated", None)
-        original(self, request)
-
-    patch.setattr(owner, "_truncate_request_for_prefill", unguarded)
-
-
 PATCHES = {
-    "tokens_skipped_by_window": _skips_one_less,
-    "tokens_loaded_by_decode": _loads_all,
-    "align_chunk": _does_not_split,
-    "state_growth": _takes_one_more,
-    "trim_beside_window": _trims_the_end,
-    "prompt_after_truncation": _truncates_again,
+    "tokens_skipped_by_window": instead(
+        f"{WINDOW}.get_num_skipped_tokens", lambda self, n: max(0, n - self.sliding_window)
+    ),
+    "tokens_loaded_by_decode": MISTAKES["decode_loads_whole_prompt"].change,
+    "align_chunk": MISTAKES["no_align_split"].change,
+    "state_growth": around(f"{MAMBA}.get_num_blocks_to_allocate", lambda right, *a: right(*a) + 1),
+    "trim_beside_window": MISTAKES["front_trim"].change,
+    "prompt_after_truncation": line(
+        f"{NIXL_SCHEDULER}._truncate_request_for_prefill",
+        'not params.get("_p_side_truncated")',
+        "True",
+    ),
 }
 
 

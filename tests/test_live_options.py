@@ -57,20 +57,6 @@ def test_the_share_of_the_pool_is_the_number_of_blocks(total: int) -> None:
         assert int(watermark(cfg) * total) == blocks
 
 
-def test_the_invariant_finds_an_ignored_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-
-    original = KVCacheManager.__init__
-
-    def ignoring(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        self.watermark_blocks = 0
-
-    monkeypatch.setattr(KVCacheManager, "__init__", ignoring)
-    jobs = Job("r0", "abcdef"), Job("r1", "vwxy")
-    assert first_step(jobs, watermark_blocks=1) == ({"r0": 6, "r1": 4}, ["watermark_is_kept"])
-
-
 def preempted_in_flight() -> tuple[str, str]:
     """On live P: the fate of an output whose request was preempted after the step was dispatched,
     and the role of P."""

@@ -21,6 +21,7 @@ from kvproof.model.state import (
     Transfer,
 )
 from kvproof.model.step import Effects, Step
+from tests.watching import Observed
 
 PAIR = CLUSTERS["turns-state"]
 """Blocks of full attention with 2 tokens, and states."""
@@ -116,16 +117,9 @@ hits one of them and loads the tokens after it."""
 
 @pytest.mark.live
 def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
-    from kvproof.live.machine import LiveMachine
-    from kvproof.watch.judge import Judge
-    from kvproof.watch.observer import Observer
-
-    machine = LiveMachine(replace(PAIR, jobs=JOBS))
-    seen: list[str] = []
-    judge = Judge(lambda finding, _: seen.append(finding.invariant))
-    Observer(machine.nodes["D"].scheduler, judge, "D")
+    observed = Observed(replace(PAIR, jobs=JOBS))
     for words in map(str.split, RUN.split(",")):
-        step = machine.take(EVENTS[words[0]](*(word.replace("_", " ") for word in words[1:])))
+        step = observed.take(EVENTS[words[0]](*(word.replace("_", " ") for word in words[1:])))
     assert isinstance(step.event, Schedule)
     last, loads = (step.event.chose or ())[-1], step.after.transfer("r3")
     assert isinstance(last, Admit)
@@ -133,6 +127,6 @@ def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
     assert set(last.hit[0]) & set(step.effects.zeroed or ())
     assert not blocks_filled(PAIR, loads) & set(step.effects.zeroed or ())
     checks = INVARIANTS["zeroed_blocks_are_new"], INVARIANTS["new_blocks_are_zeroed"]
-    assert not list(broken(machine.cluster, step, checks))
-    assert not {"zeroed_blocks_are_new", "new_blocks_are_zeroed"} & set(seen)
-    assert judge.times_judged["zeroed_blocks_are_new"]
+    assert not list(broken(observed.machine.cluster, step, checks))
+    assert not {"zeroed_blocks_are_new", "new_blocks_are_zeroed"} & set(observed.found)
+    assert observed.judges["D"].times_judged["zeroed_blocks_are_new"]

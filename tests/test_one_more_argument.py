@@ -27,7 +27,7 @@ from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.plans.loop import random_plan
 from kvproof.model.presets import CLUSTERS
 from tests.connectors.store import Store
-from tests.mistakes_of_steps import rewritten
+from tests.in_vllm import rewritten
 
 pytestmark = pytest.mark.live
 

@@ -1,7 +1,10 @@
 """vLLM watched while it is driven: the watcher says nothing that the driver does not say."""
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec import structs
@@ -12,7 +15,9 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.watch.shown import JUDGED, Views
-from tests import mistakes, mistakes_of_drafts, mistakes_of_steps
+from tests.in_vllm import MANAGER, POOL, SCHEDULER, around
+from tests.mistakes import MISTAKES
+from tests.watching import Observed
 
 pytestmark = pytest.mark.live
 
@@ -49,7 +54,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
 
 class Watched:
     """Runs of real vLLM under an observer, of class `kind` if it is another. `found` counts the
-    findings, `asked` what was asked."""
+    findings, `times_judged` what was asked."""
 
     def __init__(self, kind: Any = None) -> None:
         self.kind = kind
@@ -58,16 +63,11 @@ class Watched:
         self.judges: list[Any] = []
 
     def machine(self, cluster: Cluster) -> Any:
-        from kvproof.live.machine import LiveMachine
-        from kvproof.watch.judge import Judge
-        from kvproof.watch.observer import Observer
-
-        machine = LiveMachine(cluster)
-        for name, node in machine.nodes.items():
-            judge = Judge(lambda finding, _: self.found.update([finding.invariant]))
-            (self.kind or Observer)(node.scheduler, judge, name)
-            self.judges.append(judge)
-        return machine
+        observed = Observed(
+            cluster, self.kind, lambda found, _: self.found.update([found.invariant])
+        )
+        self.judges += observed.judges.values()
+        return observed.machine
 
     def run(self, cluster: Cluster, seed: int = 0) -> set[str]:
         """Run random episodes. Returns the checks that the driver's own state breaks."""
@@ -95,7 +95,6 @@ def test_every_view_of_a_watcher_has_something_to_show() -> None:
     assert set(Views) - seen == {Views.DEATH, Views.PROGRESS}
 
 
-ALL = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES | mistakes_of_steps.MISTAKES
 SEEN = {
     "window_freed_in_flight": "async",
     "late_output_takes_placeholder": "async-preempting",
@@ -107,70 +106,54 @@ SEEN = {
 }
 
 
-def more_than_the_batch(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    original = Scheduler.schedule
-
-    def schedule(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.max_num_running_reqs = self.max_num_active_reqs = 10
-        return original(self, *args, **kwargs)
-
-    patch.setattr(Scheduler, "schedule", schedule)
+def exceeds_the_batch(right: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    self.max_num_running_reqs = self.max_num_active_reqs = 10
+    return right(self, *args, **kwargs)
 
 
-def output_takes_a_block(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    original = Scheduler.update_from_output
-
-    def update_from_output(self: Any, *args: Any, **kwargs: Any) -> Any:
-        pool = self.kv_cache_manager.block_pool
-        pool.touch([pool.blocks[1]])
-        return original(self, *args, **kwargs)
-
-    patch.setattr(Scheduler, "update_from_output", update_from_output)
+def takes_a_block(right: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    pool = self.kv_cache_manager.block_pool
+    pool.touch([pool.blocks[1]])
+    return right(self, *args, **kwargs)
 
 
-def entries_go_with_their_requests(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.block_pool import BlockPool
-
-    original = BlockPool.free_blocks
-
-    def free_blocks(self: Any, ordered_blocks: Any) -> None:
-        blocks = list(ordered_blocks)
-        original(self, blocks)
-        for block in blocks:
-            if block.ref_cnt == 0:
-                self._maybe_evict_cached_block(block)
-
-    patch.setattr(BlockPool, "free_blocks", free_blocks)
+def frees_entries_with_blocks(right: Any, self: Any, ordered_blocks: Any) -> None:
+    blocks = list(ordered_blocks)
+    right(self, blocks)
+    for block in blocks:
+        if block.ref_cnt == 0:
+            self._maybe_evict_cached_block(block)
 
 
-def hit_in_another_order(patch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
-
-    original = KVCacheManager.get_computed_blocks
-
-    def get_computed_blocks(self: Any, request: Any) -> Any:
-        blocks, *others = original(self, request)
-        for group in blocks.blocks:
-            if isinstance(group, list):
-                group.reverse()
-        return (blocks, *others)
-
-    patch.setattr(KVCacheManager, "get_computed_blocks", get_computed_blocks)
+def hits_in_another_order(right: Any, self: Any, request: Any) -> Any:
+    blocks, *others = right(self, request)
+    for group in blocks.blocks:
+        if isinstance(group, list):
+            group.reverse()
+    return (blocks, *others)
 
 
 AGAINST_GUARDS = {
     "computed_tokens_are_those_scheduled": (
-        mistakes_of_steps.worker_is_told_one_too_many,
+        MISTAKES["worker_is_told_one_too_many"].change,
         "full",
     ),
-    "step_keeps_its_limits": (more_than_the_batch, "resetting-limited"),
-    "only_a_step_takes_blocks": (output_takes_a_block, "full"),
-    "entry_is_lost_with_its_block": (entries_go_with_their_requests, "full"),
-    "hit_blocks_are_cached": (hit_in_another_order, "full"),
+    "step_keeps_its_limits": (
+        around(f"{SCHEDULER}.schedule", exceeds_the_batch),
+        "resetting-limited",
+    ),
+    "only_a_step_takes_blocks": (
+        around(f"{SCHEDULER}.update_from_output", takes_a_block),
+        "full",
+    ),
+    "entry_is_lost_with_its_block": (
+        around(f"{POOL}.free_blocks", frees_entries_with_blocks),
+        "full",
+    ),
+    "hit_blocks_are_cached": (
+        around(f"{MANAGER}.get_computed_blocks", hits_in_another_order),
+        "full",
+    ),
 }
 
 
@@ -188,13 +171,13 @@ def test_a_step_that_the_spec_forbids_is_seen(guard: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("name", SEEN)
 def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    ALL[name].patch(monkeypatch)
+    MISTAKES[name].patch(monkeypatch)
     watched = Watched()
     for seed in range(16):
         watched.run(CLUSTERS[SEEN[name]], seed)
         if watched.found:
             break
-    assert ALL[name].finds in watched.found, watched.found
+    assert MISTAKES[name].finds in watched.found, watched.found
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError, AdapterDrift])
@@ -207,12 +190,10 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
         raise mistake("a mistake")
 
     monkeypatch.setattr(Noted, "refresh_all", refresh_all)
-    watched = Watched()
-    machine = watched.machine(CLUSTERS["full"])
-    machine.take(Submit("E", "r0"))
-    step = machine.take(Schedule("E"))
+    observed = Observed(CLUSTERS["full"])
+    step = observed.take(Submit("E", "r0"), Schedule("E"))
     assert not step.after.engine("E").dead
-    [why] = watched.judges[0].why_off
+    [why] = observed.judges["E"].why_off
     assert why.startswith(f"{mistake.__name__}: {mistake('a mistake')}, in test_watch.py, line ")
     assert why.endswith("; it watches this engine no more")
 
@@ -243,13 +224,75 @@ def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
     assert [each for each in noted if each[0] < each[1]] == []
 
 
-def test_an_engine_that_is_changed_by_hand_is_not_judged_any_further() -> None:
-    watched = Watched()
-    machine = watched.machine(CLUSTERS["full"])
-    machine.nodes["E"].scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
-    machine.take(Submit("E", "r0"))
-    machine.take(Schedule("E"))
-    [judge] = watched.judges
-    assert judge.by_hand == "get_new_blocks was called outside of an event"
-    assert not watched.found
-    assert not judge.times_judged
+def marked_as_running(scheduler: Any) -> None:
+    scheduler.running.append(scheduler.waiting.pop_request())
+
+
+def with_computed_tokens(scheduler: Any) -> None:
+    for request in scheduler.requests.values():
+        request.num_computed_tokens = 4
+
+
+def without_a_free_block(scheduler: Any) -> None:
+    scheduler.kv_cache_manager.block_pool.free_block_queue.popleft()
+
+
+def with_another_method(scheduler: Any) -> None:
+    manager = scheduler.kv_cache_manager
+    manager.allocate_slots = mock.Mock(return_value=None)
+
+
+def with_a_method_called(scheduler: Any) -> None:
+    scheduler.kv_cache_manager.block_pool.get_new_blocks(1)
+
+
+def with_an_exception(scheduler: Any) -> None:
+    failing = mock.Mock(side_effect=ZeroDivisionError)
+    with (
+        mock.patch.object(scheduler.kv_cache_manager, "new_step_starts", failing),
+        pytest.raises(ZeroDivisionError),
+    ):
+        scheduler.schedule()
+
+
+BY_HAND = {
+    marked_as_running: "the running requests changed between two events",
+    with_computed_tokens: "the num_computed_tokens of a request changed between two events",
+    without_a_free_block: "the number of free blocks changed between two events",
+    with_another_method: "allocate_slots was replaced",
+    with_a_method_called: "get_new_blocks was called outside of an event",
+    with_an_exception: "schedule raised ZeroDivisionError",
+}
+
+
+def by_hand(build: Callable[[Any], None], *, tested: bool) -> Observed:
+    """An engine to which something is done between two events."""
+    observed = Observed(CLUSTERS["full"], tested=tested)
+    observed.take(Submit("E", "r0"))
+    build(observed.machine.nodes["E"].scheduler)
+    with suppress(AdapterDrift):  # the driver cannot follow each of these states
+        observed.take(Schedule("E"))
+    return observed
+
+
+@pytest.mark.parametrize("build", BY_HAND, ids=lambda build: build.__name__)
+def test_a_state_that_is_built_by_hand_is_not_judged(build: Callable[[Any], None]) -> None:
+    """A test may build a state that no event leads to."""
+    observed = by_hand(build, tested=True)
+    judge = observed.judges["E"]
+    assert judge.by_hand == BY_HAND[build]
+    assert not judge.why_off
+    assert not observed.found
+    assert not judge.times_judged["pool_adds_up"]
+
+
+def test_what_only_events_have_changed_is_judged() -> None:
+    judge = by_hand(lambda _: None, tested=True).judges["E"]
+    assert not judge.by_hand
+    assert judge.times_judged["pool_adds_up"]
+
+
+def test_an_exception_in_a_server_is_a_finding() -> None:
+    observed = by_hand(with_an_exception, tested=False)
+    assert set(observed.found) == {"engine_survives"}
+    assert observed.judges["E"].by_hand == "schedule raised ZeroDivisionError"

@@ -13,30 +13,24 @@ from msgspec.structs import replace
 from kvproof.model.config import Job
 from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
+from tests.watching import Observed
 
 pytestmark = pytest.mark.live
 
 
-class Watched:
-    """A live machine of one engine under an observer, and the findings by invariant."""
+class Watched(Observed):
+    """A live machine of one engine under an observer, with random jobs."""
 
     def __init__(self, preset: str, jobs: int) -> None:
-        from kvproof.live.machine import LiveMachine
-        from kvproof.watch.judge import Judge
-        from kvproof.watch.observer import Observer
-
         prompts = random.Random(0)
         self.jobs = [
             Job(f"r{number}", "".join(prompts.choices("abcdefgh", k=7)), 2)
             for number in range(jobs)
         ]
-        cluster = replace(CLUSTERS[preset], aborts=True)
-        self.machine = LiveMachine(cluster.carrying(*self.jobs))
+        super().__init__(replace(CLUSTERS[preset], aborts=True).carrying(*self.jobs))
         [(self.name, node)] = self.machine.nodes.items()
         self.scheduler = node.scheduler
-        self.found: Counter[str] = Counter()
-        self.judge = Judge(lambda finding, _: self.found.update([finding.invariant]))
-        self.observer = Observer(self.scheduler, self.judge, self.name)
+        self.judge, self.observer = self.judges[self.name], self.observers[self.name]
 
     @property
     def pool(self) -> Any:

@@ -17,6 +17,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
 from kvproof.watch.summary import Summary
 from tests.reasons import said
+from tests.watching import Observed
 
 
 def test_where_nothing_was_judged_nothing_is_known() -> None:
@@ -34,23 +35,16 @@ def test_where_nothing_was_judged_nothing_is_known() -> None:
 def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kvproof.live.machine import LiveMachine
-    from kvproof.watch.judge import Judge
-    from kvproof.watch.observer import Observer
     from kvproof.watch.parts.requests import TouchedRequests
 
     def questions(_self: TouchedRequests) -> Any:
         raise ZeroDivisionError("a mistake")
 
     monkeypatch.setattr(TouchedRequests, "questions", questions)
-    found: Counter[str] = Counter()
-    said: list[str] = []
-    machine = LiveMachine(CLUSTERS["full"])
-    judge = Judge(lambda finding, _: found.update([finding.invariant]), said.append)
-    Observer(machine.nodes["E"].scheduler, judge)
-    for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
-        machine.take(event)
-    [line] = said
+    observed = Observed(CLUSTERS["full"])
+    observed.take(Submit("E", "r0"), Schedule("E"), Complete("E"))
+    [line] = observed.said
+    judge = observed.judges["E"]
     assert line.startswith(
         "kvproof made a mistake (ZeroDivisionError: a mistake, in test_watch_parts.py"
     )
@@ -58,7 +52,7 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     assert line.endswith(", and vLLM goes on.")
     assert judge.times_judged["worker_forgets_who_left"]
     assert not judge.times_judged["table_fits_its_tokens"]
-    assert not found
+    assert not observed.found
 
 
 def specs() -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Live vLLM with its known findings, as tests drive it."""
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,8 +10,11 @@ from kvproof.live.contract.features import FEATURES
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.finding import Finding
+from kvproof.model.step import Step
 from kvproof.strategies.conformance.watched import Watched
 
 LATER = tuple(name for name, feature in FEATURES.items() if feature.later)
@@ -34,6 +38,42 @@ def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = N
 
     known = [each for name, each in KNOWN.items() if name != without]
     return Counting(LiveMachine(cluster), known, policy=policy)
+
+
+class Observed:
+    """Live vLLM of a cluster, each engine under an observer of class `kind` if it is another.
+    `found` counts the findings by check. `told` is called with each finding and the history of its
+    engine."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kind: Any = None,
+        told: Callable[..., None] = lambda *_: None,
+        found: Counter[str] | None = None,
+        **options: Any,
+    ) -> None:
+        from kvproof.live.machine import LiveMachine
+        from kvproof.watch.judge import Judge
+        from kvproof.watch.observer import Observer
+
+        def finds(finding: Finding, history: Any) -> None:
+            self.found[finding.invariant] += 1
+            told(finding, history)
+
+        self.found: Counter[str] = Counter() if found is None else found
+        self.said: list[str] = []
+        self.machine = LiveMachine(cluster)
+        nodes = self.machine.nodes
+        self.judges = {name: Judge(finds, self.said.append) for name in nodes}
+        self.observers = {
+            name: (kind or Observer)(node.scheduler, self.judges[name], name, **options)
+            for name, node in nodes.items()
+        }
+
+    def take(self, *events: Event) -> Step:
+        """Take events. Gives the last step."""
+        return [self.machine.take(event) for event in events][-1]
 
 
 def is_later(cluster: Cluster) -> bool:

@@ -3,9 +3,7 @@
 `plant` is called in the engine's process, before the engine is built; see `tests.engine.planted`.
 """
 
-import importlib
 from collections.abc import Iterator
-from functools import reduce
 from typing import Any, NamedTuple
 
 import pytest
@@ -221,15 +219,12 @@ _planted = pytest.MonkeyPatch()
 
 def plant(_llm: Any, name: str) -> None:
     """Put a mistake into vLLM, in the place of the one before; none if it has no name."""
-    from tests.mistakes_of_steps import rewritten
+    from tests.in_vllm import line
 
     _planted.undo()
     if name:
         mistake = MISTAKES[name]
-        module, _, path = mistake.place.partition(":")
-        *owners, last = path.split(".")
-        owner = reduce(getattr, owners, importlib.import_module(module))
-        _planted.setattr(owner, last, rewritten(getattr(owner, last), mistake.old, mistake.new))
+        line(mistake.place, mistake.old, mistake.new)(_planted)
 
 
 def kinds(names: list[str]) -> Iterator[tuple[str, dict[str, Any], list[str]]]:

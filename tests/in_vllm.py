@@ -1,0 +1,96 @@
+"""How a mistake is put into real vLLM: another line of a function, another function, or something
+done around it. A place is `module:function` or `module:Class.method`."""
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+Change = Callable[[pytest.MonkeyPatch], None]
+
+CORE = "vllm.v1.core"
+POOL = f"{CORE}.block_pool:BlockPool"
+MANAGER = f"{CORE}.kv_cache_manager:KVCacheManager"
+COORDINATOR = f"{CORE}.kv_cache_coordinator"
+SINGLE = f"{CORE}.single_type_kv_cache_manager:SingleTypeKVCacheManager"
+MAMBA = f"{CORE}.single_type_kv_cache_manager:MambaManager"
+WINDOW = f"{CORE}.single_type_kv_cache_manager:SlidingWindowManager"
+SCHEDULER = f"{CORE}.sched.scheduler:Scheduler"
+ASYNC = f"{CORE}.sched.async_scheduler:AsyncScheduler"
+NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+NIXL_SCHEDULER = f"{NIXL}.base_scheduler:NixlBaseConnectorScheduler"
+NIXL_WORKER = f"{NIXL}.base_worker:NixlBaseConnectorWorker"
+
+
+def rewritten(function: Callable[..., Any], old: str, new: str) -> Callable[..., Any]:
+    """A function of vLLM with one line of its source replaced."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1
+    names: dict[str, Any] = {}
+    exec(source.replace(old, new), function.__globals__, names)
+    return names[function.__name__]
+
+
+def _found(place: str) -> tuple[Any, str]:
+    """The module or the class of a place, and the name in it."""
+    module, _, names = place.partition(":")
+    *inner, name = names.split(".")
+    owner = import_module(module)
+    for each in inner:
+        owner = getattr(owner, each)
+    return owner, name
+
+
+def line(place: str, old: str, new: str) -> Change:
+    """Another line in a function."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        owner, name = _found(place)
+        patch.setattr(owner, name, rewritten(getattr(owner, name), old, new))
+
+    return plant
+
+
+def instead(place: str, wrong: Any) -> Change:
+    """Something else in the place of a function or an attribute."""
+    return lambda patch: patch.setattr(*_found(place), wrong)
+
+
+def always(place: str, value: Any) -> Change:
+    """An attribute that has this value whatever is assigned to it."""
+    kept = property(lambda _: value, lambda *_: None)
+    return lambda patch: patch.setattr(*_found(place), kept, raising=False)
+
+
+def nothing(place: str) -> Change:
+    """A function that does nothing."""
+    return instead(place, lambda *_, **__: None)
+
+
+def around(place: str, wrong: Callable[..., Any]) -> Change:
+    """Another function, which is given the right one first."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        owner, name = _found(place)
+        of_class = isinstance(inspect.getattr_static(owner, name), classmethod)
+        right = getattr(owner, name).__func__ if of_class else getattr(owner, name)
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return wrong(right, *args, **kwargs)
+
+        patch.setattr(owner, name, classmethod(called) if of_class else called)
+
+    return plant
+
+
+def both(*changes: Change) -> Change:
+    """Several changes at once."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        for each in changes:
+            each(patch)
+
+    return plant
