@@ -19,6 +19,7 @@ from kvproof.model.state import NULL, WAITING, Block, Engine, Key, Request, Stat
 FULL = Group("full", 2)
 WINDOW = Group("window", 2, window=3)
 MAMBA = Group("mamba", 2)
+WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
 STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
 CLUSTER_OPTIONS = set(Cluster.__struct_fields__)
