@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.cli.main import main
-from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.config import Cluster
 from kvproof.model.config.config_json import from_json, parse, to_json, without_defaults
-from kvproof.model.errors import NotValid, UsageError
+from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS, FOLDER, Presets, cluster_named
 from kvproof.model.presets.random_clusters import random_cluster
 from kvproof.reports.schemas import text
 from tests.sentences import two_sentences
-
-FULL = Group("full", 2)
 
 
 def pair(**fields: Any) -> dict[str, Any]:
@@ -96,24 +93,6 @@ def test_a_field_that_stands_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="has the field role twice") as refusal:
         parse(twice, "This")
     assert two_sentences(str(refusal.value))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: EngineConfig("E", (FULL,), prefix_caching=2),  # type: ignore[arg-type]
-        lambda: EngineConfig("E", (FULL,), num_blocks=10**5000),
-        lambda: EngineConfig("E", (3,)),  # type: ignore[arg-type]
-        lambda: Job("r0", "a\ud800"),
-        lambda: replace(CLUSTERS["pd"], failures=-1),
-        lambda: replace(CLUSTERS["pd"], jobs=(Job("a", "b"), Job("a", "c"))),
-    ],
-)
-def test_records_made_in_code_are_checked_too(wrong: Any) -> None:
-    with pytest.raises(NotValid) as refusal:
-        wrong()
-    assert two_sentences(str(refusal.value))
-    assert len(str(refusal.value)) < 300
 
 
 def test_any_path_is_a_file_and_a_preset_comes_first(

@@ -28,6 +28,7 @@ from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import NULL, State, Table
 from kvproof.model.step import Step
+from tests.driving import taken
 
 SAID = {
     "full": "Admit.hit",
@@ -209,10 +210,13 @@ def test_another_order_of_allocation_is_followed(preset: str) -> None:
 
 def begun() -> ModelMachine:
     """Two requests, the first of which holds block 1."""
-    machine = ModelMachine(CLUSTERS["full"])
-    for event in (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")):
-        machine.take(event)
-    return machine
+    return taken(
+        ModelMachine(CLUSTERS["full"]),
+        Submit("E", "r0"),
+        Schedule("E"),
+        Complete("E"),
+        Submit("E", "r1"),
+    )
 
 
 @pytest.mark.parametrize(

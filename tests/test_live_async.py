@@ -25,15 +25,13 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID, State
 from kvproof.model.step import Effects, Step
 from kvproof.strategies.run import Run
-from tests.test_async import ways
+from tests.test_speculation import OVERLAPPING, ways
 from tests.watching import is_undriven, watched
 
 pytestmark = pytest.mark.live
 
 SEEDS = 6
 STEPS_MAX = 200
-
-OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
 
 
 def eager(choose: random.Random, stimuli: list[Event], last: Event | None) -> Event:

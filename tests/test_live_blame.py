@@ -14,6 +14,7 @@ from kvproof.live import contract_check as contract
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.presets import CLUSTERS
+from tests.driving import taken
 
 pytestmark = pytest.mark.live
 
@@ -78,9 +79,7 @@ def driven(events: tuple[Event, ...], preset: str = "pd-full") -> dict[str, str]
     """Which engine of a cluster is dead after these events, and what of."""
     from kvproof.live.machine import LiveMachine
 
-    machine = LiveMachine(CLUSTERS[preset])
-    for event in events:
-        machine.take(event)
+    machine = taken(LiveMachine(CLUSTERS[preset]), *events)
     return {engine.name: engine.dead.words for engine in machine.state.engines if engine.dead}
 
 

@@ -10,6 +10,7 @@ from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, VOID
+from tests.driving import taken
 
 pytestmark = pytest.mark.live
 
@@ -62,9 +63,13 @@ def preempted_in_flight() -> tuple[str, str]:
     and the role of P."""
     from kvproof.live.machine import LiveMachine
 
-    machine = LiveMachine(CLUSTERS["pd-roles-preempting"])
-    for event in (Submit("P", "r0"), Submit("P", "r1"), Schedule("P"), Schedule("P")):
-        machine.take(event)
+    machine = taken(
+        LiveMachine(CLUSTERS["pd-roles-preempting"]),
+        Submit("P", "r0"),
+        Submit("P", "r1"),
+        Schedule("P"),
+        Schedule("P"),
+    )
     node = machine.nodes["P"]
     fates = {f.request: f.fate for f in machine.state.engine("P").steps[0]}
     machine.close()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from kvproof.model.config import EngineConfig, Group
 from kvproof.model.config.features.registry import FEATURES, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import cluster_named
@@ -60,12 +59,6 @@ def test_a_drafter_has_layers_where_a_start_up_of_vllm_has_them() -> None:
     engines = [engine for seed in SEEDS for engine in random_cluster(seed).engines]
     assert any(len(engine.groups) > 1 and engine.lookahead for engine in engines)
     assert not any(engine.drafter_is_apart for engine in engines)
-
-
-def test_a_drafter_in_wider_blocks_of_full_attention_is_refused() -> None:
-    groups = (Group("full", 4, eagle=True), Group("window", 2, window=3, eagle=True))
-    with pytest.raises(UsageError, match=r"wider than others.* Use the smallest block_size"):
-        EngineConfig("E", groups, drafts=1)
 
 
 def test_unequal_kernel_blocks_beside_states_leave_d_without_a_cache() -> None:

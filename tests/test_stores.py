@@ -1,7 +1,9 @@
-"""Loads of a store that fail: what is taken back, for whom, and what live vLLM is known to do."""
+"""An external store: what it keeps and offers, and loads of it that fail."""
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -10,22 +12,94 @@ from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import UsageError
+from kvproof.model.environment import stores
 from kvproof.model.events import (
     Abort,
+    Admit,
     Complete,
+    Compute,
     Event,
     ResetPrefixCache,
     Schedule,
     Submit,
+    bare,
 )
-from kvproof.model.machine import ModelMachine
+from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
+from tests.driving import taken
 from tests.watching import watched
 
-FULL = Group("full", 2)
+FULL, MAMBA = Group("full", 2), Group("mamba", 2)
+
+
+def test_attention_alone_is_kept_block_by_block() -> None:
+    cfg = EngineConfig("E", (FULL,), store=True)
+    assert stores.kept(cfg, "abcde") == ("ab", "abcd")
+
+
+def test_a_state_is_kept_only_where_a_step_ends() -> None:
+    cfg = EngineConfig("E", (FULL, MAMBA), store=True)
+    assert stores.kept(cfg, "abcde") == ()
+    assert stores.kept(cfg, "abcd") == ("abcd",)
+
+
+def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
+    machine = taken(
+        ModelMachine(CLUSTERS["store-tight"]),
+        Submit("E", "r0"),
+        *(Schedule("E"), Complete("E")) * 2,
+        ResetPrefixCache("E"),
+        Submit("E", "r1"),
+    )
+    assert machine.state.engine("E").cached == ()
+    step = machine.take(Schedule("E"))
+    assert bare(step.event) == Schedule("E", (Admit("r1", 0, 4), Compute("r1", 1)))
+    assert [(a.predicted, a.taken) for a in step.effects.allocations] == [(5, 5)]
+    assert all(read.found == read.expected for read in step.effects.reads)
+    assert len(step.effects.reads) > 0
+
+
+@contextmanager
+def model(cluster: Cluster) -> Iterator[Machine]:
+    yield ModelMachine(cluster)
+
+
+@contextmanager
+def live(cluster: Cluster) -> Iterator[Machine]:
+    from kvproof.live.machine import LiveMachine
+
+    with closing(LiveMachine(cluster)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("machine", [model, pytest.param(live, marks=pytest.mark.live)])
+@pytest.mark.parametrize(
+    ("first", "second", "loaded"), [(0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 2)]
+)
+def test_a_store_gives_no_tokens_for_embeddings(
+    machine: Callable[[Cluster], AbstractContextManager[Machine]],
+    first: int,
+    second: int,
+    loaded: int,
+) -> None:
+    engine = EngineConfig("E", (FULL,), store=True, num_blocks=9, prefix_caching=False)
+    jobs = Job("r0", "abc", embeds=bool(first)), Job("r1", "abc", embeds=bool(second))
+    with machine(Cluster("c", (engine,), jobs)) as made:
+        admitted = [
+            choice.external
+            for name in ("r0", "r1")
+            for event in (Submit("E", name), Schedule("E"), Complete("E"))
+            for choice in getattr(made.take(event).event, "chose", None) or ()
+            if isinstance(choice, Admit)
+        ]
+    assert admitted == [0, loaded]
+
+
+# Loads that fail
+
+
 FAILED = Complete("E", failed="r1")
 FAILING = [name for name, c in CLUSTERS.items() if c.failures and any(e.store for e in c.engines)]
 
@@ -36,9 +110,7 @@ def loading(policy: str, steps_in_flight: int = 1, caching: bool = True) -> Mode
     engine = replace(engine, steps_in_flight=steps_in_flight)
     jobs = (Job("r0", "abcd", 1), Job("r1", "abcde", 3))
     cluster = Cluster("c", (engine,), jobs, resets=True, failures=1, load_failure=policy)
-    machine = ModelMachine(cluster)
-    for event in (Submit("E", "r0"), Schedule("E"), Complete("E")):
-        machine.take(event)
+    machine = taken(ModelMachine(cluster), Submit("E", "r0"), Schedule("E"), Complete("E"))
     if caching:
         machine.take(ResetPrefixCache("E"))
     for event in (Submit("E", "r1"), *[Schedule("E")] * steps_in_flight):
@@ -54,17 +126,6 @@ def test_a_request_ends_or_goes_back() -> None:
     request = engine.request("r1")
     assert (request.computed, request.output, request.external) == (0, "", 0)
     assert (engine.cached, request.num_cached_blocks, len(request.tables[0])) == ((), (0,), 3)
-
-
-def test_several_groups_are_bad_usage() -> None:
-    engine = EngineConfig("E", (FULL, Group("window", 2, window=3)), store=True)
-    with pytest.raises(UsageError, match="Use one full group, or failures 0"):
-        Cluster("c", (engine,), failures=1)
-    both = EngineConfig("E", (Group("full", 2),), store=True, drafts=1, steps_in_flight=2)
-    with pytest.raises(
-        UsageError, match="Use failures 0, store false, drafts 0, or steps_in_flight 1"
-    ):
-        Cluster("c", (both,), failures=1)
 
 
 def test_a_token_of_the_failed_step_is_seen() -> None:

@@ -1,0 +1,374 @@
+"""Checks asked of steps and states that are made by hand: what each says, and what it excuses."""
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.invariants.blocks import uncached_blocks_are_reused_at_once
+from kvproof.invariants.check import broken
+from kvproof.invariants.parties import blocks_filled
+from kvproof.invariants.registry import GUARDS, INVARIANTS
+from kvproof.live.known.hits import shrunk_hit_is_not_matched_again
+from kvproof.model import termination
+from kvproof.model.because import About
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.events import EVENTS, Admit, Complete, Compute, Event, Preempt, Schedule, Submit
+from kvproof.model.phases import Phase
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import (
+    COUNTS,
+    LOADING,
+    RUNNING,
+    SENDING,
+    WAITING,
+    Block,
+    Death,
+    Engine,
+    Flight,
+    Request,
+    State,
+    Transfer,
+    initial,
+)
+from kvproof.model.step import Admission, Effects, Step
+from tests.watching import Observed
+
+# An engine that died inside a step
+
+
+FULL_PAIR: Cluster = CLUSTERS["pd-full"]
+CHECKS = [INVARIANTS[name] for name in ("engine_survives", "pool_adds_up", "references_are_exact")]
+
+
+def broken_with(**deaths: Death) -> set[tuple[str, str]]:
+    """What breaks, and on which engine, if each engine loses a free block and some die."""
+    state = initial(FULL_PAIR)
+    engines = tuple(
+        engine._replace(free=engine.free[1:], dead=deaths.get(engine.name))
+        for engine in state.engines
+    )
+    step = Step(state, Schedule("P"), Effects(), state._replace(engines=engines))
+    return {(found.invariant, found.about.engine) for found in broken(FULL_PAIR, step, CHECKS)}
+
+
+def test_a_lost_block_is_reported_of_engines_that_live() -> None:
+    assert broken_with() == {("pool_adds_up", "P"), ("pool_adds_up", "D")}
+
+
+def test_of_a_dead_engine_only_its_death_is_reported() -> None:
+    assert broken_with(D=Death("AssertionError")) == {
+        ("pool_adds_up", "P"),
+        ("engine_survives", "D"),
+    }
+
+
+# An answer that ends among accepted drafts while a later step is under way
+
+
+DRAFTING = CLUSTERS["turns-drafts"]
+NAME = DRAFTING.decode.name
+WAS = Request("r", RUNNING, "a" * 15, 15, 3, output=".", computed=21)
+"""The first of three tokens is there; steps of 3 tokens each end at 18 and at 21."""
+
+
+def ended(computed: int) -> Step:
+    """Both drafts of the older step are accepted: its third token is one too many."""
+    older = (Flight("r", 3, True, ahead=2, drafts=2),)
+    later = (Flight("r", 3, True, ahead=2, drafts=2),)
+    now = WAS._replace(status=SENDING, output="...", computed=computed)
+    before = Engine(NAME, (), (), requests=(WAS,), steps=(older, later))
+    after = Engine(NAME, (), (), requests=(now,), steps=(later,))
+    event = Complete(NAME, {"r": 2})
+    return Step(State((before,)), event, Effects(), State((after,)))
+
+
+@pytest.mark.parametrize("computed", range(15, 23))
+def test_three_numbers_are_permitted(computed: int) -> None:
+    guard = GUARDS["computed_tokens_are_those_scheduled"]
+    found = list(broken(DRAFTING, ended(computed), [guard]))
+    assert bool(found) is (computed not in (17, 20, 21))
+
+
+# Which of the free blocks is taken next
+
+
+FULL = (Group("full", 2),)
+TWO_ENGINES = Cluster(
+    "c", (EngineConfig("E", FULL, 8, "prefill"), EngineConfig("D", FULL, 8, "decode"))
+)
+BLOCKS = (Block(0),) * 8
+
+
+def complaints(*chose: Compute | Preempt, engine: str = "E") -> int:
+    """Block 4 is freed behind block 7, which was free before this step."""
+    before, after = (Engine("E", BLOCKS, free) for free in ((7,), (7, 4)))
+    event = Schedule(engine, chose=chose)
+    step = Step(State((before,), ()), event, Effects(), State((after,), ()))
+    return len([*broken(TWO_ENGINES, step, [uncached_blocks_are_reused_at_once])])
+
+
+def test_a_block_that_is_freed_behind_an_older_one_is_named() -> None:
+    assert complaints() == 1
+
+
+def test_a_block_that_was_taken_and_freed_again_is_not_older() -> None:
+    """vLLM may schedule a request and preempt it in the same step."""
+    assert complaints(Compute("r1", 4, taken=((7,),)), Preempt("r1", "r2")) == 0
+    assert complaints(Compute("r1", 4, taken=((6,),)), Preempt("r1", "r2")) == 1
+    assert complaints(Compute("r1", 4, taken=((7,),)), engine="D") == 1
+
+
+# Whom a step must serve, where a running request before it lacks blocks
+
+
+STORE = CLUSTERS["store-async"]
+ROOM = INVARIANTS["room_is_used"]
+
+FILLS = Request("r0", RUNNING, "aaaa", 4, 2, computed=4, tables=((1, 2),))
+"""It needs another block for its next token."""
+FITS = Request("r1", RUNNING, "a", 1, 2, computed=1, tables=((3,),))
+"""It has a slot for its next token."""
+
+
+MAY_BE_DONE = Request("r2", RUNNING, "aaaa", 4, 2, computed=5, tables=((1, 2),))
+"""Its next token is its last if a draft is accepted. It has no slot for the one after."""
+
+
+def passed_over(
+    *queue: Request,
+    free: tuple[int, ...] = (),
+    before: tuple[int, ...] | None = None,
+    pending: int = 1,
+) -> list[str | None]:
+    """Whom a step that schedules nothing passes over without a reason. Each request has so many
+    `pending` tokens."""
+    flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in queue)
+    names = tuple(each.id for each in queue)
+    engine = Engine(
+        "E",
+        (Block(),) * 5,
+        free,
+        requests=queue,
+        running=names,
+        steps=(flights,),
+        pending=tuple((name, pending) for name in names),
+    )
+    begins = engine if before is None else engine._replace(free=before)
+    step = Step(State((begins,)), Schedule("E", ()), Effects(), State((engine,)))
+    return [found.about.request for found in broken(STORE, step, [ROOM])]
+
+
+def test_a_running_request_without_blocks_ends_the_step() -> None:
+    assert passed_over(FILLS, FITS) == []
+
+
+def test_who_comes_before_it_is_served() -> None:
+    assert passed_over(FITS, FILLS) == ["r1"]
+
+
+def test_with_blocks_all_are_served() -> None:
+    assert passed_over(FILLS, FITS, free=(4,)) == ["r0", "r1"]
+
+
+def test_a_block_that_a_step_gives_back_comes_too_late() -> None:
+    """A failed load gives its blocks back after the running requests had their turn."""
+    assert passed_over(FILLS, FITS, free=(4,), before=()) == []
+
+
+def test_a_request_that_may_be_done_may_be_served_or_not() -> None:
+    """vLLM stops only at a request that is done even if all drafts of a step are rejected."""
+    fits = FITS._replace(max_tokens=4, tables=((3, 4),))
+    assert passed_over(MAY_BE_DONE, fits, pending=2) == []
+    assert passed_over(MAY_BE_DONE, fits, pending=2, free=(0,)) == ["r1"]
+
+
+@pytest.mark.live
+def test_vllm_preempts_nobody_whose_blocks_a_step_in_flight_uses() -> None:
+    from kvproof.live.machine import LiveMachine
+
+    jobs = Job("r0", "aaaa", 2), Job("r1", "a", 1), Job("r2", "a", 2)
+    machine = LiveMachine(replace(STORE, jobs=jobs))
+    for name in ("r0", "r1", "r2"):
+        machine.take(Submit("E", name))
+    machine.take(Schedule("E"))
+    step = machine.take(Schedule("E"))
+    assert step.event == Schedule("E", ())
+    assert [*broken(machine.cluster, step, [ROOM])] == []
+
+
+# Who is excused where a read is lost
+
+
+def beside_a_lost_read(free: int, status: str = WAITING) -> State:
+    """D with a load of two tokens whose end never comes, in a block, and a request of two."""
+    lost = Request("r0", LOADING, "ab", 2, 1, tables=((1,),))
+    other = Request("r1", status, "xy", 2, 1)
+    blocks = (Block(),) * (free + 2)
+    engine = Engine("D", blocks, tuple(range(2, free + 2)), requests=(lost, other))
+    return State((engine,), (Transfer("r0", Phase.LOST, 2, ((1,),)),))
+
+
+@pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False), (9, False)])
+def test_only_a_request_that_may_lack_blocks_is_excused(free: int, excused: bool) -> None:
+    assert termination.over(beside_a_lost_read(free)) is excused
+
+
+def test_a_request_that_runs_is_not_excused() -> None:
+    assert termination.waiting(beside_a_lost_read(0, "running")) == "r1 on D (running)"
+
+
+def test_without_a_lost_read_nobody_is_excused() -> None:
+    state = beside_a_lost_read(0)._replace(transfers=())
+    assert [request.id for _, request in termination.unfinished(state)] == ["r0", "r1"]
+
+
+@pytest.mark.parametrize(("free", "excused"), [(0, True), (3, True), (4, False)])
+def test_who_waits_on_p_for_blocks_that_it_keeps_for_one_excused_is_excused(
+    free: int, excused: bool
+) -> None:
+    state = beside_a_lost_read(0)
+    kept = Request("r1", SENDING, "xy", 2, 1, tables=((1,),))
+    third = Request("r2", WAITING, "uv", 2, 1)
+    blocks = (Block(),) * (free + 2)
+    p = Engine("P", blocks, tuple(range(2, free + 2)), requests=(kept, third))
+    assert termination.over(state._replace(engines=(p, *state.engines))) is excused
+
+
+# What a load fills is what its transfer says
+
+
+PAIR = CLUSTERS["turns-state"]
+"""Blocks of full attention with 2 tokens, and states."""
+
+COMPUTES = Compute("r1", 2, taken=((1,), (2,)))
+LOADS = Admit("r3", 2, 4, taken=((3, 4), (5,)))
+"""r3 hits block 1, which r1 takes and computes in the same step, and loads the rest."""
+
+PAIRS = (((3,), (8,)), ((5,), (9,)))
+
+
+def on_decode(*requests: Request) -> Engine:
+    return Engine("D", (Block(),) * 12, (), requests=requests)
+
+
+def state(phase: Phase, **lists: object) -> State:
+    """r1 computes on D, and r3 loads."""
+    r1 = Request("r1", RUNNING, "aa", 2, 2, computed=2, tables=((1,), (2,)))
+    tables = ((1, 3, 4), (0, 0, 5))
+    r3 = Request("r3", LOADING, "aaaaaab", 7, 2, tables=tables, hit=2, external=4)
+    sent = Request("r3", SENDING, "aaaaaa", 7, 2, computed=6, tables=((6, 7, 8), (0, 0, 9)))
+    there = Engine("P", (Block(),) * 12, (), requests=(sent,))
+    transfer = Transfer("r3", phase, 6, **lists)  # type: ignore[arg-type]
+    return State((there, on_decode(r1, r3)), (transfer,))
+
+
+READS = state(Phase.READING, remote=((6, 7, 8), (9,)), local=((3, 4), (5,)), pairs=PAIRS)
+REGISTERED = state(Phase.REGISTERED, remote=(), local=((3, 4), (5,)))
+REFUSED = state(Phase.REFUSED, remote=((6, 7, 8), (9,)))
+
+
+def found(name: str, after: State, zeroed: tuple[int, ...] = ()) -> list[int | None]:
+    """The blocks of the findings of an invariant after a step of D."""
+    before = State((Engine("P", (), ()), on_decode()))
+    event: Event = Schedule("D", (COMPUTES, LOADS))
+    step = Step(before, event, Effects(zeroed=zeroed), after)
+    return [found.about.block for found in broken(PAIR, step, [INVARIANTS[name]])]
+
+
+def test_a_hit_on_a_block_that_is_computed_in_the_same_step_is_not_filled_by_the_load() -> None:
+    assert found("zeroed_blocks_are_new", READS, (1,)) == []
+    assert found("zeroed_blocks_are_new", REGISTERED, (1,)) == []
+
+
+@pytest.mark.parametrize("after", [READS, REGISTERED], ids=["reading", "registered"])
+def test_no_block_that_a_transfer_fills_is_erased(after: State) -> None:
+    assert found("zeroed_blocks_are_new", after, (1, 3)) == [3]
+
+
+def test_where_no_transfer_says_what_it_fills_nothing_is_judged() -> None:
+    assert found("zeroed_blocks_are_new", REFUSED, (1, 3)) == []
+    assert found("new_blocks_are_zeroed", REFUSED, (1,)) == []
+
+
+def test_a_new_block_that_is_neither_erased_nor_given_to_the_connector_is_found() -> None:
+    assert found("new_blocks_are_zeroed", READS, (1,)) == []
+    assert found("new_blocks_are_zeroed", READS, (4,)) == [1]
+    [transfer] = READS.transfers
+    fewer = READS._replace(transfers=(transfer._replace(local=((3,), (5,))),))
+    assert found("new_blocks_are_zeroed", fewer, (1,)) == [4]
+
+
+def test_blocks_that_a_transfer_does_not_pair_may_be_freed() -> None:
+    """Block 4 of D and block 7 of P are in the lists before trimming, and not in the pairs."""
+    [there, here] = READS.engines
+    [r1, r3] = here.requests
+    kept = on_decode(r1, r3._replace(tables=((1, 3), (0, 5))))
+    sent = there._replace(requests=(there.requests[0]._replace(tables=((8,), (9,))),))
+    assert found("nothing_reused_under_transfer", READS._replace(engines=(sent, kept))) == []
+    freed = READS._replace(engines=(sent, on_decode(r1)))
+    step = Step(READS, Schedule("D"), Effects(), freed)
+    [wrong] = broken(PAIR, step, [INVARIANTS["nothing_reused_under_transfer"]])
+    assert "a transfer still writes blocks [3, 5] of r3 on D" in wrong.sentences
+
+
+JOBS = (
+    Job("r0", "aaaaaaa", 1),
+    Job("r1", "aaaaaaa", 3),
+    Job("r2", "bbbbbbbbb", 1),
+    Job("r3", "aaaaaa", 1),
+)
+
+RUN = """
+Submit P r0, Submit P r1, Schedule P, Complete P, Schedule P, Complete P, Submit P r2, Submit P r3,
+Submit D r0, Submit D r1, Schedule P, Complete P, Schedule D, TransferDone r0, TransferDone r1,
+Schedule P, Complete P, Schedule D, Complete D, LeaseExpire r0_reverse, Submit D r2, Schedule P,
+Complete P, Schedule D, Complete D, Submit D r3, Schedule D, Complete D, TransferDone r2,
+Schedule D, Schedule D, Complete D, LeaseExpire r2_reverse, Schedule D
+"""
+"""r1 is preempted on D and starts over. In the last step it takes blocks and computes them, and r3
+hits one of them and loads the tokens after it."""
+
+
+@pytest.mark.live
+def test_vllm_and_the_sanitizer_agree_about_a_hit_of_the_same_step() -> None:
+    observed = Observed(replace(PAIR, jobs=JOBS))
+    for words in map(str.split, RUN.split(",")):
+        step = observed.take(EVENTS[words[0]](*(word.replace("_", " ") for word in words[1:])))
+    assert isinstance(step.event, Schedule)
+    last, loads = (step.event.chose or ())[-1], step.after.transfer("r3")
+    assert isinstance(last, Admit)
+    assert loads is not None
+    assert set(last.hit[0]) & set(step.effects.zeroed or ())
+    assert not blocks_filled(PAIR, loads) & set(step.effects.zeroed or ())
+    checks = INVARIANTS["zeroed_blocks_are_new"], INVARIANTS["new_blocks_are_zeroed"]
+    assert not list(broken(observed.machine.cluster, step, checks))
+    assert not {"zeroed_blocks_are_new", "new_blocks_are_zeroed"} & set(observed.found)
+    assert observed.judges["D"].times_judged["zeroed_blocks_are_new"]
+
+
+# What passes for the known shrunk_hit_is_not_matched_again
+
+
+GROUPS = (Group("full", 2, eagle=True), Group("window", 2, 2, eagle=True), Group("mamba", 2))
+THREE_KINDS = Cluster("c", (EngineConfig("E", GROUPS, 20, drafts=1),))
+PROMPT = "abcdefghi"
+
+
+@pytest.mark.parametrize(
+    ("ends", "known"),
+    [
+        ((4, 8), False),  # the longest that it has: a drafter's block was not asked for
+        ((4,), False),
+        ((2, 6, 8), False),  # a block of the hit itself is missing
+        ((4, 6, 8), False),  # nothing is missing
+        ((4, 8, 10), True),
+    ],
+)
+def test_only_a_window_that_matched_a_longer_hit(ends: tuple[int, ...], known: bool) -> None:
+    """A hit of 4 tokens; the window has the blocks that end there, and the others have all."""
+    cached = {(group, PROMPT[:end]) for group in (0, 2) for end in range(2, 11, 2)}
+    cached |= {(1, (PROMPT + "jk")[:end]) for end in ends}
+    keys = tuple((key, (1,)) for key in sorted(cached))
+    admission = Admission("E", "r0", PROMPT + "jk", "local", 4, 0, keys)
+    step = Step(State((), ()), Schedule("E"), Effects(admissions=(admission,)), State((), ()))
+    about = About(engine="E", request="r0", group=1)
+    assert shrunk_hit_is_not_matched_again.present(THREE_KINDS, step, about) is known

@@ -1,0 +1,183 @@
+"""Speculative decoding and steps in flight in the model."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kvproof.invariants.check import broken
+from kvproof.invariants.hits import longest, missing
+from kvproof.invariants.registry import CHECKS
+from kvproof.model.arithmetic import counts
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, TransferDone
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.kv_events import Stored
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.transfers import block_pairs
+from kvproof.model.state import COUNTS, LATE, VOID, State
+from kvproof.model.step import Step
+from kvproof.strategies.explorer.explorer import explore
+from kvproof.strategies.verdict import Verdict
+from tests.breadth_first import search
+from tests.driving import taken
+from tests.planted import under
+
+# Steps in flight
+
+
+OVERLAPPING = [n for n, c in CLUSTERS.items() if any(e.overlaps for e in c.engines)]
+
+
+def ways(state: State) -> set[str]:
+    """What is special about the steps in flight of a state."""
+    seen = set()
+    for engine in state.engines:
+        seen |= {f.fate for step in engine.steps for f in step} - {COUNTS}
+        seen |= {"two steps"} if len(engine.steps) > 1 else set()
+        seen |= {"blocks wait"} if engine.deferred else set()
+        seen |= (
+            {"runs ahead"} if any(r.computed > len(r.tokens) for r in engine.requests) else set()
+        )
+    return seen
+
+
+def test_the_presets_meet_all_that_can_happen_to_a_step_in_flight() -> None:
+    seen = set()
+    for name in OVERLAPPING:
+        for state in search(CLUSTERS[name], [], 10_000).states:
+            seen |= ways(state)
+    assert seen == {LATE, VOID, "two steps", "blocks wait", "runs ahead"}
+
+
+def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() -> None:
+    cluster = CLUSTERS["pd-async"]
+    machine = taken(ModelMachine(cluster), Submit("P", "r0"), Schedule("P"), Abort("P", "r0"))
+    engine = machine.state.engine("P")
+    ((steps, blocks),) = engine.deferred
+    assert steps == 1
+    assert not set(blocks) & set(engine.free)
+    assert [f.fate for step in engine.steps for f in step] == [VOID]
+    machine.take(Complete("P"))
+    assert set(machine.state.engine("P").free) == set(range(1, 7))
+
+
+# Drafts that are accepted
+
+
+def test_the_output_may_accept_any_number_of_drafts() -> None:
+    begun = Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E")
+    offered = taken(ModelMachine(CLUSTERS["drafts"]), *begun).stimuli()
+    accepted = [event.accepted for event in offered if isinstance(event, Complete)]
+    assert accepted == [{}, {"r0": 1}, {"r0": 2}]
+
+
+@pytest.mark.parametrize("accepted", [[1], {"r0": "1"}, {"r0": True}])
+def test_a_broken_acceptance_is_refused(accepted: Any) -> None:
+    with pytest.raises(msgspec.ValidationError, match=r"at `\$.accepted"):
+        msgspec.convert({"type": "Complete", "engine": "E", "accepted": accepted}, Event)
+
+
+# Drafts on P and D
+
+
+def offered(cluster: Cluster) -> ModelMachine:
+    """A machine whose P has finished its first request, which D is to load."""
+    machine = ModelMachine(cluster)
+    machine.take(Submit("P", "r0"))
+    while not machine.state.transfers:
+        machine.take(machine.stimuli()[0] if machine.state.engine("P").step else Schedule("P"))
+    machine.take(Submit("D", "r0"))
+    machine.take(Schedule("D"))
+    return machine
+
+
+def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:
+    fault = FAULTS["load_keeps_room_for_drafts"]
+    cluster = CLUSTERS[fault.cluster]
+    assert under([fault], explore, cluster).finding.invariant == fault.breaks[0]
+    engines = tuple(replace(each, num_blocks=12) for each in cluster.engines)
+    wider = replace(cluster, engines=engines)
+    assert under([fault], explore, wider).verdict is Verdict.EXHAUSTED
+
+
+def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
+    """Whether it counts decides which states D frees last. The spec leaves it open."""
+    machine = ModelMachine(CLUSTERS["pd-drafts"].carrying(Job("r0", "a", 2)))
+    machine.state = offered(machine.cluster).state
+    for event in (TransferDone("r0"), Schedule("D"), Complete("D"), Schedule("D")):
+        machine.take(event)
+    step = machine.take(Complete("D", {"r0": 1}))
+    p, d = step.after.engines
+    assert d.free[-2:] == (2, 1)
+    otherwise = d._replace(free=(*d.free[:-2], 1, 2))
+    other = step._replace(after=step.after._replace(engines=(p, otherwise)))
+    assert not [*broken(machine.cluster, other, CHECKS.values())]
+
+
+def test_scratch_is_never_all_of_a_list() -> None:
+    engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
+    assert block_pairs.without_scratch(engine, (5, 6, 7)) == (5,)
+    assert block_pairs.without_scratch(engine, (5,)) == (5,)
+
+
+# Drafts under sparse retention
+
+
+@pytest.mark.parametrize(
+    ("name", "drafted"), [("sparse-drafts", (0, 0)), ("sparse-window-drafts", (2, 0))]
+)
+def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
+    name: str, drafted: tuple[int, int]
+) -> None:
+    right = counts.is_retained
+
+    def is_retained(*args: int) -> object:
+        return right(*args[:7], *drafted)
+
+    faults = {"arithmetic.counts:is_retained": is_retained}
+    outcome = under(faults, explore, CLUSTERS[name])
+    assert outcome.verdict is Verdict.VIOLATED
+    assert outcome.finding.invariant == "repeated_prompt_hits"
+
+
+# Block hashes that cover the next token
+
+
+EAGLE = Group("full", 2, eagle=True)
+HASHING = EngineConfig("E", (EAGLE,), 12, drafts=1, hash_lookahead_tokens=1)
+
+
+def served(*jobs: Job, engine: EngineConfig = HASHING) -> list[Step]:
+    """Serve the jobs one after the other, no draft accepted. Gives all steps."""
+    machine, steps = ModelMachine(Cluster("c", (engine,), jobs)), []
+    for job in jobs:
+        steps.append(machine.take(Submit("E", job.name)))
+        while machine.state.engine("E").find(job.name):
+            steps += [machine.take(Schedule("E")), machine.take(Complete("E"))]
+    return steps
+
+
+@pytest.mark.parametrize(("known", "alike", "hit"), [(5, 5, 4), (5, 4, 2), (6, 5, 4), (4, 4, 2)])
+def test_what_the_invariants_expect_of_a_hit(known: int, alike: int, hit: int) -> None:
+    assert longest(HASHING, known, alike) == hit
+
+
+def test_events_tell_the_token_after_each_block() -> None:
+    engine = replace(HASHING, kv_events=True)
+    steps = served(Job("r0", "abcde", 2), engine=engine)
+    assert [step.effects.reports for step in steps if step.effects.reports] == [
+        (Stored(0, "", "abcd", ("abc", "abcde"), ("c", "e")),),
+        (Stored(0, "abcde", "e.", ("abcde..",), (".",)),),
+    ]
+
+
+def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:
+    wider = Group("mamba", 4)
+    engine = replace(HASHING, groups=(EAGLE, wider))
+    assert engine.partial_block_hits
+    cached = {(0, "abc"), (1, "abc")}
+    assert list(missing(engine, cached, "abcd", 2)) == []
+    assert list(missing(engine, {(0, "abc"), (1, "ab")}, "abcd", 2)) == [(1, "abc")]
