@@ -1,6 +1,5 @@
 """Bad input: exit code 2, two sentences on standard error, no traceback, nothing lost."""
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from kvproof.cli import removed
-from kvproof.cli.main import main
 from kvproof.model.faults.registry import FAULTS
 from tests import made_trees
 from tests.processes import python
@@ -70,88 +68,6 @@ def test_faults_of_different_clusters_need_a_config(refused: Any) -> None:
 def test_faults_that_replace_one_function_exclude_each_other(refused: Any) -> None:
     said = refused("prove", "--fault", "front_trim", "--fault", "last_zero_blocks_yield_all")
     assert "same function" in said
-
-
-def cluster(**engine: Any) -> dict[str, Any]:
-    """A good cluster as plain data, with fields of its engine changed."""
-    groups = [{"kind": "full", "block_size": 2}]
-    return {
-        "name": "custom",
-        "engines": [{"name": "E", "groups": groups, "num_blocks": 4, **engine}],
-        "jobs": [{"name": "r0", "prompt": "abc"}],
-    }
-
-
-def group(**fields: Any) -> dict[str, Any]:
-    return cluster(groups=[{"kind": "full", "block_size": 2, **fields}])
-
-
-def test_the_good_cluster_is_explored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "good.json").write_text(json.dumps(cluster()))
-    assert main(["explore", "--config", str(tmp_path / "good.json")]) == 0
-    assert capsys.readouterr().out.startswith("EXHAUSTED")
-
-
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        (group(block_size=0), "$.engines[0].groups[0].block_size: expected `int` >= 1"),
-        (group(kind="ful"), "kind: invalid enum value 'ful'. Use full."),
-        (group(kind="window"), "groups[0].window: window of group is 0"),
-        (
-            cluster(num_blocks=0),
-            "$.engines[0].num_blocks: expected `int` >= 2. Use a whole number from 2 to",
-        ),
-        (cluster(groups=[]), "$.engines[0].groups: expected `array` of length >= 1"),
-        (cluster(role="prefill"), "one prefill and one decode engine"),
-        (
-            cluster(
-                groups=[
-                    {"kind": "full", "block_size": 4},
-                    {"kind": "window", "block_size": 6, "window": 2},
-                ]
-            ),
-            "do not divide",
-        ),
-        (cluster(physical_per_logical=3), "not a multiple"),
-        (
-            cluster(
-                groups=[
-                    {"kind": "full", "block_size": 4},
-                    {"kind": "window", "block_size": 2, "window": 2},
-                ],
-                kv_events=True,
-            ),
-            "a parent that full attention never reported",
-        ),
-        (cluster(retention=3), "Use a multiple of 2, or 0"),
-        (cluster(retention=4), "only full attention"),
-        (
-            {"engines": [3]},
-            "$.engines[0]: expected `object`, got `int`. Use an object with name, groups.",
-        ),
-        ({"name": "x"}, "missing required field `engines`. Use an object with engines."),
-        ([1], "not valid at $: expected `object`, got `array`"),
-        (
-            {**cluster(), "jobs": [{"name": "r0", "prompt": ""}]},
-            "$.jobs[0].prompt: expected `str` of length >= 1",
-        ),
-        (
-            {**cluster(), "jobs": [{"name": "r0"}]},
-            "$.jobs[0]: object missing required field `prompt`. Use an object with name, prompt.",
-        ),
-        ({**cluster(), "job": []}, "Use jobs."),
-    ],
-)
-def test_config_file(refused: Any, tmp_path: Path, config: Any, says: str) -> None:
-    (tmp_path / "bad.json").write_text(json.dumps(config))
-    assert says in refused("explore", "--config", "bad.json")
-
-
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"nul"])
-def test_config_file_that_is_not_json(refused: Any, tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "bad.json").write_bytes(text)
-    assert "bad.json" in refused("explore", "--config", "bad.json")
 
 
 def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:

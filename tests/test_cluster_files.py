@@ -34,6 +34,21 @@ def jobs(*changes: dict[str, Any]) -> dict[str, Any]:
     return pair(jobs=[{"name": f"r{n}", "prompt": "ab"} | c for n, c in enumerate(changes)])
 
 
+def alone(**fields: Any) -> dict[str, Any]:
+    """A cluster of one engine as plain data, with fields of the engine changed."""
+    groups = [{"kind": "full", "block_size": 2}]
+    return {
+        "name": "custom",
+        "engines": [{"name": "E", "groups": groups, "num_blocks": 4, **fields}],
+        "jobs": [{"name": "r0", "prompt": "abc"}],
+    }
+
+
+def grouped(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """It with these fields of its groups."""
+    return alone(groups=[{"kind": "full", "block_size": 2} | each for each in groups], **more)
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -55,6 +70,41 @@ def jobs(*changes: dict[str, Any]) -> dict[str, Any]:
         (engines(prefix_caching=2), "$.engines[0].prefix_caching: expected `bool`, got `int`"),
         (engines(num_blocks=10**30), "$.engines[0].num_blocks"),
         (engines(name="E"), "$.engines[1].name: Two engines have the name E"),
+        (grouped({"block_size": 0}), "$.engines[0].groups[0].block_size: expected `int` >= 1"),
+        (grouped({"kind": "ful"}), "kind: invalid enum value 'ful'. Use full."),
+        (grouped({"kind": "window"}), "groups[0].window: window of group is 0"),
+        (
+            alone(num_blocks=0),
+            "$.engines[0].num_blocks: expected `int` >= 2. Use a whole number from 2 to",
+        ),
+        (alone(groups=[]), "$.engines[0].groups: expected `array` of length >= 1"),
+        (alone(role="prefill"), "one prefill and one decode engine"),
+        (
+            grouped({"block_size": 4}, {"kind": "window", "block_size": 6, "window": 2}),
+            "do not divide",
+        ),
+        (alone(physical_per_logical=3), "not a multiple"),
+        (
+            grouped({"block_size": 4}, {"kind": "window", "window": 2}, kv_events=True),
+            "a parent that full attention never reported",
+        ),
+        (alone(retention=3), "Use a multiple of 2, or 0"),
+        (alone(retention=4), "only full attention"),
+        (
+            {"engines": [3]},
+            "$.engines[0]: expected `object`, got `int`. Use an object with name, groups.",
+        ),
+        ({"name": "x"}, "missing required field `engines`. Use an object with engines."),
+        ([1], "not valid at $: expected `object`, got `array`"),
+        (
+            {**alone(), "jobs": [{"name": "r0", "prompt": ""}]},
+            "$.jobs[0].prompt: expected `str` of length >= 1",
+        ),
+        (
+            {**alone(), "jobs": [{"name": "r0"}]},
+            "$.jobs[0]: object missing required field `prompt`. Use an object with name, prompt.",
+        ),
+        ({**alone(), "job": []}, "Use jobs."),
         (
             engines(num_blocks=4),
             "$.engines[0].num_blocks: Job r0 needs 10 blocks",
@@ -71,6 +121,9 @@ def test_a_wrong_field_is_named(refused: Any, data: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        (b"", "is not valid"),
+        (b"{", "is not valid"),
+        (b"nul", "is not valid"),
         (b'{"engines": [], "engines": []}', "length >= 1"),
         (b'{"name": "\\ud800", "engines": []}', "surrogate"),
         (b'{"name": "\xff"}', "is not UTF-8 text"),
