@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.test_findings import NAMES, shown
+from tests.engine.test_findings import SHOWN
 from tests.finding_diffs import BLOCK, diff_of, files_of, offered, patched
 from tests.finding_gates import is_red, known, rewritten
 from tests.finding_releases import README, ROW
@@ -38,7 +38,7 @@ def script_of(name: str) -> str:
 def named(name: str) -> set[str]:
     """What the sanitizer names on real engines, for a report."""
     together = {name, *(part for part, whole in REPORTED_WITH.items() if whole == name)}
-    return {each for one in together & set(NAMES) for each in shown(one).named}
+    return {each for one in together & set(SHOWN) for each in SHOWN[one].named}
 
 
 @pytest.mark.parametrize("name", REPORTS)

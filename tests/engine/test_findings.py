@@ -3,31 +3,21 @@
 The most telling of the cheap ones run in `make test`; `make nightly` runs the others too.
 """
 
-import importlib
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.engine.findings.inside import FINDINGS
-from tests.engine.findings.shown import Shown, arms
+from tests.engine.findings import alone, copies, events, pairs, sessions, stores  # noqa: F401
+from tests.engine.findings.shown import SHOWN, arms
 from tests.engine.process import OPTIONS, Process
-
-HERE = Path(__file__).parent / "findings"
-NAMES = sorted(path.name for path in FINDINGS.iterdir() if (HERE / f"{path.name}.py").exists())
 
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 
-def shown(name: str) -> Shown:
-    """How a finding is shown."""
-    found: Shown = importlib.import_module(f"tests.engine.findings.{name}").SHOWN
-    return found
-
-
 def case(name: str) -> object:
     """A finding with its mark."""
-    return pytest.param(name, marks=[pytest.mark.nightly] if shown(name).nightly else [])
+    return pytest.param(name, marks=[pytest.mark.nightly] if SHOWN[name].nightly else [])
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +26,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@pytest.mark.parametrize("name", [case(name) for name in NAMES])
+@pytest.mark.parametrize("name", [case(name) for name in sorted(SHOWN)])
 def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None:
     """The sanitizer finds what the page of the finding says, and no more with the patch."""
-    how = shown(name)
+    how = SHOWN[name]
     if len(how.engines) > 1 and find_spec("nixl") is None:
         pytest.skip("nixl is not installed")
     released, patched = arms(how, name, models)

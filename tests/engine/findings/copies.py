@@ -1,6 +1,11 @@
-"""Copies of blocks for hits inside a block, and whether a copy equals its source."""
+"""Copies of blocks for hits inside a block. What compares a copy with its source runs in the
+engine's process."""
 
+from collections.abc import Iterator
 from typing import Any
+
+from tests.engine.findings.shown import Engine, Seen, alone
+from tests.engine.workloads import add, tokens
 
 _core: Any = None
 _copied: list[Any] = []
@@ -64,3 +69,55 @@ def _compare(core: Any, copy: Any) -> None:
 def equal(_llm: Any) -> list[float]:
     """The part of each copy that equals its source, in each layer."""
     return _equal
+
+
+BLOCK_SIZE = 64
+HALF = BLOCK_SIZE // 2
+FINER = {
+    "block_size": BLOCK_SIZE,
+    "mamba_cache_mode": "align",
+    "max_num_seqs": 32,
+    "prefix_match_unit": HALF,
+}
+CURED = (["call", f"{__name__}:copy_every_view"],)
+
+
+def lacking(engine: Engine, beside: list[list[Any]]) -> Seen:
+    """The copies that lack their hit, while an engine serves these requests at once."""
+    engine.inside(f"{__name__}:watch")
+    engine.take(*beside, ["run"])
+    equal = engine.inside(f"{__name__}:equal")
+    assert equal
+    return Seen("copies that lack the hit", [part for part in equal if part < 0.5], [])
+
+
+@alone(
+    "attention first",
+    FINER | {"max_model_len": 256, "num_gpu_blocks_override": 20},
+    before=CURED,
+    named=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
+)
+def copied_before_filled(engine: Engine) -> Iterator[Seen]:
+    """A block is copied in the step that fills it, and the copy has the content from before: a long
+    prompt, and beside it one with the same first block."""
+    long = tokens(1, 2 * BLOCK_SIZE + 1)
+    parting = long[:BLOCK_SIZE] + tokens(4, BLOCK_SIZE)
+    engine.fill(150, 4)
+    engine.ask(long[:HALF] + tokens(2, 1), 1)
+    engine.ask(long[:HALF] + tokens(3, BLOCK_SIZE), 1)
+    engine.inside("evict_one")
+    yield lacking(engine, [add("long", long, 1), add("parting", parting, 6)])
+
+
+@alone(
+    "mamba",
+    FINER | {"max_model_len": 512, "max_num_batched_tokens": 512, "num_gpu_blocks_override": 40},
+    before=CURED,
+)
+def copies_in_one_batch(engine: Engine) -> Iterator[Seen]:
+    """Two requests go on inside the same block in one step, and one gets a copy of the other's
+    copy."""
+    long = tokens(1, 4 * BLOCK_SIZE)
+    engine.fill(150, 4)
+    engine.ask(long[: BLOCK_SIZE + HALF] + tokens(2, 1), 1)
+    yield lacking(engine, [add("one", long, 1), add("two", long, 1)])

@@ -15,9 +15,6 @@ from tests.engine.process import OPTIONS, Answer, Output, Process
 from tests.engine.workloads import tokens
 
 INSIDE = "tests.engine.findings.inside"
-SESSIONS = "tests.engine.findings.sessions"
-EVENTS = "tests.engine.findings.events"
-COPIES = "tests.engine.findings.copies"
 
 ROLES = {"P": "kv_producer", "D": "kv_consumer"}
 """P computes prompts, and D loads them over NIXL."""
@@ -113,6 +110,9 @@ class Engine:
 
 Engines = Mapping[str, Engine]
 
+Built = tuple[str, dict[str, Any]]
+"""The model and the options of an engine."""
+
 
 @dataclass(frozen=True)
 class Seen:
@@ -125,17 +125,20 @@ class Seen:
     wrong: bool = True
 
 
+Look = Callable[..., Iterator[Seen]]
+
+
 @dataclass(frozen=True)
 class Shown:
-    """How a finding is shown. `engines` has the model and options of each engine; two engines P and
-    D are connected. `before` are actions before an engine is built. `constants` are those of the
-    reproducer that its patch uses. `named` are the invariants that the sanitizer finds violated,
-    `beside` those of another finding, which it finds with the patch, too. `of_patch` are those that
-    the patch itself violates, because it is short. `fresh` is whether vLLM cannot build a second
-    engine in a process that had one of these."""
+    """How a finding is shown. `look` takes the engines, and `engines` has the model and options of
+    each; two engines P and D are connected. `before` are actions before an engine is built.
+    `constants` are those of the reproducer that its patch uses. `named` are the invariants that the
+    sanitizer finds violated, `beside` those of another finding, which it finds with the patch, too.
+    `of_patch` are those that the patch itself violates, because it is short. `fresh` is whether
+    vLLM cannot build a second engine in a process that had one of these."""
 
-    look: Callable[[Engines], Iterator[Seen]]
-    engines: dict[str, tuple[str, dict[str, Any]]]
+    look: Look
+    engines: dict[str, Built]
     named: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     of_patch: tuple[str, ...] = ()
@@ -144,6 +147,28 @@ class Shown:
     transfer: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
     nightly: bool = True
+
+
+SHOWN: dict[str, Shown] = {}
+"""How each finding is shown, by its name. The modules of this folder fill it."""
+
+
+def alone(model: str, options: dict[str, Any], **how: Any) -> Callable[[Look], Look]:
+    """Show the finding that a function has its name from, on one engine."""
+    return _shown({"E": (model, options)}, how)
+
+
+def between(p: Built, d: Built, **how: Any) -> Callable[[Look], Look]:
+    """Show the finding that a function has its name from, on P and D."""
+    return _shown({"P": p, "D": d}, how)
+
+
+def _shown(engines: dict[str, Built], how: dict[str, Any]) -> Callable[[Look], Look]:
+    def note(look: Look) -> Look:
+        SHOWN[look.__name__] = Shown(look, engines, **how)
+        return look
+
+    return note
 
 
 @dataclass(frozen=True)
@@ -172,7 +197,7 @@ def arm(shown: Shown, engines: Engines, actions: list[list[Any]]) -> Arm:
     """Take actions in all processes, build the engines, and look."""
     with ThreadPoolExecutor() as threads:
         list(threads.map(lambda name: build(shown, name, engines[name], actions), engines))
-    seen = list(shown.look(engines))
+    seen = list(shown.look(*engines.values()))
     return Arm(seen, {each for e in engines.values() for each in e.inside("found")})
 
 
