@@ -62,7 +62,10 @@ FOLLOWS = Job("r1", "a", follows="r0")
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     # Numbers and texts of one option
     "steps": (lambda: engine(steps_in_flight=3), r"steps_in_flight of engine E is 3.*Use a whole"),
-    "policy": (lambda: engine(policy="prio"), r"policy of engine E is 'prio'\. Use priority"),
+    "policy": (
+        lambda: engine(policy="prio"),
+        r"policy of engine E is 'prio'\. Use one of fcfs, priority",
+    ),
     "requests": (lambda: engine(max_requests=0), "max_requests of engine E is 0"),
     "caching": (lambda: engine(prefix_caching=2), r"prefix_caching"),
     "blocks": (lambda: engine(num_blocks=10**5000), r"num_blocks"),

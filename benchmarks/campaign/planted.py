@@ -26,9 +26,7 @@ from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Run, Violated
-from tests import mistakes, mistakes_of_drafts
-
-MISTAKES = mistakes.MISTAKES | mistakes_of_drafts.MISTAKES
+from tests.mistakes import TOLD
 
 
 def count_steps(budget: int, known: frozenset[str], done: Done) -> None:
@@ -66,7 +64,7 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
     released = CampaignFolder(args.given).state().progress
     known = frozenset(each.signature.check for each in released.found)
     for seed in range(args.first_seed, args.first_seed + args.seeds):
-        for name, mistake in MISTAKES.items():
+        for name, mistake in TOLD.items():
             for method in args.methods:
 
                 def search(
