@@ -26,7 +26,7 @@ from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Run, Violated
-from tests.mistakes import TOLD
+from tests.mistakes import TOLD, Mistake
 
 
 def count_steps(budget: int, known: frozenset[str], done: Done) -> None:
@@ -71,7 +71,7 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
                     done: Done,
                     seed: int = seed,
                     method: str = method,
-                    mistake: mistakes.Mistake = mistake,
+                    mistake: Mistake = mistake,
                 ) -> None:
                     mistake.patch(pytest.MonkeyPatch())
                     count_steps(args.steps, known - {mistake.finds}, done)
