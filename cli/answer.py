@@ -1,4 +1,4 @@
-"""The end of a search: its verdict and its trace."""
+"""This module ends a search: it prints the verdict and writes the trace."""
 
 import argparse
 import dataclasses
@@ -25,8 +25,8 @@ from kvproof.strategies.verdict import Outcome, Verdict
 
 
 def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | None:
-    """The trace of a violation. None if there are no events (a refuted obligation has numbers
-    instead). It is without states where the machine cannot be driven through them again."""
+    """Return the trace of a violation; None if there are no events. The trace has no states where
+    the machine cannot be driven through them again."""
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
@@ -51,14 +51,14 @@ def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | N
 
 
 def trace_file(trace: Trace, folder: Path) -> File:
-    """A new file for a trace. It is written first, because the text has the command that replays
-    it."""
+    """Return a new file for a trace. It is written first, because the text has the command that
+    replays it."""
     stem = trace.finding.invariant if trace.finding else "violation"
     return File(lambda: write_in(folder, stem, trace), first=True)
 
 
 def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
-    """The outcome with its consequence if a guard fails. Known findings on the way are not
+    """Add to the outcome what a failed guard leads to. Known findings on the way are not
     consequences."""
     known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
     if known is None or known.kind != "guard":
@@ -126,7 +126,7 @@ def answer(
 
 
 def summary(outcome: Outcome, setup: Setup) -> str:
-    """The verdict in one line, with the coverage and, for UNKNOWN, the reason."""
+    """Return the verdict in one line, with the coverage and, for UNKNOWN, the reason."""
     covered = ", ".join(
         f"{name} {f'{value:.3g}' if isinstance(value, float) else value}"
         for name, value in outcome.coverage.items()

@@ -48,7 +48,7 @@ UNITS = 1_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof campaign` to its parser."""
     parser.add_argument(
         "--out", type=Path, required=True, metavar="FOLDER", help="folder of the campaign"
     )
@@ -156,7 +156,7 @@ def _pool(args: argparse.Namespace, machine: Maker, faults: tuple[Fault, ...]) -
 
 
 def _work(name: str, faults: list[str], vllm: str | None, cache: Path | None) -> Work:
-    """The work of a process that was not forked from this one."""
+    """Return the work of a process that was not forked from this one."""
     borrow(vllm, cache, live=name == "live")
     chosen = tuple(map(fault_named, faults))
     machine = maker(name, chosen, cache=cache)
@@ -197,7 +197,7 @@ def _trace(
 
 
 def _show(what: str, last: int) -> Callable[[Progress], None]:
-    """Progress on standard error."""
+    """Return a function that shows the progress on standard error."""
 
     def show(now: Progress) -> None:
         text = (

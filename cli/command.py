@@ -1,4 +1,4 @@
-"""The interface of a command: a module with its options, and a function that runs it."""
+"""A command is a module with its options and a function that runs it."""
 
 import argparse
 from collections.abc import Sequence
@@ -33,12 +33,12 @@ REASON_MAX = 300
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are usage errors."""
+    """This parser raises its errors as usage errors."""
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Also refuse what a command does not know, so that the error names the command."""
+        """Refuse options that the command does not know, so that the error names the command."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def format_help(self) -> str:
-        """The text of --help."""
+        """Return the text of --help."""
         from kvproof.cli.help_text import Formatter, ending
 
         self.formatter_class = Formatter

@@ -41,7 +41,7 @@ EXTRA_BYTES_MAX = 100_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof connector` to its parser."""
     parser.add_argument(
         "name",
         metavar="CONNECTOR",
@@ -163,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _not_made(name: str, error: Exception) -> UsageError:
-    """That a connector cannot be made with any cache groups."""
+    """Return the error that a connector cannot be made with any cache groups."""
     from kvproof.live.death import place
 
     last = place(error)
@@ -199,8 +199,8 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
 
 
 def _known(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, str]:
-    """The checks that this plan breaks first and that a known finding explains, each with its
-    name."""
+    """Return the checks that this plan breaks first and that a known finding explains, each with
+    the name of that finding."""
     from kvproof.gate.search import connector_plans
 
     broken = connector_plans.breaks(subject, plan)

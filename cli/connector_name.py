@@ -1,4 +1,4 @@
-"""Whether there is a connector of a name, told from files alone.
+"""This module tells from files alone whether there is a connector of a name.
 
 An import of vLLM takes half a minute, and a mistyped name is told before it. Nothing is imported
 here: a module is found as an import would find it, and its source is read. What cannot be told from
@@ -55,8 +55,8 @@ def _none(name: str, why: str) -> UsageError:
 
 
 def _file(name: str, module: str) -> Path | None:
-    """The source file of a module, None where it has none. Raises UsageError where there is no such
-    module."""
+    """Return the source file of a module, None where it has none. Raises UsageError where there is
+    no such module."""
     path, spec = None, None
     parts = module.split(".")
     for number in range(1, len(parts) + 1):
@@ -69,7 +69,7 @@ def _file(name: str, module: str) -> Path | None:
 
 
 def _spec(name: str, path: list[str] | None) -> ModuleSpec | None:
-    """What an import of a module would load. Its packages are not imported."""
+    """Find what an import of a module would load. Its packages are not imported."""
     if path is None:
         path = [*sys.path, os.getcwd()]
     for finder in sys.meta_path:
@@ -94,7 +94,7 @@ def _check_class(name: str, file: Path, kind: str) -> None:
 
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """The names that statements bind, also those below a condition."""
+    """Return the names that statements bind, also those below a condition."""
     for each in body:
         if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield each.name
@@ -109,7 +109,7 @@ def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _registered(factory: Path) -> Iterator[str]:
-    """The names that vLLM registers; none where its table is in another place."""
+    """Return the names that vLLM registers; none where its table is in another place."""
     if not factory.is_file():
         return
     for node in ast.walk(ast.parse(read_text(factory, "table of connectors"))):

@@ -45,12 +45,12 @@ class InstalledVllm(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 if one engine can be driven."""
+        """The exit code is 0 if one engine can be driven."""
         return CANNOT if self.failure or self.contract.missing(CORE) else 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof doctor` to its parser."""
     options.add_vllm(parser)
 
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _about_cache(chosen: Path | None) -> str:
-    """How much the cache folder keeps of commits of vLLM, and what ends that."""
+    """Say how much the cache folder keeps of commits of vLLM, and what limits it."""
     folder = cache_folder(chosen)
     kept, most = kept_size(folder), limit_bytes() / GB
     commits = f"{kept.commits} commit{'s' * (kept.commits != 1)}"
@@ -93,7 +93,7 @@ def _found() -> InstalledVllm:
 
 
 def _remedy(contract: Contract) -> str:
-    """What to do about a vLLM that cannot be imported. It is never replaced by another one."""
+    """Say what to do about a vLLM that cannot be imported. It is never replaced by another one."""
     if ".so" in contract.failure or "undefined symbol" in contract.failure:
         return "Use compiled parts that fit it: a wheel that was built from sources near to it"
     if contract.lacks:
@@ -138,7 +138,7 @@ def _output(found: InstalledVllm, code: int) -> Doctor:
 
 
 def _where(place: Place) -> str:
-    """Where an entry was found."""
+    """Say where an entry was found."""
     if place.absent:
         return f"an older release, without {place.name}"
     if place.module and place.names:
@@ -172,7 +172,7 @@ def _print(found: InstalledVllm) -> None:
 
 
 def _advice(hidden: Hidden) -> str:
-    """What to do about a package that does not load."""
+    """Say what to do about a package that does not load."""
     torch = importing.version("torch")
     return (
         f"{hidden.name} {hidden.version} does not load beside torch {torch} ({hidden.why}), so "
@@ -182,7 +182,7 @@ def _advice(hidden: Hidden) -> str:
 
 
 def _why(name: str, missing: list[EntryLookup]) -> str:
-    """What a feature lacks, or which feature that it needs lacks something."""
+    """Say what a feature lacks, or which feature that it needs lacks something."""
     own = [look for look in missing if look.entry.feature == name]
     if not own:
         return f"it needs {missing[0].entry.feature}"
@@ -192,7 +192,7 @@ def _why(name: str, missing: list[EntryLookup]) -> str:
 
 
 def _print_entries(name: str, looks: list[EntryLookup]) -> None:
-    """How many entries of a feature are there, and of each that is not, what it is needed for."""
+    """Print how many entries of a feature are there, and what each missing entry is needed for."""
     missing = [look for look in looks if look.place is None]
     say(f"{name}: {FEATURES[name].what}: {len(looks) - len(missing)} of {len(looks)}", hang=2)
     for look in missing:

@@ -1,4 +1,4 @@
-"""The end of the program: one exit code and one message for each way to end."""
+"""This module ends the program: each way to end has one exit code and one message."""
 
 import atexit
 import contextlib
@@ -74,9 +74,9 @@ def _leave(code: int) -> NoReturn:
 
 
 def _unraisable(about: "sys.UnraisableHookArgs", /) -> None:
-    """An error where none can be raised, as in a finalizer. After an interruption it says nothing:
-    a KeyboardInterrupt that is lost there is raised again, and an object of a library whose
-    `__init__` was interrupted lacks what its finalizer uses."""
+    """Print an error that cannot be raised, as one in a finalizer. After an interruption nothing is
+    printed: a KeyboardInterrupt that is lost there is raised again, and an object of a library
+    whose `__init__` was interrupted lacks what its finalizer uses."""
     if not interruption.requested():
         sys.__unraisablehook__(about)
 
@@ -108,7 +108,7 @@ def _ended(module: str) -> int:
 
 
 def _defect() -> int:
-    """Print the exception that is handled, with its traceback. Returns the code."""
+    """Print the exception that is handled, with its traceback. Return the exit code."""
     live_line.clear()
     with contextlib.suppress(Exception):  # where no file can be opened, there are no lines of code
         sys.excepthook(*sys.exc_info())
@@ -142,15 +142,15 @@ class _Place(NamedTuple):
 
 
 def _places() -> list[_Place]:
-    """The lines of kvproof's code that the exception that is handled went through, the innermost
-    last."""
+    """Return the lines of kvproof's code that the exception that is handled went through, the
+    innermost last."""
     frames = traceback.walk_tb(sys.exc_info()[2])
     named = ((frame.f_code.co_filename, line) for frame, line in frames)
     return [_Place(file[len(ROOT) :], line) for file, line in named if file.startswith(ROOT)]
 
 
 def _report(line: str, code: int) -> int:
-    """Print a line on standard error. Returns the code."""
+    """Print a line on standard error. Return the exit code."""
     live_line.clear()
     print(line, file=sys.stderr)
     return code

@@ -20,7 +20,7 @@ tokens and a window of 3, and "eagle" has layers of a drafter."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The name."""
+    """Add the options of `kvproof explain` to its parser."""
     parser.add_argument(
         "explained",
         nargs="*",
@@ -93,7 +93,7 @@ def _title(each: Explanation) -> str:
 
 
 def _print_brief(explained: Collection[Explanation]) -> None:
-    """The sentence of each, and a command."""
+    """Print the sentence of each explanation, and one command."""
     for number, each in enumerate(explained):
         if number:
             say()
@@ -103,7 +103,7 @@ def _print_brief(explained: Collection[Explanation]) -> None:
 
 
 def _print(explained: Collection[Explanation]) -> None:
-    """All that is known of one name, or of a finding and its fault."""
+    """Print all that is known of one name, or of a finding and its fault."""
     for number, each in enumerate(explained):
         if number:
             say()

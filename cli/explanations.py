@@ -1,5 +1,5 @@
-"""What each name that kvproof prints stands for, and what comes from a pull request or an issue of
-vLLM.
+"""This module explains each name that kvproof prints, and what comes from a pull request or an
+issue of vLLM.
 
 All of it is where the name is declared: in the sentence there, and in the docstring.
 """
@@ -46,7 +46,7 @@ THREAD = re.compile(r"(?:vllm)?#?(?P<number>\d{3,9})")
 
 
 def explanations(name: str) -> Iterator[Explanation]:
-    """What has this name. Raises UsageError with the nearest names if nothing has."""
+    """Return what has this name. Raises UsageError with the nearest names if nothing has."""
     thread = THREAD.fullmatch(name)
     if thread is not None:
         return iter(_of_thread(thread["number"]))
@@ -69,7 +69,7 @@ def _kinds() -> str:
 
 
 def _of_thread(number: str) -> list[Explanation]:
-    """What has this pull request or issue as its origin."""
+    """Return what has this pull request or issue as its origin."""
     every = (kind.explain(name) for kind in KINDS.values() for name in kind.names())
     found = [each for each in every if re.search(rf"#{number}\b", each.origin)]
     if not found:
@@ -81,7 +81,7 @@ def _of_thread(number: str) -> list[Explanation]:
 
 
 def every_name() -> list[str]:
-    """All names that are explained."""
+    """Return all names that are explained."""
     return sorted({each for kind in KINDS.values() for each in kind.names()})
 
 
@@ -121,8 +121,8 @@ AROUND = {
 
 
 def _invariant(name: str) -> Explanation:
-    """An invariant or a guard of a step, a check of what is around the scheduler, or a claim about
-    bytes."""
+    """Explain an invariant or a guard of a step, a check of what is around the scheduler, or a
+    claim about bytes."""
     if name in CHECKS:
         return _check(name)
     return _around(name) if name in AROUND else _bytes(name)
@@ -246,7 +246,7 @@ def _preset(name: str) -> Explanation:
 
 
 def _apart(cluster: Cluster) -> Iterator[str]:
-    """What no start-up of vLLM makes."""
+    """Say that no start-up of vLLM makes this cluster."""
     if any(engine.drafter_is_apart for engine in cluster.engines):
         yield (
             "No start-up of vLLM 0.32.0 makes these cache groups: it marks none of them as the "
@@ -259,7 +259,7 @@ def _findings() -> Collection[str]:
 
 
 def _gravest(checks: Iterable[str]) -> str:
-    """The worst that a user may see where these checks do not hold."""
+    """Name the gravest severity of these checks."""
     severities = [CHECKS[name].severity for name in checks if name in CHECKS]
     known = [each for each in severities if each is not None]
     return min(known).words if known else ""
@@ -274,7 +274,7 @@ def _report(name: str) -> str:
 
 
 def _path(path: Path) -> str:
-    """The path, from the working folder if it is in it."""
+    """Return the path, from the working folder if it is in it."""
     near = os.path.relpath(path.resolve())
     return str(path.resolve()) if near.startswith("..") else near
 

@@ -1,4 +1,4 @@
-"""The end of every command: the verdict is printed first, then its files are written.
+"""This module ends every command: the verdict is printed first, then its files are written.
 
 A file that cannot be written takes nothing away from the verdict. Its error is printed after the
 verdict, and the exit code changes only where it would be 0. With `--json` the files come first,
@@ -73,7 +73,7 @@ class File:
 
 
 def fixed(path: Path, write: Callable[[], None], line: Callable[[Path], str] | None = None) -> File:
-    """A file whose path the user has chosen."""
+    """Return a file whose path the user has chosen."""
 
     def written() -> Path:
         write()
@@ -83,7 +83,7 @@ def fixed(path: Path, write: Callable[[], None], line: Callable[[Path], str] | N
 
 
 def page_file(path: Path, html: str) -> File:
-    """A page for a browser, and the line that says where it is."""
+    """Return the file of a page for a browser, with the line that says where it is."""
     return fixed(path, lambda: write_new(path, html), lambda _: f"\nThe page is in {shown(path)}.")
 
 

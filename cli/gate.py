@@ -33,7 +33,7 @@ BUDGET_S = 300
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof gate` to its parser."""
     options.add_vllm(parser)
     parser.add_argument(
         "--repo", type=Path, metavar="PATH", help="take base and head from this git clone of vLLM"
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 def _compared(
     args: argparse.Namespace, both: tuple[Tree, Tree], line: Ticking
 ) -> tuple[Changes, GateOutcome]:
-    """What head changes, and what it introduces."""
+    """Say what head changes, and what it introduces."""
     base, head = both
     changes, found = Changes((), ()), GateOutcome(reason="interrupted")
     with interruption.stoppable():

@@ -1,5 +1,5 @@
-"""What `kvproof gate` writes beside its answer: JUnit, SARIF and Markdown, each into a new file,
-and in GitHub Actions annotations on the changed lines and the summary of the step.
+"""This module writes the files of `kvproof gate` beside its answer: JUnit, SARIF and Markdown, each
+into a new file, and in GitHub Actions annotations on the changed lines and the summary of the step.
 
 On GitHub the file of the summary exists already and belongs to the step: the result is appended to
 it, without an option. Annotations go to standard error, which the runner reads too, so that
@@ -29,7 +29,7 @@ FORMATS = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options for files to the parser of `kvproof gate`."""
     for name, (_, what) in FORMATS.items():
         parser.add_argument(
             f"--{name}",
@@ -47,7 +47,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def files(args: argparse.Namespace, gate: Gate) -> list[File]:
-    """The files that were asked for, and what GitHub Actions takes where it runs the command."""
+    """Return the files that were asked for, and what GitHub Actions takes where it runs the
+    command."""
     found = [_file(getattr(args, name), name, gate) for name in FORMATS if getattr(args, name)]
     on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if args.annotations == "github" or (args.annotations == "auto" and on_github):
@@ -61,7 +62,8 @@ def _file(path: Path, name: str, gate: Gate) -> File:
 
 
 def _annotated(gate: Gate) -> Path:
-    """Print the annotations, and append to the summary of the step. Returns its path."""
+    """Print the annotations, and append to the summary of the step. Return the path of the
+    summary."""
     for command in github.commands(gate):
         say(command, hang=0, file=sys.stderr)
     path = Path(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull)

@@ -72,8 +72,8 @@ def _send(out: BinaryIO, answer: Answer) -> None:
 
 
 def _in_a_fork(request: InFork, probes: Probes) -> Answer:
-    """Carry a request out in a fork of this process. A fork that does not end in time, or ends
-    without an answer, is a reason."""
+    """Carry a request out in a fork of this process. If the fork does not end in time, or ends
+    without an answer, the answer is the reason."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -121,7 +121,7 @@ def _child(request: InFork, probes: Probes, writes: int) -> None:
 
 
 def _read(pipe: int) -> tuple[bytes, bool]:
-    """All that comes through a pipe, and whether it ended in time."""
+    """Read all that comes through a pipe. The second value says whether the pipe ended in time."""
     parts: list[bytes] = []
     ends = time.monotonic() + REQUEST_S
     while (left := ends - time.monotonic()) > 0:

@@ -17,7 +17,7 @@ def with_graver(
     search: Callable[[Setup], Outcome],
     checks: Iterable[Check],
 ) -> Outcome:
-    """The outcome of a search, or of the search for the more severe invariants.
+    """Return the outcome of a search, or of a second search for the more severe invariants.
 
     The second search counts if `found` is tolerated and the second search finds a violation or is
     incomplete. `checks` are the invariants of a search without --invariant.
@@ -35,7 +35,8 @@ def with_graver(
 
 
 def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
-    """The line about a violation that does not fail the run; none if there is no such violation."""
+    """Return the line about a violation that does not fail the run; none if there is no such
+    violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
         graver = outcome.coverage.get(OTHERWISE)
         rest = (

@@ -1,4 +1,4 @@
-"""The text of `--help`: the default of each option, and examples at the end."""
+"""This module makes the text of `--help`: the default of each option, and examples at the end."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -63,13 +63,15 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
 
 
 class Formatter(argparse.HelpFormatter):
-    """Lines that fit the terminal and break between words, and the default of each option."""
+    """Format the options in lines that fit the terminal and break between words, each with its
+    default."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=26, width=columns())
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        """The help of an option, with its default if that is not empty or in the text already."""
+        """Return the help of an option, with its default if that is not empty or in the text
+        already."""
         text = action.help or ""
         default = action.default
         none = default is None or default is False or default in ([], argparse.SUPPRESS)
@@ -89,7 +91,8 @@ class Formatter(argparse.HelpFormatter):
 
 
 def ending(prog: str) -> str:
-    """The last part of `--help`: the examples of a command; for the program, where to start."""
+    """Return the last part of `--help`: the examples of a command; for the program, where to
+    start."""
     if prog == PROGRAM:
         lines = [line for command, what in START for line in (f"  {command}", f"      {what}")]
         return "\n".join(["where to start:", *lines])

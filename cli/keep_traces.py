@@ -30,8 +30,8 @@ def pytest_runtest_makereport(
 
 
 def _section(violated: Violated, live: bool) -> tuple[str, str]:
-    """Write the trace. Returns a section of the report, by its title: the command that replays the
-    trace, or why there is none."""
+    """Write the trace, and return a section of the test report, its title first: the command that
+    replays the trace, or why there is none."""
     try:
         trace = trace_of(violated, live)
         path = write_in(FOLDER, violated.finding.invariant, trace)
@@ -41,7 +41,7 @@ def _section(violated: Violated, live: bool) -> tuple[str, str]:
 
 
 def trace_of(violated: Violated, live: bool) -> Trace:
-    """The run as a trace, with the states that it went through."""
+    """Return the run as a trace, with the states that it went through."""
     vllm = None
     if live:
         from kvproof.live.availability import installed

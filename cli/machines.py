@@ -1,4 +1,5 @@
-"""The machine that a command drives. vLLM is imported only if live vLLM is driven."""
+"""This module makes the machine that a command drives. vLLM is imported only if live vLLM is
+driven."""
 
 import functools
 import importlib
@@ -42,17 +43,17 @@ class Maker(NamedTuple):
     policy: Counter[str] | None = None
 
     def timed(self, outcome: Outcome) -> Outcome:
-        """The outcome with the time of the import, which `seconds` does not have."""
+        """Add the time of the import to the outcome, whose `seconds` do not have it."""
         if self.import_s is None:
             return outcome
         return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
 
 
 def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None) -> Maker:
-    """The maker of this machine. vLLM is imported here, so that its import is in the time of no
-    search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A live
-    machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM cannot be
-    imported. The known findings of a live vLLM are kept in the cache folder."""
+    """Return the maker of this machine. vLLM is imported here, so that its import is in the time of
+    no search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A
+    live machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM
+    cannot be imported. The known findings of a live vLLM are kept in the cache folder."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -84,7 +85,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
 
 
 def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
-    """The known findings that this vLLM has."""
+    """Return the known findings that this vLLM has."""
     from kvproof.cli.profile import profile
 
     return tuple(profile(_live, cache).known)
@@ -146,13 +147,13 @@ def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
 
 
 def undriven(drift: AdapterDrift) -> Outcome:
-    """The outcome if the adapter does not fit the installed vLLM."""
+    """Return the outcome if the adapter does not fit the installed vLLM."""
     return Outcome(Verdict.UNKNOWN, reason=str(drift))
 
 
 @contextmanager
 def running(cluster: Cluster, make: Callable[[Cluster], Machine]) -> Iterator[Machine]:
-    """A fresh machine, closed afterwards."""
+    """Make a fresh machine, and close it afterwards."""
     machine = make(cluster)
     try:
         yield machine

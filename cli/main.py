@@ -1,4 +1,4 @@
-"""The program: finds the command, runs it, and turns every end into an exit code.
+"""The program finds the command, runs it, and turns every end into an exit code.
 
 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run. A violation below the severity
 of --fail-on gives 0. See `ending` for the exit codes of an interruption and of a lost output.
@@ -40,8 +40,8 @@ BAD_USAGE, UNKNOWN = 2, 3
 
 
 def parser(*loaded: str) -> Parser:
-    """The parser of the whole command line. It has the options of these commands, or of all if none
-    is named: the module of a command is imported for its options."""
+    """Make the parser of the whole command line. It has the options of these commands, or of all if
+    none is named: the module of a command is imported for its options."""
     top = Parser(
         prog="kvproof",
         description=kvproof.__doc__,
@@ -63,7 +63,7 @@ def parser(*loaded: str) -> Parser:
 
 
 def command(name: str) -> Command:
-    """The module of a command."""
+    """Import the module of a command."""
     return cast(Command, importlib.import_module(f"kvproof.cli.{name}"))
 
 
@@ -96,7 +96,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _unknown(args: argparse.Namespace, reason: str) -> int:
-    """Print the end of a command that no command handled itself. Returns the exit code."""
+    """Print the end of a command that no command handled itself. Return the exit code."""
     code = interruption.exit_code(UNKNOWN)
     if args.json:
         from kvproof.reports.output.base import Stopped, encoded

@@ -1,4 +1,4 @@
-"""`kvproof replay TRACE --releases`: which releases of vLLM show the finding of a trace.
+"""`kvproof replay TRACE --releases` says which releases of vLLM show the finding of a trace.
 
 Each release replays the trace in a process of its own, as `kvproof replay --machine live --vllm
 X.Y.Z` does; all of them are asked, because a history need not be monotone. Releases that are
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         )
     versions, cache = in_order(args.releases or NEWEST), Cache(cache_folder(args.cache))
     found = ask_each(
-        versions, lambda version: _replayed(version, cache, args.trace), lambda each: each.why
+        versions, lambda version: _on_release(version, cache, args.trace), lambda each: each.why
     )
     unasked = ReleaseAnswer(verdict="UNKNOWN", why=INTERRUPTED)
     answers = {version: found.get(version, unasked) for version in versions}
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_order(names: Sequence[str]) -> list[str]:
-    """The requested releases, oldest first. Raises UsageError for what is no release."""
+    """Return the requested releases, oldest first. Raises UsageError for what is no release."""
     for name in names:
         if not RELEASE.fullmatch(name):
             raise UsageError(
@@ -103,8 +103,8 @@ def in_order(names: Sequence[str]) -> list[str]:
 def ask_each(
     versions: Sequence[str], ask: Callable[[str], Answer], why: Callable[[Answer], str]
 ) -> dict[str, Answer]:
-    """The answers of the releases, two at a time; after an interruption, those that are there. Each
-    is reported on standard error, with `why` in words."""
+    """Ask the releases, two at a time, and return their answers; after an interruption, those that
+    are there. Each is reported on standard error, with `why` in words."""
     began = time.monotonic()
     found: dict[str, Answer] = {}
     running: dict[Future[Answer], str] = {}
@@ -123,16 +123,24 @@ def ask_each(
     return found
 
 
-def _replayed(version: str, cache: Cache, trace: Path) -> ReleaseAnswer:
-    """The answer of one release."""
+def _on_release(version: str, cache: Cache, trace: Path) -> ReleaseAnswer:
+    """Replay a trace on one release."""
     try:
         cache.installed(version)
         cache.needed()
-        where = ["--machine", "live", "--vllm", version, "--cache", str(cache.folder)]
-        command = [sys.executable, "-m", "kvproof", "replay", str(trace.absolute()), *where]
-        ran = children.run([*command, "--json"], timeout_s=REPLAY_S)
     except Failed as failed:
         return ReleaseAnswer(verdict="UNKNOWN", why=str(failed))
+    return replayed_alone(trace, version, cache.folder)
+
+
+def replayed_alone(trace: Path, vllm: str | None, cache: Path | None) -> ReleaseAnswer:
+    """Replay a trace on real vLLM in a process of its own, in which no run came before it. `vllm`
+    and `cache` are the values of the options of these names."""
+    chosen = [] if vllm is None else ["--vllm", vllm]
+    where = [] if cache is None else ["--cache", str(cache)]
+    words = ["replay", str(trace.absolute()), "--machine", "live", *chosen, *where, "--json"]
+    try:
+        ran = children.run([sys.executable, "-m", "kvproof", *words], timeout_s=REPLAY_S)
     except subprocess.TimeoutExpired:
         return ReleaseAnswer(verdict="UNKNOWN", why=f"its replay takes more than {REPLAY_S:.0f} s")
     try:
@@ -144,7 +152,7 @@ def _replayed(version: str, cache: Cache, trace: Path) -> ReleaseAnswer:
 
 
 def _why(said: dict[str, object]) -> str:
-    """Why a release gives its answer, from what `replay --json` printed."""
+    """Say why a release gives its answer, from what `replay --json` printed."""
     if said["verdict"] == "VIOLATED":
         reasons = said["reasons"]
         assert isinstance(reasons, list)
@@ -153,7 +161,8 @@ def _why(said: dict[str, object]) -> str:
 
 
 def first_bad_and_good(answers: dict[str, ReleaseAnswer]) -> Since:
-    """The first release that shows the finding, and the first good one after the last that does."""
+    """Return the first release that shows the finding, and the first good one after the last that
+    does."""
     versions = list(answers)
     bad = [i for i, name in enumerate(versions) if answers[name].verdict == "VIOLATED"]
     if not bad:

@@ -1,4 +1,5 @@
-"""A fingerprint of this kvproof. What it has computed and kept is of no use to another."""
+"""This module makes a fingerprint of this kvproof. What it has computed and kept is of no use to
+another."""
 
 import functools
 import hashlib
@@ -12,7 +13,8 @@ ROOMS = ("model", "invariants", "strategies", "live", "cli")
 
 @functools.cache
 def fingerprint() -> str:
-    """The version of this kvproof, and a hash of its code and of the traces of the findings."""
+    """Return a hash of the version of this kvproof, of its code and of the traces of the
+    findings."""
     root = Path(kvproof.__file__).parent
     digest = hashlib.sha256(kvproof.__version__.encode())
     files = [file for room in ROOMS for file in sorted((root / room).rglob("*.py"))]

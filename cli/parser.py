@@ -1,4 +1,4 @@
-"""The options that several commands share, and what they select together."""
+"""This module has the options that several commands share, and what they select together."""
 
 import argparse
 import re
@@ -39,7 +39,7 @@ class Setup(NamedTuple):
 
 
 def setup(args: argparse.Namespace) -> Setup:
-    """The requested cluster, faults and invariants. Raises UsageError for unknown names."""
+    """Return the requested cluster, faults and invariants. Raises UsageError for unknown names."""
     refuse_unknown_faults()
     faults = tuple(fault_named(name) for name in args.fault)
     for fault in faults:
@@ -52,7 +52,7 @@ def setup(args: argparse.Namespace) -> Setup:
 
 
 def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:
-    """The named cluster, or the preset of the faults."""
+    """Return the named cluster, or the preset of the faults."""
     if config is not None:
         return cluster_named(config)
     names = sorted({fault.cluster for fault in faults}) or [CLUSTER]
@@ -65,18 +65,18 @@ def _cluster(config: str | None, faults: tuple[Fault, ...]) -> Cluster:
 
 
 def folder(text: str) -> Path:
-    """A folder that files can be written into. It is tried before a search, so that no trace is
-    lost."""
+    """Check a folder that files are to be written into. It is tried before a search, so that no
+    trace is lost."""
     return check_folder(Path(text))
 
 
 def new_file(text: str) -> Path:
-    """A file that does not exist, in a folder in which files can be made."""
+    """Check that a file does not exist, and that files can be made in its folder."""
     return check_new(Path(text))
 
 
 def at_least_one(text: str) -> int:
-    """A count from the command line."""
+    """Read a count from the command line."""
     number = int(text) if re.fullmatch("[0-9]{1,18}", text) else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer from 1 on")
@@ -86,7 +86,7 @@ def at_least_one(text: str) -> int:
 def add_scope(
     parser: argparse.ArgumentParser, default: str = "the preset of the fault, else pd-default"
 ) -> None:
-    """Options for the cluster, the faults and the invariants."""
+    """Add the options for the cluster, the faults and the invariants."""
     parser.add_argument(
         "--config",
         metavar="NAME|FILE",
@@ -107,7 +107,7 @@ def add_fault(
     parser: argparse.ArgumentParser,
     text: str = "give the model this historical mistake (repeatable; default: none)",
 ) -> None:
-    """The option for historical mistakes."""
+    """Add the option for historical mistakes."""
     parser.add_argument(
         "--fault",
         action="append",
@@ -118,7 +118,7 @@ def add_fault(
 
 
 def severity(text: str) -> Severity:
-    """A severity from the command line."""
+    """Read a severity from the command line."""
     for one in Severity:
         if text == one.option:
             return one
@@ -126,7 +126,7 @@ def severity(text: str) -> Severity:
 
 
 def add_fail_on(parser: argparse.ArgumentParser, default: Severity = FAIL_ON) -> None:
-    """The option for the lowest severity that fails the run."""
+    """Add the option for the lowest severity that fails the run."""
     names = ", ".join(one.option for one in Severity)
     parser.add_argument(
         "--fail-on",
@@ -139,21 +139,21 @@ def add_fail_on(parser: argparse.ArgumentParser, default: Severity = FAIL_ON) ->
 
 
 def add_traces(parser: argparse.ArgumentParser) -> None:
-    """The option for the folder of traces."""
+    """Add the option for the folder of traces."""
     parser.add_argument(
         "--traces", type=folder, default=TRACES, metavar="DIR", help="folder for traces"
     )
 
 
 def add_explain(parser: argparse.ArgumentParser) -> None:
-    """The option that explains the words of a printed trace."""
+    """Add the option that explains the words of a printed trace."""
     parser.add_argument(
         "--explain", action="store_true", help="explain the words of a printed trace"
     )
 
 
 def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") -> None:
-    """The option for the machine; with None, the machine of the trace is the default."""
+    """Add the option for the machine. With None, the machine of the trace is the default."""
     named = default or "the machine of the trace, the model for a record"
     parser.add_argument(
         "--machine",
@@ -164,7 +164,7 @@ def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") 
 
 
 def add_vllm(parser: argparse.ArgumentParser) -> None:
-    """The option for a vLLM, if it is not the installed one."""
+    """Add the option for a vLLM that is not the installed one."""
     parser.add_argument(
         "--vllm",
         metavar="PATH|X.Y.Z",
@@ -175,7 +175,7 @@ def add_vllm(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
-    """The option for the folder with releases of vLLM, and with what is kept of other trees."""
+    """Add the option for the folder with releases of vLLM, and with what is kept of other trees."""
     parser.add_argument(
         "--cache",
         type=Path,
@@ -186,7 +186,7 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sampling(parser: argparse.ArgumentParser, default: int | None = 200, why: str = "") -> None:
-    """The options for the number of episodes and their length."""
+    """Add the options for the number of episodes and their length."""
     parser.add_argument(
         "--examples",
         type=at_least_one,
@@ -200,7 +200,7 @@ def add_sampling(parser: argparse.ArgumentParser, default: int | None = 200, why
 
 
 def add_states_max(parser: argparse.ArgumentParser) -> None:
-    """The option for the largest number of states."""
+    """Add the option for the largest number of states."""
     parser.add_argument(
         "--states-max",
         type=at_least_one,
@@ -210,7 +210,7 @@ def add_states_max(parser: argparse.ArgumentParser) -> None:
 
 
 def add_memory_max(parser: argparse.ArgumentParser) -> None:
-    """The limit of memory of a long search."""
+    """Add the option for the largest memory of a search."""
     parser.add_argument(
         "--memory-max",
         type=at_least_one,

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _more(found: list[Finding]) -> dict[str, object]:
-    """The first finding, for the output."""
+    """Return the fields of the first finding, for the output."""
     if not found:
         return {}
     check = CHECKS[found[0].invariant]

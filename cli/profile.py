@@ -45,8 +45,8 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def profile(make: Make, cache: Path | None) -> Profile:
-    """The profile of the vLLM that this process has imported, from the cache folder if it is there.
-    `make` makes a live machine."""
+    """Return the profile of the vLLM that this process has imported, from the cache folder if it is
+    there. `make` makes a live machine."""
     kept = _place(cache)
     if kept is not None and (found := _read(kept)) is not None:
         return found
@@ -59,7 +59,7 @@ def profile(make: Make, cache: Path | None) -> Profile:
 
 
 def inferred(make: Make) -> Profile:
-    """The profile, found out by following the traces."""
+    """Follow the traces, and return the profile that they show."""
     has, unknown = [], []
     for name, trace in traces.all_of():
         if name not in KNOWN:
@@ -75,12 +75,13 @@ def inferred(make: Make) -> Profile:
 
 
 def without_trace() -> list[str]:
-    """The known findings that no search uses, because nothing shows whether a vLLM has them."""
+    """Return the known findings that no search uses, because nothing shows whether a vLLM has
+    them."""
     return sorted(KNOWN.keys() - {path.parent.name for path in traces.paths()})
 
 
 def _place(cache: Path | None) -> Path | None:
-    """The file of the profile; None where there is no cache folder."""
+    """Return the file of the profile; None where there is no cache folder."""
     try:
         folder = made_folder(cache_folder(cache) / "profiles")
         return folder / f"{fingerprint(named(None, cache))}-{of_kvproof()}.json"

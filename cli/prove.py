@@ -1,4 +1,4 @@
-"""`kvproof prove`: the arithmetic and the counts of the spec, for all sizes."""
+"""`kvproof prove` proves the arithmetic and the counts of the spec, for all sizes."""
 
 import argparse
 import dataclasses
@@ -26,7 +26,7 @@ from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof prove` to its parser."""
     options.add_fault(parser)
     parser.add_argument(
         "--obligation",
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """A time limit from the command line."""
+    """Read a time limit from the command line, in seconds."""
     try:
         number = float(text)
     except ValueError:
@@ -104,7 +104,8 @@ def _write_table(path: Path, proofs: Sequence[Proof]) -> None:
 
 
 def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list[Proof]]:
-    """The verdict on all obligations; at best UNKNOWN if the proof is interrupted."""
+    """Prove the obligations, and return the verdict on all of them. It is UNKNOWN at best if the
+    proof is interrupted."""
     proofs: list[Proof] = []
     began = time.monotonic()
     number = len(everything() if names is None else names)
@@ -124,7 +125,7 @@ def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list
 
 
 def line(proof: Proof) -> str:
-    """The line of an obligation: the claim, its verdict, and the numbers or the reason."""
+    """Return the line of an obligation: the claim, its verdict, and the numbers or the reason."""
     numbers = ", ".join(f"{name} = {value}" for name, value in proof.numbers.items())
     if proof.numbers:
         numbers = f"it does not hold for {numbers}"
@@ -139,7 +140,7 @@ def line(proof: Proof) -> str:
 
 
 def covered(found: Outcome) -> str:
-    """The number of obligations by verdict."""
+    """Say how many obligations have each verdict."""
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
 
 

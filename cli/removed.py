@@ -1,4 +1,4 @@
-"""Commands and options that are gone, each with what does its work now.
+"""This module lists the commands and options that are gone, each with what does its work now.
 
 A command line that names one is refused in two sentences, with exit code 2. An entry stays as long
 as somebody may have the old name in a script.

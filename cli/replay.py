@@ -31,7 +31,7 @@ DIFFERS = "DIFFERS"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof replay` to its parser."""
     parser.add_argument(
         "trace",
         type=Path,
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tree(path: Path, trace: Trace) -> str:
-    """The folder of the vLLM that a trace was recorded with, as a gate does of head. Raises
-    UsageError where it is gone: the installed vLLM would say nothing of it."""
+    """Return the folder of the vLLM that a trace was recorded with. A trace of a gate has that of
+    head. Raises UsageError where it is gone: the installed vLLM would say nothing of it."""
     if not (Path(trace.tree) / "vllm").is_dir():
         raise UsageError(
             f"{shown(path)} is of the vLLM in {shown(trace.tree)}, which is not there any more. "
@@ -99,8 +99,8 @@ def _tree(path: Path, trace: Trace) -> str:
 
 
 def _of_record(machine: Machine, replayed: Replay, record: Record) -> Replay:
-    """Where a machine differs from a record without a finding, this may be a mistake of either, or
-    the record may lack what made the difference."""
+    """Make the verdict UNKNOWN where a machine differs from a record without a finding: this may be
+    a mistake of either, or the record may lack what made the difference."""
     if not replayed.compared:
         return replayed
     if replayed.differs is None:
@@ -113,7 +113,7 @@ def _of_record(machine: Machine, replayed: Replay, record: Record) -> Replay:
 
 
 def _not_followed(args: argparse.Namespace, why: str) -> int:
-    """No machine can follow this record."""
+    """Print that no machine can follow this record. Return the exit code."""
     outcome = Outcome(Verdict.UNKNOWN, reason=f"no machine can follow this record: {why}")
     return finish(
         args,
@@ -132,7 +132,7 @@ def _print(args: argparse.Namespace, trace: Trace, replayed: Replay) -> None:
 
 
 def _lines(on: str, machine: str, trace: Trace, replayed: Replay) -> list[str]:
-    """What the replay shows, and then the verdict."""
+    """Say what the replay shows, and then the verdict."""
     count = len(trace.events)
     outcome, differs, parted = replayed.outcome, replayed.differs, replayed.parted
     wanted = trace.finding.invariant if trace.finding else ""
@@ -172,7 +172,7 @@ def _lines(on: str, machine: str, trace: Trace, replayed: Replay) -> list[str]:
 
 
 def _beside(parted: Parting | None, count: int) -> list[str]:
-    """What was recorded, and what the machine does."""
+    """Say what was recorded, and what the machine does."""
     if parted is None:
         return []
     here = f"not possible; it does {parted.does}" if parted.why and parted.does else parted.does

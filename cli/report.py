@@ -32,7 +32,7 @@ from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof report` to its parser."""
     parser.add_argument(
         "trace", type=Path, metavar="TRACE", help="a trace, a record, or the folder of a campaign"
     )

@@ -7,40 +7,47 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 
 import argparse
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
 from kvproof.cli import steps_covered
-from kvproof.cli.alone import NEEDS_EARLIER, Alone
 from kvproof.cli.answer import answer, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
+from kvproof.cli.on_releases import replayed_alone
 from kvproof.cli.profile import without_trace
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
+from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports import live_line
 from kvproof.reports.live_line import progress
 from kvproof.reports.output.search import Sampled
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.run import Violated
-from kvproof.strategies.verdict import Outcome
+from kvproof.strategies.verdict import Outcome, Verdict
 
 SOON_S = 3.0
 """The time of shrinking after which a violation is shown where no terminal is, in seconds."""
+
+NEEDS_EARLIER = (
+    "Alone, in a fresh process, this run does not break the check: it needs what earlier episodes "
+    "left in vLLM."
+)
 
 NAMES_SHOWN = 4
 """Names of clusters in the text of an answer."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add the options of `kvproof sample` to its parser."""
     options.add_scope(
         parser,
         "the preset of the fault, else a few episodes each of many presets and random clusters",
@@ -67,24 +74,35 @@ def run(args: argparse.Namespace) -> int:
     setup = setup._replace(wide=args.config is None and not setup.faults)
     borrow(args.vllm, args.cache, live=args.machine == "live")
     machine = maker(args.machine, setup.faults, cache=args.cache)
-    with Alone(machine.make) if machine.name == "live" else nullcontext() as alone:
-        outcome = with_graver(
-            sampled(setup, machine, args),
-            setup,
-            args.fail_on,
-            lambda graver: sampled(graver, machine, args),
-            CHECKS.values(),
-        )
-        outcome = machine.timed(outcome)
-        trace = traced(setup, machine, outcome, args.seed) if alone else None
-        needs_earlier = alone is not None and trace is not None and alone.shows(trace) is False
-    before = [*in_words(outcome, setup, machine), *[NEEDS_EARLIER] * needs_earlier]
+    outcome = with_graver(
+        sampled(setup, machine, args),
+        setup,
+        args.fail_on,
+        lambda graver: sampled(graver, machine, args),
+        CHECKS.values(),
+    )
+    outcome = machine.timed(outcome)
+    before = in_words(outcome, setup, machine)
+    if machine.name == "live":
+        before += _alone(args, traced(setup, machine, outcome, args.seed))
     return answer(args, setup, machine, outcome, Sampled, before=before)
 
 
+def _alone(args: argparse.Namespace, trace: Trace | None) -> list[str]:
+    """Replay the run of a finding in a fresh process, and say where it does not break the check
+    there: what an episode leaves in vLLM's modules, the next ones find there."""
+    if trace is None:
+        return []
+    live_line.show("replaying the finding in a fresh process ...")
+    with tempfile.TemporaryDirectory(prefix="kvproof-alone-") as folder:
+        path = write_in(Path(folder), "alone", trace)
+        found = replayed_alone(path, args.vllm, args.cache)
+    return [NEEDS_EARLIER] if found.verdict == Verdict.SAMPLED.value else []
+
+
 def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str]:
-    """What the episodes say: what is new, what of it was known, and what this says about other
-    episodes."""
+    """Say in lines what the episodes show: what is new, what of it was known, and what this says
+    about other episodes."""
     covered = outcome.coverage
     known, policy = covered.get("known") or {}, covered.get("policy") or {}
     lines = []
@@ -118,7 +136,7 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
 
 
 def _silent(judged: Mapping[str, int]) -> list[str]:
-    """Which checks had nothing to judge, as far as a line has room."""
+    """Name the checks that had nothing to judge, as far as a line has room."""
     silent = [name for name, times in judged.items() if not times]
     if not silent:
         return []
@@ -128,7 +146,7 @@ def _silent(judged: Mapping[str, int]) -> list[str]:
 
 
 def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
-    """The clusters of the episodes, as far as a few lines have room."""
+    """Name the clusters of the episodes, as far as a few lines have room."""
     if not setup.wide:
         return f"cluster {setup.cluster.name}"
     names = list(covered["clusters"])
@@ -140,8 +158,8 @@ def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
 
 
 def _of_others(bound: float, what: str, wide: bool) -> str:
-    """The rule of three in words: `bound` is the upper end of a 95 % confidence interval. Episodes
-    of one cluster are independent; of `wide` ones, some have their cluster in common."""
+    """Say the rule of three in words: `bound` is the upper end of a 95 % confidence interval.
+    Episodes of one cluster are independent; of `wide` ones, some have their cluster in common."""
     if bound >= 1:
         return "So few episodes say nothing about others."
     share = f"With 95 % confidence, at most {100 * bound:.2g} % of such episodes show {what}."
@@ -164,7 +182,7 @@ def _show_first(violated: Violated) -> None:
 
 
 def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> Outcome:
-    """The outcome of the episodes."""
+    """Run the episodes, and return their outcome."""
     from kvproof.strategies.sampling.stateful import sample
     from kvproof.strategies.sampling.wide import random_clusters, sample_many
 

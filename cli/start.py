@@ -7,12 +7,12 @@ exit code (see `ending`).
 
 
 def main() -> None:
-    """The program `kvproof`. It ends the process."""
+    """Run the program `kvproof`, and end the process."""
     program("kvproof.cli.main")
 
 
 def program(module: str) -> None:
-    """Run the function `main` of a module as a program. It ends the process."""
+    """Run the function `main` of a module as a program, and end the process."""
     try:
         from kvproof.cli import ending
     except KeyboardInterrupt:

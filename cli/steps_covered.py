@@ -86,7 +86,7 @@ class Times(NamedTuple):
 
 
 class _Search:
-    """The steps of the model and of vLLM over all clusters."""
+    """Collect the steps of the model and of vLLM over all clusters."""
 
     def __init__(self, make: Make, seed: int, examples: int, steps: int) -> None:
         self.make = make
@@ -149,7 +149,7 @@ def _output(
 
 
 def _undriven(outcomes: list[Outcome]) -> list[str]:
-    """The reasons why episodes could not be run, each once."""
+    """Return the reasons why episodes could not be run, each once."""
     return list(dict.fromkeys(o.reason for o in outcomes if o.verdict is Verdict.UNKNOWN))
 
 

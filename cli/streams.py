@@ -1,4 +1,4 @@
-"""Standard output and standard error of the program.
+"""This module replaces standard output and standard error of the program.
 
 A result that cannot be written is an error of its own, `OutputLost`: standard output is closed, or
 its disk is full. A reader that has gone, as `head` has, wanted no more: this is no error, and no
@@ -98,7 +98,7 @@ def prepare() -> None:
 
 
 def _stream(before: TextIO | None, number: int) -> TextIO:
-    """The stream of a descriptor, with the encoding that Python chose for it."""
+    """Make the stream of a descriptor, with the encoding that Python chose for it."""
     raw = _Descriptor(number, "wb", closefd=False)
     return _Output(
         io.BufferedWriter(raw),

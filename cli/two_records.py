@@ -77,7 +77,8 @@ def _check_order(args: argparse.Namespace, prefill: Record, decode: Record) -> N
 
 
 def _trim(args: argparse.Namespace, decode: Record) -> tuple[Trim | None, str]:
-    """How the vLLM that wrote the record of D trims block lists, or why this is not known here."""
+    """Return the function with which the vLLM that wrote the record of D trims block lists, or say
+    why it is not known here."""
     wrote = decode.header.versions.vllm
     try:
         borrow(args.vllm, args.cache, live=True)

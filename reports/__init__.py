@@ -1,1 +1,1 @@
-"""Verdicts and traces as text and files for users and CI systems."""
+"""This package makes text and files of verdicts and traces, for users and CI systems."""

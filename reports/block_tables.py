@@ -1,4 +1,4 @@
-"""The blocks of each engine at the end of a trace, as tables."""
+"""This module shows the blocks of each engine at the end of a trace, as tables."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -24,8 +24,8 @@ class BlockRow(NamedTuple):
 
 
 def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
-    """The lines of the blocks of each engine after the last event; `*` marks those it changed.
-    `states` are those before and after it. The tables are side by side where they fit."""
+    """Return the lines of the blocks of each engine after the last event; `*` marks those it
+    changed. `states` are those before and after it. The tables are side by side where they fit."""
     last, before = nested(states[-1]), nested(states[0])
     rows = {
         name: list(_rows(name, engine, before["engines"][name], states[-1]))
@@ -44,7 +44,7 @@ def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
 
 
 def _table(name: str, rows: list[BlockRow], width: int = 1_000_000) -> list[ScreenLine]:
-    """The lines of one engine, whose title is not folded."""
+    """Return the lines of one engine, whose title is not folded."""
     table = TextTable(HEADINGS, tuple(row.cells for row in rows), rule=False)
     head, *bodies = table.row_lines(width)
     lines = [ScreenLine(printable(f"Engine {name} at the end")), *map(ScreenLine, head)]
@@ -54,7 +54,7 @@ def _table(name: str, rows: list[BlockRow], width: int = 1_000_000) -> list[Scre
 
 
 def _joined(lines: tuple[ScreenLine, ...], widths: list[int]) -> ScreenLine:
-    """Lines of several tables as one."""
+    """Join lines of several tables."""
     text, bold = "", []
     for line, wide in zip(lines, widths, strict=True):
         if line.bold:
@@ -87,7 +87,7 @@ def _rows(
 
 
 def _unused(idle: list[str]) -> Iterator[BlockRow]:
-    """One row for consecutive unused blocks, which are then taken off the list."""
+    """Return one row for consecutive unused blocks, and take them off the list."""
     if idle:
         yield BlockRow((idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE))
         idle.clear()

@@ -1,4 +1,5 @@
-"""The changes by one event in readable lines: one line per request, block or transfer."""
+"""This module shows the changes by one event in readable lines: one line per request, block or
+transfer."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,7 +25,8 @@ class ChangeEntry(NamedTuple):
 
 
 def entries(before: Flat, change: Change, after: Flat) -> list[ChangeEntry]:
-    """An entry for each request, block or transfer that changed, in the order of the state."""
+    """Return an entry for each request, block or transfer that changed, in the order of the
+    state."""
     fields: dict[Subject, dict[str, tuple[Any, Any]]] = {}
     for pointer in [*change.removed, *change.changed]:
         subject, name = _split(pointer)
@@ -39,7 +41,7 @@ def entries(before: Flat, change: Change, after: Flat) -> list[ChangeEntry]:
 
 
 def _kind(subject: Subject) -> tuple[str, str, str]:
-    """What changed: its kind, its engine and its name."""
+    """Return what changed: its kind, its engine and its name."""
     if subject[:1] == ("transfers",):
         return "transfer", "", subject[1]
     if len(subject) > 3:
@@ -48,12 +50,12 @@ def _kind(subject: Subject) -> tuple[str, str, str]:
 
 
 def _words(changed: dict[str, tuple[Any, Any]]) -> frozenset[str]:
-    """The fields that a line names; those of a block's memory are one."""
+    """Return the fields that a line names. Those of a block's memory count as one."""
     return frozenset("holds" if name in ("group", "slots") else name for name in changed)
 
 
 def _split(pointer: str) -> tuple[Subject, str]:
-    """The subject of a JSON pointer (a request, block or transfer), and the field of it."""
+    """Split a JSON pointer into its subject (a request, block or transfer) and the field of it."""
     path = parts(pointer)
     if path[0] == "engines" and path[2] in ("blocks", "memory"):
         return (path[0], path[1], "block", path[3]), " ".join(path[4:] or ["holds"])
@@ -67,8 +69,8 @@ def _split(pointer: str) -> tuple[Subject, str]:
 
 
 def _split_ghost(path: Subject) -> tuple[Subject, str]:
-    """History about a request belongs to the line of that request, other history to the line of its
-    engine."""
+    """Split a pointer to history. History about a request belongs to the line of that request,
+    other history to the line of its engine."""
     if path[3] == "shared":
         return (*path[:2], "requests", path[4]), "shared"
     return path[:2], path[3]
@@ -102,16 +104,16 @@ def _line(subject: Subject, changed: dict[str, tuple[Any, Any]], before: Flat, a
 
 
 def _change(name: str, old: Any, new: Any) -> str:
-    """A field with its old and its new value. Pairs have an arrow of their own, so they say it in
-    words."""
+    """Return a field with its old and its new value. Pairs have an arrow of their own, so the
+    change is said in words."""
     if name == "pairs":
         return f"pairs {_named(name, new)}" + (f", before {_named(name, old)}" if old else "")
     return f"{name} {_named(name, old)} -> {_named(name, new)}"
 
 
 def _named(name: str, v: Any) -> str:
-    """The value of a field. Pairs of lists are `[1 2] <- [1 3]` for each group, with the receiver's
-    blocks first."""
+    """Return the value of a field as text. Pairs of lists are `[1 2] <- [1 3]` for each group, with
+    the receiver's blocks first."""
     if name == "pairs" and v:
         return " | ".join(f"{value(local)} <- {value(remote)}" for local, remote in v)
     return "none" if v == "" else value(v)
@@ -130,13 +132,13 @@ def _block(subject: Subject, changed: dict[str, tuple[Any, Any]], after: Flat) -
 
 
 def key(cached_as: Any) -> str:
-    """A cache key: the prefix and, in brackets, the group."""
+    """Return a cache key as text: the prefix and, in brackets, the group."""
     return f"{cached_as[1]} ({cached_as[0]})" if cached_as else "none"
 
 
 def content(engine: str, block: str, state: Flat) -> str:
-    """The content of a block: the prefix of each slot or Mamba state and, in brackets, the
-    group."""
+    """Return the content of a block as text: the prefix of each slot or Mamba state and, in
+    brackets, the group."""
     base = f"/engines/{engine.replace('~', '~0').replace('/', '~1')}/memory/{block}"
     slots = state.get(f"{base}/slots")
     if slots is None or not any(slots):
@@ -145,7 +147,8 @@ def content(engine: str, block: str, state: Flat) -> str:
 
 
 def value(v: Any) -> str:
-    """A plain value, short: lists of numbers as `1 2 3`, nested lists with bars between."""
+    """Return a plain value as short text: lists of numbers as `1 2 3`, nested lists with bars
+    between."""
     if v is None:
         return "none"
     if isinstance(v, list):
@@ -162,7 +165,7 @@ def _inner(v: Any) -> str:
 
 
 def owners(engine: dict[str, Any]) -> dict[int, list[str]]:
-    """The requests that have each block in a block table."""
+    """Return the requests that have each block in a block table."""
     held: dict[int, list[str]] = {}
     for name, request in engine.get("requests", {}).items():
         for table in request["tables"]:

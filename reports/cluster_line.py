@@ -1,4 +1,5 @@
-"""A cluster in a line or two: its engines, the sizes of their pools, and their cache groups."""
+"""This module shows a cluster in a line or two: its engines, the sizes of their pools, and their
+cache groups."""
 
 from kvproof.model.config import Cluster, EngineConfig, Group
 
@@ -7,7 +8,7 @@ WIDTH = 76
 
 
 def cluster_lines(cluster: Cluster) -> list[str]:
-    """The engines of a cluster: in one line where that fits, otherwise one line for each."""
+    """Return the engines of a cluster: in one line where that fits, otherwise one line for each."""
     engines = [f"{engine.name} {engine.num_blocks} blocks" for engine in cluster.engines]
     groups = [groups_text(engine) for engine in cluster.engines]
     if len(set(groups)) == 1:
@@ -19,7 +20,7 @@ def cluster_lines(cluster: Cluster) -> list[str]:
 
 
 def groups_text(engine: EngineConfig) -> str:
-    """The cache groups of an engine, each with the tokens of its block."""
+    """Return the cache groups of an engine as text, each with the tokens of its block."""
     return " | ".join(map(_group, engine.groups))
 
 
@@ -31,7 +32,7 @@ def _group(group: Group) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """The groups of an engine, as many in a line as fit."""
+    """Put as many groups of an engine into a line as fit."""
     lines = [""]
     for part in text.split(" | "):
         longer = f"{lines[-1]} | {part}" if lines[-1] else part

@@ -1,4 +1,4 @@
-"""One live line on standard error: what the program is doing. Elsewhere than on a terminal, as in
+"""One live line on standard error says what the program is doing. Where that is no terminal, as in
 the log of a CI, it is a line of its own every half minute."""
 
 import sys
@@ -46,7 +46,7 @@ def show(text: str) -> None:
 
 
 def clear() -> None:
-    """Remove the line. Called before anything else is written to a terminal."""
+    """Remove the line. This is called before anything else is written to a terminal."""
     global _shown
     if _shown:
         _shown = False

@@ -1,5 +1,5 @@
-"""A record as text for a terminal: the findings, the last events, the blocks of the requests that
-they concern, and the command that replays it."""
+"""This module prints a record as text for a terminal: the findings, the last events, the blocks of
+the requests that they concern, and the command that replays it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ REQUESTS_MAX = 12
 
 
 def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
-    """The record as text of `width` columns, without colour."""
+    """Return the record as text of `width` columns, without colour."""
     lines = _lines(record, path, width, whole=False)
     return "".join(f"{part.text}\n" for line in lines for part in line.folded(width))
 
@@ -55,7 +55,7 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
 
 
 def _replay(record: Record, path: Path) -> ScreenLine:
-    """The command that replays the record, or why none can."""
+    """Return the command that replays the record, or why none can."""
     try:
         as_trace(record)
     except NotFollowed as error:
@@ -64,7 +64,7 @@ def _replay(record: Record, path: Path) -> ScreenLine:
 
 
 def headline(record: Record) -> str:
-    """What a record is of: its events, the engine and the process."""
+    """Say what a record is of: its events, the engine and the process."""
     header = record.header
     since = "from the start of" if header.from_start and not header.dropped else "of"
     connector = f", {header.connector.name}" if header.connector else ""
@@ -77,7 +77,7 @@ def headline(record: Record) -> str:
 
 
 def _findings(record: Record) -> Iterator[ScreenLine]:
-    """The first finding of each invariant."""
+    """Return the lines of the first finding of each invariant."""
     found = [(each.event, finding) for each in record.events for finding in each.findings]
     first: dict[str, tuple[RecordedEvent, Finding]] = {}
     for event, finding in found:
@@ -112,8 +112,8 @@ def _changes(event: RecordedEvent) -> Iterator[str]:
 
 
 def _concerned(record: Record) -> tuple[HeldRequest, ...]:
-    """The requests that the findings are about, or that hold a block that they are about; without
-    findings, all."""
+    """Return the requests that the findings are about, or that hold a block that they are about;
+    without findings, all."""
     abouts = [finding.about for finding in record.findings]
     if not abouts:
         return record.state.requests

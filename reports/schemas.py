@@ -1,4 +1,5 @@
-"""The JSON Schemas of the files that kvproof reads and writes, derived from the declared types.
+"""This module derives the JSON Schemas of the files that kvproof reads and writes from the declared
+types.
 
 `python -m kvproof.reports.schemas` rewrites docs/schemas/ in the current folder.
 """
@@ -28,7 +29,7 @@ record, is of one of them."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:
-    """The JSON Schema of a value of one of these types."""
+    """Return the JSON Schema of a value of one of these types."""
     found, parts = msgspec.json.schema_components(kinds)
     for part in parts.values():
         if "description" in part:
@@ -42,7 +43,7 @@ def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def text(name: str) -> str:
-    """The content of a schema file."""
+    """Return the content of a schema file."""
     return json.dumps(schema(TYPES[name]), indent=2) + "\n"
 
 

@@ -1,5 +1,4 @@
-"""What a terminal shows: its width, text that is taken literally, and lines that break between
-words.
+"""This module knows the width of a terminal, prints text literally, and breaks lines between words.
 
 This is the only place that makes a console of rich. Markup, emoji codes and highlighting are off,
 because a name of the user is never markup.
@@ -30,27 +29,28 @@ HANG = 4
 
 
 def columns(file: TextIO | None = None) -> int:
-    """The width of an output (by default standard output) in columns: that of the environment
-    variable COLUMNS, else that of its terminal, else 80."""
+    """Return the width of an output (by default standard output) in columns: that of the
+    environment variable COLUMNS, else that of its terminal, else 80."""
     width = _wanted() or _of_terminal(sys.stdout if file is None else file) or WIDTH
     return min(max(width, WIDTH_MIN), WIDTH_MAX)
 
 
 def folds(file: TextIO | None = None) -> bool:
-    """Whether `say` breaks lines: on a terminal, and on standard output where COLUMNS is set.
-    Elsewhere a program may read the lines, and they stay whole."""
+    """Whether `say` breaks lines: it does on a terminal, and on standard output where COLUMNS is
+    set. Elsewhere a program may read the lines, and they stay whole."""
     file = sys.stdout if file is None else file
     return file.isatty() or (file is sys.stdout and _wanted() > 0)
 
 
 def _wanted() -> int:
-    """The number in COLUMNS; 0 if it is unset or no number of columns."""
+    """Return the number in COLUMNS; 0 if it is unset or no number of columns."""
     text = os.environ.get("COLUMNS", "")
     return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
 
 
 def _of_terminal(file: TextIO) -> int:
-    """The columns of the terminal that a file is; 0 if it is none, or if its size is unknown."""
+    """Return the columns of the terminal that a file is; 0 if it is none, or if its size is
+    unknown."""
     try:
         return os.get_terminal_size(file.fileno()).columns if file.isatty() else 0
     except (OSError, ValueError):
@@ -58,7 +58,7 @@ def _of_terminal(file: TextIO) -> int:
 
 
 def cells(text: str) -> int:
-    """The columns that a text takes; an East Asian character may take two."""
+    """Return the number of columns that a text takes; an East Asian character may take two."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -67,8 +67,8 @@ def cells(text: str) -> int:
 
 
 def folded(text: str, width: int, hang: int = HANG) -> list[str]:
-    """The lines of a text, each at most `width` columns; the further ones begin in column `hang`.
-    Lines break between words alone: a longer word, such as a path, stays whole."""
+    """Return the lines of a text, each at most `width` columns; the further ones begin in column
+    `hang`. Lines break between words alone: a longer word, such as a path, stays whole."""
     words = text.split(" ")
     # The spaces before the first word stay.
     first = next((i for i, word in enumerate(words) if word), len(words) - 1)
@@ -88,7 +88,7 @@ def folded(text: str, width: int, hang: int = HANG) -> list[str]:
 
 
 def one_line(text: str, width: int) -> str:
-    """The text in at most `width` columns, cut at the end if it is longer."""
+    """Return the text in at most `width` columns, cut at the end if it is longer."""
     text = printable(text)
     if cells(text) <= width:
         return text
@@ -104,7 +104,7 @@ _JOINED = "\0"
 
 
 def _whole(found: str, width: int) -> str:
-    """A list in brackets, without breaks if it takes two fifths of a line at most."""
+    """Return a list in brackets, without breaks if it takes two fifths of a line at most."""
     return found.replace(" ", _JOINED) if cells(found) <= width * 2 // 5 else found
 
 
@@ -118,7 +118,8 @@ class ScreenLine(NamedTuple):
     bold: tuple[tuple[int, int], ...] = ()
 
     def folded(self, width: int) -> "list[ScreenLine]":
-        """The lines that are printed, taken literally. A short list in brackets stays whole."""
+        """Return the lines that are printed, taken literally. A short list in brackets stays
+        whole."""
         text = printable(self.text)
         if not self.hang:
             return [self._replace(text=text)]
@@ -128,7 +129,7 @@ class ScreenLine(NamedTuple):
 
     @property
     def styled(self) -> "Text":
-        """The line for a console."""
+        """The line as styled text for a console."""
         from rich.text import Text
 
         text = Text(self.text, style=self.style)
@@ -147,8 +148,8 @@ def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
 
 
 def console(file: TextIO | None = None) -> "Console":
-    """A console of rich on this output (by default standard output), with its width. There are no
-    colours where there is no terminal."""
+    """Make a console of rich on this output (by default standard output), with its width. There are
+    no colours where there is no terminal."""
     from rich.console import Console
 
     file = sys.stdout if file is None else file

@@ -1,4 +1,5 @@
-"""Tables of text: columns that fit the width, or one block for each row where they do not."""
+"""This module makes tables of text: columns that fit the width, or one block for each row where
+they do not."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -23,7 +24,7 @@ class TextTable(NamedTuple):
     rule: bool = True
 
     def lines(self, width: int) -> list[str]:
-        """The lines of the headings and of all rows."""
+        """Return the lines of the headings and of all rows."""
         head, *rows = self.row_lines(width)
         return [*head, *(line for row in rows for line in row)]
 
@@ -33,7 +34,8 @@ class TextTable(NamedTuple):
             say(line, hang=0)
 
     def row_lines(self, width: int) -> list[list[str]]:
-        """The lines of the headings (none where each row is a block), then those of each row."""
+        """Return the lines of the headings (none where each row is a block), then those of each
+        row."""
         widths = self.widths(width)
         if widths is None:
             return [[], *(list(_block(self.headings, row, width)) for row in self.rows)]
@@ -42,8 +44,8 @@ class TextTable(NamedTuple):
         return [head, *(list(_beside(row, widths)) for row in self.rows)]
 
     def widths(self, width: int) -> list[int] | None:
-        """The width of each column, in columns of the terminal. None if no choice of them shows
-        every word whole."""
+        """Return the width of each column, in columns of the terminal; None if no choice of them
+        shows every word whole."""
         cut = list(zip(*(map(printable, row) for row in (self.headings, *self.rows)), strict=True))
         widths = [max(map(cells, column)) for column in cut]
         least = [max(_least(cell) for cell in column) for column in cut]
@@ -65,33 +67,34 @@ class TextTable(NamedTuple):
 
 
 def _least(cell: str) -> int:
-    """The narrowest column that shows every word of a cell whole."""
+    """Return the narrowest column that shows every word of a cell whole."""
     first, *rest = map(cells, cell.split(" "))
     return max([first, *(wide + HANG for wide in rest)])
 
 
 def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
-    """The number of lines of a table, where one column has changed heights of its cells."""
+    """Return the number of lines of a table in which one column has changed heights of its
+    cells."""
     columns = [*heights[:index], changed, *heights[index + 1 :]]
     return sum(max(row) for row in zip(*columns, strict=True))
 
 
 def _beside(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """The lines of a row, its cells side by side."""
+    """Return the lines of a row, its cells side by side."""
     parts = [folded(printable(cell), wide, HANG) for cell, wide in zip(row, widths, strict=True)]
     for line in zip_longest(*parts, fillvalue=""):
         yield beside(line, widths)
 
 
 def beside(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """One line of texts side by side, each filled up with spaces to its width."""
+    """Return one line of texts side by side, each filled up with spaces to its width."""
     filled = (text + " " * (wide - cells(text)) for text, wide in zip(texts, widths, strict=True))
     return (" " * GAP).join(filled).rstrip()
 
 
 def _block(headings: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
-    """The lines of a row on its own: its first cell, then a line for each other cell that is not
-    empty."""
+    """Return the lines of a row on its own: its first cell, then a line for each other cell that is
+    not empty."""
     yield from folded(printable(f"{headings[0]}: {row[0]}"), width)
     for heading, cell in zip(headings[1:], row[1:], strict=True):
         if cell:

@@ -1,6 +1,6 @@
-"""A trace as text for a terminal: what is broken and why, how to replay it, the cluster, the events
-with what they change, the blocks of all engines at the end, and the answer again in a few lines:
-these are what a small screen still shows."""
+"""This module prints a trace as text for a terminal: what is broken and why, how to replay it, the
+cluster, the events with what they change, the blocks of all engines at the end, and the answer
+again in a few lines: these are what a small screen still shows."""
 
 import os
 import shlex
@@ -47,7 +47,7 @@ NOTHING = Extra()
 
 
 def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
-    """The trace as text of `width` columns, without colour."""
+    """Return the trace as text of `width` columns, without colour."""
     every = chain(_lines(trace, extra, width), map(ScreenLine, extra.rest), _answer(trace, extra))
     return "".join(f"{part.text}\n" for line in every for part in line.folded(width))
 
@@ -117,8 +117,8 @@ TABLES = (
 
 
 def _answer(trace: Trace, extra: Extra) -> Iterator[ScreenLine]:
-    """The answer once more: what is broken, why, where, in which function, and how to see it
-    again."""
+    """Return the lines of the answer once more: what is broken, why, where, in which function, and
+    how to see it again."""
     if trace.finding is None:
         return
     hang, reasons = hang_of(trace), trace.finding.sentences
@@ -135,13 +135,13 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[ScreenLine]:
 
 
 def _in_words(trace: Trace) -> Iterator[ScreenLine]:
-    """The last event of a finding as a sentence."""
+    """Return the last event of a finding as a sentence."""
     if trace.finding is not None:
         yield ScreenLine(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
 
 
 def _signature(trace: Trace) -> Iterator[ScreenLine]:
-    """How the finding is recognised in another trace: without numbers and names."""
+    """Say how the finding is recognised in another trace: without numbers and names."""
     if trace.finding is not None and trace.finding.invariant in CHECKS:
         found = signature(trace.cluster, trace.events[-1], trace.finding)
         yield ScreenLine()
@@ -160,7 +160,7 @@ def _headline(trace: Trace) -> str:
 def _finding(
     trace: Trace, extra: Extra, hang: Hang | None, sign: Sign | None
 ) -> Iterator[ScreenLine]:
-    """What is broken, how grave that is, why, where, and how to see it again."""
+    """Say what is broken, how grave that is, why, where, and how to see it again."""
     if trace.finding is None:
         yield ScreenLine("No invariant is broken in this trace.", "bold")
     else:
@@ -185,8 +185,8 @@ def _broken(
 
 
 def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[ScreenLine]:
-    """The event at which the finding shows, and before it the one at which the trace went wrong,
-    where that is another."""
+    """Name the event at which the finding shows, and before it the event at which the trace went
+    wrong, if that is another one."""
     if sign is not None:
         name = f"{sign.event}, {describe(trace.events[sign.event - 1])}"
         yield ScreenLine(f"Went wrong: event {name}: {sign.finding.sentence}", hang=12)
@@ -205,8 +205,8 @@ def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Scree
 def in_vllm(
     trace: Trace, finding: Finding, known: KnownFinding | None, hang: Hang | None
 ) -> Iterator[ScreenLine]:
-    """The functions of vLLM: those at fault where they are known, and otherwise those that the last
-    event calls; of a hang those that refuse to go on."""
+    """Name the functions of vLLM: those at fault where they are known, else those that the last
+    event calls; of a hang, those that refuse to go on."""
     if known is not None:
         yield ScreenLine(f"Known finding: {known.name}: {known.says}", hang=9)
     guilty = at_fault(trace.faults, known)
@@ -221,14 +221,14 @@ def in_vllm(
 
 
 def _verdict(finding: Finding) -> ScreenLine:
-    """What is broken, and how grave that is."""
+    """Say what is broken, and how grave that is."""
     known = CHECKS.get(finding.invariant)
     grave = f" (severity: {known.severity.words})" if known and known.severity else ""
     return ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
 
 
 def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
-    """What is broken, how grave that is, and why."""
+    """Say what is broken, how grave that is, and why."""
     yield _verdict(finding)
     known = CHECKS.get(finding.invariant)
     if known is not None:
@@ -239,13 +239,13 @@ def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
 
 
 def replay_line(trace: Trace, path: Path) -> str:
-    """The line with the command that replays a trace from its file."""
+    """Return the line with the command that replays a trace from its file."""
     tree = f" --vllm {shell_word(Path(trace.tree))}" if trace.tree else ""
     return f"Replay it: kvproof replay {shell_word(path)} --machine {trace.machine}{tree}"
 
 
 def shell_word(path: Path) -> str:
-    """A path as a word that a shell reads back, also where its name is not printable."""
+    """Return a path as a word that a shell reads back, also where its name is not printable."""
     text = os.fsencode(path)
     name = text.decode("utf-8", "replace")
     if name.isprintable() and name.encode() == text:

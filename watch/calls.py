@@ -1,4 +1,4 @@
-"""The calls inside the events of a watched engine: each notes what it does, and judges nothing."""
+"""These hooks note what the calls inside an event of a watched engine do. They judge nothing."""
 
 from collections.abc import Iterable
 from itertools import chain
@@ -14,7 +14,7 @@ from kvproof.watch.worker import WatchedWorker
 
 
 class Calls(ServingCalls):
-    """Hooks around the methods that events of one engine call. `map` is the hash map."""
+    """Add hooks around the methods that events of one engine call. `map` is the hash map."""
 
     def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
         super().__init__(noted.scheduler, noted.cfg.name)
@@ -54,8 +54,8 @@ class Calls(ServingCalls):
         yield None
 
     def preempts(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
-        """A request loses its blocks. What it has written into them since it was touched last is
-        not known later."""
+        """Note that a request loses its blocks, and first what it has written into them: later this
+        is not known."""
         watched = self.noted.requests.get(request.request_id)
         if watched is not None:
             watched.know()
@@ -124,7 +124,8 @@ class Calls(ServingCalls):
         self.noted.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
 
     def _taken_for_connector(self, name: str, end: int) -> Lists:
-        """The blocks that an admission took for tokens before `end`: the connector fills them."""
+        """Return the blocks that an admission took for tokens before `end`, by group: the connector
+        fills them."""
         taken = set(self._taken)
         tables = (manager.req_to_blocks.get(name, ()) for manager in self.managers)
         return tuple(
@@ -136,7 +137,8 @@ class Calls(ServingCalls):
         self.request = args[0] if args else kwargs["request"]
 
     def has_cached(self, *_: Any) -> None:
-        """Where steps overlap, each step asks this for each request, and most have nothing new."""
+        """Note a request whose blocks were cached, if it has anything new. Where steps overlap,
+        each step calls this for each request, and most have nothing new."""
         noted, request = self.noted, self.request
         name = request.request_id
         watched = noted.requests.get(name)
@@ -164,7 +166,8 @@ class Calls(ServingCalls):
         yield from super().loaded(request, *args, **kwargs)
 
     def ends(self, request: Any, *_: Any, **__: Any) -> Noting:
-        """A request ends, and its blocks may be kept for a transfer."""
+        """Note the transfer parameters of a request that ends: its blocks may be kept for a
+        transfer."""
         name, computed = request.request_id, request.num_computed_tokens
         self.noted.touched[name] = None
         _, params = yield None
@@ -172,13 +175,13 @@ class Calls(ServingCalls):
             self.noted.event.offers.append((name, computed, params))
 
     def reports(self, *_: Any, **__: Any) -> Noting:
-        """Somebody takes the KV events."""
+        """Note the KV events that somebody takes from the pool."""
         found = yield None
         event = self.noted.event
         event.reports = [*(event.reports or ()), *(found or ())]
 
     def invalid(self, invalid: Iterable[int], scheduled: Any = (), *_: Any, **__: Any) -> Noting:
-        """A load has not filled these blocks."""
+        """Note the blocks that a load has not filled, and the requests that loaded them."""
         blocks = set(invalid)
         self.noted.event.invalid = True
         for number in blocks:
@@ -216,7 +219,7 @@ class Calls(ServingCalls):
         yield None
 
     def _counts(self, blocks: Iterable[Any]) -> None:
-        """Note reference counts before they change, if not by a step."""
+        """Note the reference counts of blocks before an event other than a step changes them."""
         event = self.noted.event
         if not event.in_step:
             for block in blocks:
@@ -228,7 +231,7 @@ class Calls(ServingCalls):
         self.noted.blocks.update(block.block_id for block in blocks)
 
     def will_map(self, args: tuple[Any, ...], _: Any) -> None:
-        """Note which block a key has that is to change."""
+        """Note the block that a key has before it changes."""
         key = args[0]
         block = self.map.get_one_block(key)
         self.noted.event.keys.append((key, None if block is None else block.block_id))

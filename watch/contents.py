@@ -21,12 +21,13 @@ NOTHING = 0
 
 
 class Contents:
-    """The content of the blocks of an engine: one number for each slot of the pool. Nothing else is
-    kept of a finished request, so the memory does not depend on the requests.
+    """Keep the content of the blocks of an engine: one number for each slot of the pool. Nothing
+    else is kept of a finished request, so the memory does not depend on the requests.
 
     `group` is the group of a block, and `first` the position of the token whose prefix is in its
     first slot. `later` has blocks with a state after a token that is not known yet, because steps
-    overlap, and the tokens of their request."""
+    overlap, and the tokens of their request.
+    """
 
     def __init__(self, cfg: EngineConfig, blocks: int) -> None:
         self.cfg = cfg
@@ -38,17 +39,18 @@ class Contents:
         self.later: dict[int, Tokens] = {}
 
     def take(self, block: int) -> None:
-        """A block is taken: it holds nothing of its new request."""
+        """Note that a block is taken: it holds nothing of its new request."""
         self.forget(block)
         self.group[block] = EMPTY
 
     def forget(self, block: int) -> None:
-        """Nothing is known of a block any more."""
+        """Forget what a block holds: its content is unknown from now on."""
         self.group[block] = UNKNOWN
         self.later.pop(block, None)
 
     def leave(self, block: int) -> None:
-        """A request gives up a block. A state after a token that is not known now stays unknown."""
+        """Note that a request gives up a block. If the token of its state is not known by now, the
+        state stays unknown."""
         if block in self.later:
             self._settle(block)
             self.later.pop(block, None)
@@ -65,7 +67,8 @@ class Contents:
         self.slots[base + at : base + at + end - start] = tokens.hashes[start:end]
 
     def _open(self, block: int, group: int, first: int) -> None:
-        """Begin to write a block. If it held something else, this is lost."""
+        """Begin to write a block from the position `first` on. If it held something else, this is
+        lost."""
         if self.group[block] != group or self.first[block] != first:
             self.group[block], self.first[block] = group, first
             self._erase(block, 0)
@@ -88,7 +91,7 @@ class Contents:
             del self.later[block]
 
     def undo(self, block: int, end: int) -> None:
-        """The tokens from `end` on of a block were not computed after all."""
+        """Erase the tokens of a block from `end` on, because they were not computed after all."""
         if self.group[block] >= 0:
             self._erase(block, max(end - self.first[block], 0))
 
@@ -119,8 +122,8 @@ class Contents:
         return self.slots[base : base + end - start] == tokens.hashes[start:end]
 
     def seen(self, block: int, tokens: Tokens, cut: int) -> Content | None:
-        """The content in the terms of the invariants, without the first `cut` tokens. A prefix that
-        is not of these tokens is shown by its length and its hash."""
+        """Return the content of a block in the terms of the invariants, without the first `cut`
+        tokens. A prefix that is not of these tokens is shown by its length and its hash."""
         group = self.group[block]
         if group < 0:
             return None

@@ -1,4 +1,4 @@
-"""The record files that this process writes.
+"""This module writes the record files of this process.
 
 A record is written at the first violation of each invariant on each engine, when somebody asks for
 it, and at the end of a process with a violation. A mistake here is a sentence, never an exception.
@@ -37,8 +37,8 @@ tokens."""
 
 
 class WatchedEngine(NamedTuple):
-    """A watched engine: what was noted of it, who judges it, and its number in this process. It is
-    not kept alive."""
+    """A watched engine: what was noted of it, who judges it, and its number in this process. The
+    references are weak, so that they keep no engine alive."""
 
     noted: "weakref.ref[Noted]"
     judge: "weakref.ref[Judge]"
@@ -46,7 +46,7 @@ class WatchedEngine(NamedTuple):
 
 
 class Dumps:
-    """The files of this process. `say` prints a line for the user."""
+    """Write the record files of this process. `say` prints a line for the user."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.say = say
@@ -59,12 +59,13 @@ class Dumps:
         self._last: dict[int, int] = {}
 
     def add(self, noted: Noted, judge: Judge) -> None:
-        """One more engine is watched."""
+        """Note that one more engine is watched."""
         engine = WatchedEngine(weakref.ref(noted), weakref.ref(judge), next(self._numbers))
         self._engines[noted.history] = engine
 
     def violation(self, finding: Finding, history: History) -> str:
-        """A check does not hold. Returns the line about the file with the record."""
+        """Write a record because a check does not hold. Return the line about the file with the
+        record."""
         history.found(finding)
         engine = self._engines.get(history)
         noted = None if engine is None else engine.noted()
@@ -79,19 +80,19 @@ class Dumps:
         return self._written[kind]
 
     def on_request(self) -> list[str]:
-        """Write a record of each engine. Returns a line about each file."""
+        """Write a record of each engine. Return a line about each file."""
         engines = list(self._engines.values())
         return [self._write(engine, "request", "request") for engine in engines if engine.noted()]
 
     def at_exit(self) -> None:
-        """Write what has happened since the last violation of each engine that had one."""
+        """Write a record of each engine that had a violation and went on after its last record."""
         for number, noted in self._violated.items():
             engine = self._engines.get(noted.history)
             if engine is not None and self._last.get(number) != noted.history.events_ended:
                 self._written[number, "exit"] = self._write(engine, "exit", "exit")
 
     def lines(self) -> list[str]:
-        """A line about each file that was written by itself."""
+        """Return a line about each file that was written without a request of the user."""
         return list(dict.fromkeys(self._written.values()))
 
     def _write(self, engine: WatchedEngine, kind: str, why: Why) -> str:

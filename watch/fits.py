@@ -1,4 +1,4 @@
-"""Whether a running engine has all that is needed to watch it."""
+"""This module says whether a running engine has all that is needed to watch it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,8 +10,8 @@ Objects = Mapping[str, Callable[[], Any]]
 
 
 def gap(scheduler: Any) -> str:
-    """The first entry of the contract that this engine lacks, in a sentence. Empty if it has
-    all."""
+    """Name the first entry of the contract that this engine lacks, in a sentence. The answer is
+    empty if it has all."""
     objects: Objects = {
         "Scheduler": lambda: scheduler,
         "KVCacheManager": lambda: scheduler.kv_cache_manager,

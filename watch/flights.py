@@ -1,4 +1,5 @@
-"""The steps in flight of a watched engine: they are dispatched, and their results not there yet."""
+"""This module follows the steps in flight of a watched engine: they are dispatched, and their
+results have not arrived."""
 
 from collections import deque
 from typing import Any
@@ -9,10 +10,11 @@ from kvproof.model.state import COUNTS, Flight
 
 
 class Flights:
-    """The steps in flight, oldest first, as the scheduler's outputs.
+    """Keep the steps in flight, oldest first, as the scheduler's outputs.
 
-    An engine gets the results of the steps in their order. Where a test does otherwise, nothing is
-    known of them any more (`known`)."""
+    An engine gets the results of the steps in their order. Where a test does otherwise, `known` is
+    false from then on.
+    """
 
     def __init__(self, scheduler: Any, steps_most: int) -> None:
         self.scheduler = scheduler
@@ -21,7 +23,7 @@ class Flights:
         self.known = not scheduler.requests
 
     def dispatched(self, output: Any) -> None:
-        """A step is dispatched."""
+        """Note that a step is dispatched."""
         if output.num_scheduled_tokens:
             self.steps.append(output)
         if len(self.steps) > self.steps_most:
@@ -29,7 +31,7 @@ class Flights:
             self.steps.popleft()
 
     def arrived(self, output: Any) -> None:
-        """The result of a step arrives."""
+        """Note that the result of a step arrives."""
         if not output.num_scheduled_tokens:
             return
         if self.steps and self.steps[0] is output:
@@ -38,9 +40,9 @@ class Flights:
             self.known = False
 
     def of(self, live: Any) -> list[tuple[Flight, int]]:
-        """A request's parts of the steps in flight, with the fate of each, and the number of tokens
-        computed before it. A part samples if it reaches the end of the tokens that are known, or
-        that parts before it sample."""
+        """Return the parts that a request has of the steps in flight, with the fate of each, and
+        the number of tokens computed before it. A part samples if it reaches the end of the tokens
+        that are known, or that parts before it sample."""
         name = live.request_id
         steps = [each for each in self.steps if name in each.num_scheduled_tokens]
         shares = [Flight(name, each.num_scheduled_tokens[name], samples=False) for each in steps]

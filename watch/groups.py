@@ -1,4 +1,4 @@
-"""The cache groups of a running engine, in the terms of the invariants."""
+"""This module puts the cache groups of a running engine into the terms of the invariants."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,7 +10,7 @@ from kvproof.model.needs import Need
 
 
 class Unknown(Exception):
-    """An engine of a kind that the invariants do not know. The message says why in a line."""
+    """The invariants do not know engines of this kind. The message says why in a line."""
 
 
 FULL = (
@@ -33,8 +33,8 @@ UNKNOWN = {
 
 
 def group(group: Any, manager: Any) -> Group:
-    """One cache group. Raises Unknown. The manager's block size counts the ranks of context
-    parallelism, too."""
+    """Return one cache group in the terms of the invariants. Raises Unknown. The manager's block
+    size counts the ranks of context parallelism, too."""
     spec, size = spec_of(group), manager.block_size
     name = type(spec).__name__
     if getattr(group, "host_resident", False):
@@ -56,21 +56,22 @@ def group(group: Any, manager: Any) -> Group:
 
 
 def _group(kind: Any, size: int, **options: Any) -> Group:
-    """A group, whose block size may be larger than what kvproof drives."""
+    """Make a group, whose block size may be larger than what kvproof drives."""
     made = Group(kind, 1, **options)
     force_setattr(made, "block_size", size)
     return made
 
 
 def spec_of(group: Any) -> Any:
-    """What a group is. Layers of one kind that differ in the size of a token count as one."""
+    """Return the spec of a cache group. Layers of one kind that differ in the size of a token count
+    as one."""
     spec = group.kv_cache_spec
     layers = getattr(spec, "kv_cache_specs", None)
     return next(iter(layers.values())) if layers else spec
 
 
 def held_differently(groups: Iterable[Any]) -> dict[Need, str]:
-    """What these groups keep otherwise than the checks know, with the reason."""
+    """Say what these groups keep otherwise than the checks know, with the reasons."""
     specs = [spec_of(each) for each in groups]
     hidden: dict[Need, str] = {}
     if any(getattr(spec, "extra_retained_tokens", 0) for spec in specs):

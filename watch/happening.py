@@ -1,4 +1,4 @@
-"""What one event does, as vLLM's calls say it."""
+"""This module has the notes of one event: what it does, as vLLM's calls say it."""
 
 from typing import Any, NamedTuple
 
@@ -7,8 +7,8 @@ from kvproof.model.state import Flight
 
 
 class AdmittedRequest(NamedTuple):
-    """A request that is admitted, or whose load is finished, as it was before: its status, and its
-    parts of the steps in flight."""
+    """How a request was before it was admitted, or before its load was finished: its status, and
+    its parts of the steps in flight."""
 
     request: str
     status: str
@@ -16,7 +16,8 @@ class AdmittedRequest(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """A request is admitted after a look-up of the cache, before the change `since` of a key."""
+    """An admission after a look-up of the cache: the hit and the tokens of the connector, and the
+    number of the first key that changes after it (`since`)."""
 
     watched: Any
     hit: int
@@ -25,22 +26,23 @@ class Looked(NamedTuple):
 
 
 class Happening(CallNotes):
-    """The event that runs now.
+    """The notes of the event that runs now.
 
     `what` is the name of its method, with `args`, `named` and `result`. `running` were the running
     requests, `free` the number of free blocks and `cached` that of cache entries before it.
     `choices` leave out the tokens of a running request that takes no block. `taken` are the blocks
-    that a request takes. `tables` are the earlier block tables of requests that have lost a
-    block. `keys` are the keys that change in the hash map, each with the block that it had before;
-    at the change `lost` the first entry is lost. `looked` are the admissions, and `offers` are
-    the transfer parameters of requests that end, with their computed tokens. `spoiled` are requests
-    of the step whose load has failed, with the length of their answer before. `reports` are the KV
+    that a request takes. `tables` are the earlier block tables of requests that have lost a block.
+    `keys` are the keys that change in the hash map, each with the block that it had before; at the
+    change `lost` the first entry is lost. `looked` are the admissions, and `offers` are the
+    transfer parameters of requests that end, with their computed tokens. `spoiled` are requests of
+    the step whose load has failed, with the length of their answer before. `reports` are the KV
     events that are taken from the pool, None if nobody takes any. `writes` are those of requests
     into blocks that are cached or shared. `admitted` are the requests that are admitted or whose
     load is finished, as they were before. `fresh` are the blocks that were taken from the free
     queue, and `unmapped` the keys that lost a block. `references` are the earlier reference counts
     of blocks, if the event is no step (`in_step`). `invalid` says that blocks of a load were not
-    filled."""
+    filled.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +70,8 @@ class Happening(CallNotes):
         self.in_step = self.invalid = False
 
     def had(self, since: int) -> dict[Any, int | None]:
-        """The block that each key had before the change `since`, of the keys that change later."""
+        """Return the block that each key had before the change number `since`, for the keys that
+        change from there on."""
         had: dict[Any, int | None] = {}
         for key, block in self.keys[since:]:
             had.setdefault(key, block)

@@ -1,4 +1,4 @@
-"""The last events of a watched engine, as notes.
+"""This module keeps the last events of a watched engine, as notes.
 
 A note is a small tuple: the name of its field in a record, and values that nothing changes any
 more, or that vLLM keeps for itself. Notes become a record only when somebody asks for it.
@@ -51,13 +51,14 @@ class NotedEvent(NamedTuple):
 
 
 class History:
-    """The last `KEPT` events. `events_ended` counts all of them, and `from_start` says that nothing
-    had happened to the engine before.
+    """Keep the last `KEPT` events. `events_ended` counts all of them, and `from_start` says that
+    nothing had happened to the engine before.
 
     An engine that waits for a transfer goes on with steps that do nothing, a thousand in a second.
     Of such steps one after the other only the first is an event here: how many they are depends on
     the speed of the machine, and they would push all else out. `_held` is the beginning of such a
-    step, until its output has shown that it does nothing either."""
+    step, until its output has shown that it does nothing either.
+    """
 
     def __init__(self, *, from_start: bool) -> None:
         self.from_start = from_start
@@ -71,7 +72,7 @@ class History:
         self._notes.append((field, *values))
 
     def end(self, event: Happening, error: Exception | None = None) -> None:
-        """The event is over."""
+        """Keep the notes of the event that is over, and the exception that it raised."""
         if event.what in METHODS:
             self._choices(event)
             self._results(event)
@@ -94,7 +95,7 @@ class History:
         return [event.method for event in last] == [*STEP] and not did and not self._held
 
     def _keep_held(self) -> None:
-        """The step whose beginning is held did something after all."""
+        """Keep the step whose beginning is held: it did something after all."""
         held, self._held = self._held, None
         if held:
             self._keep(*held)
@@ -104,13 +105,13 @@ class History:
         self.events.append(NotedEvent(self.events_ended, *ended))
 
     def found(self, finding: Finding) -> None:
-        """A check does not hold after the last event."""
+        """Add a finding to the last event."""
         self._keep_held()
         if self.events:
             self.events[-1].notes.append(("finding", finding))
 
     def sums(self, moved: BlockSums) -> None:
-        """The sums of blocks that go from one engine to another are known."""
+        """Add the sums of blocks that go from one engine to another to the last event."""
         self._keep_held()
         if self.events:
             self.events[-1].notes.append(("block_sums", moved))
@@ -118,7 +119,8 @@ class History:
     # What is noted of arguments and results of vLLM.
 
     def arrives(self, request: Any) -> None:
-        """A request arrives. The list of its hashes grows with its answer."""
+        """Note that a request arrives. Its list of hashes is kept as it is, and grows with its
+        answer."""
         params = getattr(request, "kv_transfer_params", None)
         self.note(
             "arrived",
@@ -133,7 +135,7 @@ class History:
         )
 
     def table(self, name: str, group: int, old: Sequence[Any], new: Sequence[Any]) -> None:
-        """The table of a request may have changed. Most only grow."""
+        """Note what has changed in the block table of a request. Most tables only grow."""
         at = len(old)
         if new[:at] != old:
             pairs = enumerate(zip(old, new, strict=False))
@@ -142,7 +144,7 @@ class History:
             self.note("tables", name, group, at, [block.block_id for block in new[at:]])
 
     def scheduled(self, output: Any) -> None:
-        """What a step computes, and the loads that the connector's worker gets."""
+        """Note what a step computes, and the loads that the connector's worker gets."""
         self.note("tokens", output.num_scheduled_tokens)
         metadata = output.kv_connector_metadata
         if type(metadata).__name__ in LOADING:
@@ -150,7 +152,7 @@ class History:
                 self.note("loads", name, meta.local_block_ids)
 
     def accepts(self, scheduled: Any, output: Any) -> None:
-        """The drafts that a step has accepted. vLLM cuts these lists where a request ends."""
+        """Note the drafts that a step has accepted. vLLM cuts these lists where a request ends."""
         for name in scheduled.scheduled_spec_decode_tokens or ():
             index = output.req_id_to_index.get(name)
             sampled = () if index is None else output.sampled_token_ids[index]
@@ -158,7 +160,7 @@ class History:
                 self.note("accepted", name, len(sampled) - 1)
 
     def completed(self, scheduled: Any, output: Any, results: Any) -> None:
-        """What a step has computed, and what became of its requests."""
+        """Note what a step has computed, and what became of its requests."""
         silent = dict(scheduled.num_scheduled_tokens)
         self.note("tokens", scheduled.num_scheduled_tokens)
         reported = getattr(output, "kv_connector_output", None)
@@ -179,7 +181,7 @@ class History:
             self.note("outputs", name, 0)
 
     def _choices(self, event: Happening) -> None:
-        """What a step does to requests."""
+        """Note what a step does to requests: admissions, preemptions and loads that are over."""
         for choice in event.choices:
             match choice:
                 case Admit():
@@ -190,7 +192,7 @@ class History:
                     self.note("loaded", choice.request)
 
     def _results(self, event: Happening) -> None:
-        """What vLLM was called for from outside."""
+        """Note what an event other than a step was called for, and its result."""
         args = event.args
         if event.what == "reset_prefix_cache":
             running = args[0] if args else event.named.get("reset_running_requests", False)

@@ -1,4 +1,4 @@
-"""What a watched engine is asked after each event, and what is done with the answers."""
+"""This module asks the checks after each event of a watched engine."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,14 +27,15 @@ class Violation(Exception):
 
 
 class Judge:
-    """Asks the checks about parts of an engine.
+    """Ask the checks about parts of an engine.
 
     `report` is called for each finding, `say` for each mistake of kvproof, and `judged` after each
     event that was judged, with whether it is a step, and whether the engine has nothing more to do.
     `steps` counts the steps, `trusted` the loads that are taken to be right. `skipped` has the
     checks that need what this engine does not show, with the reason, and `why_off` what is judged
     no more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
-    should be."""
+    should be.
+    """
 
     passed_on = (Violation,)
 
@@ -56,8 +57,8 @@ class Judge:
         self.by_hand = self.no_bytes = ""
 
     def parts(self, seen: Noted) -> Parts:
-        """The parts of an engine, each with its checks. The judge does not keep them: it may be
-        kept longer than the engine."""
+        """Return the parts of an engine, each with its checks. The judge does not keep them: it may
+        be kept longer than the engine."""
         self.unjudged, self.trusted = seen.unjudged, seen.trusted
         parts: Parts = {}
         for part in (each(seen) for each in PARTS):
@@ -65,7 +66,8 @@ class Judge:
         return {part: checks for part, checks in parts.items() if checks}
 
     def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Check]:
-        """The checks that a view of this engine is asked."""
+        """Return the checks that a view of this engine is asked, and note why the others are
+        not."""
         for check in view.checks:
             if why := why_hidden(check, hidden):
                 self.skipped[check.id] = why
@@ -97,7 +99,7 @@ class Judge:
             yield from broken(seen.cluster, step, [check])
 
     def died(self, seen: Noted, what: str, error: Exception) -> None:
-        """vLLM raised an exception in `what`, which ends the engine."""
+        """Report that vLLM raised an exception in `what`, which ends the engine."""
         name = seen.cfg.name
         event = Schedule(name, ()) if what == "schedule" else Complete(name)
         alive = Engine(name, (), ())
@@ -108,11 +110,11 @@ class Judge:
             self.report(finding, seen.history)
 
     def failed(self, error: BaseException) -> None:
-        """A hook of kvproof made a mistake, and kvproof watches no more."""
+        """Note that a hook of kvproof made a mistake: this engine is watched no more."""
         self.mistake(error, "it watches this engine no more")
 
     def mistake(self, error: BaseException, then: str) -> None:
-        """A mistake of kvproof, and what is done then."""
+        """Note a mistake of kvproof, say it, and say what is done then."""
         raised = place(error)
         where = f"{Path(raised.filename).name}, line {raised.lineno}"
         why = f"{type(error).__name__}: {error}, in {where}".replace("\n", " ")
@@ -121,5 +123,5 @@ class Judge:
             self.say(f"kvproof made a mistake ({why}): {then}, and vLLM goes on.")
 
     def stopped(self, why: str) -> None:
-        """The engine was changed by hand, and what it does from now on says nothing."""
+        """Note that the engine was changed by hand: what it does from now on says nothing."""
         self.by_hand = why

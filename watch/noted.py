@@ -1,4 +1,5 @@
-"""What was noted of a watched engine: its requests and their tables, and what the event touches."""
+"""This module keeps what was noted of a watched engine: its requests with their tables, and what
+the event touches."""
 
 from collections import Counter
 from itertools import chain
@@ -19,12 +20,12 @@ from kvproof.watch.worker import Begun
 
 
 class Noted:
-    """`touched` are the requests, and `blocks` the blocks, that the event touches; `inserted` are
-    the keys and blocks that it puts into the hash map, with the request that vLLM was at work on,
-    `named` what these keys stand for, and `nameless` the number of keys of which this is not known;
-    `admitted` the requests that it admits; `begun` those that begin in the step; `gone` the
-    requests that it ends; `event` what else it does. `unjudged` counts what was not judged because
-    it is not known, and `trusted` what is taken to be right."""
+    """The notes of one watched engine. `touched` are the requests, and `blocks` the blocks, that
+    the event touches; `inserted` are the keys and blocks that it puts into the hash map, with the
+    request that vLLM was at work on, `named` what these keys stand for, and `nameless` the number
+    of keys of which this is not known; `admitted` the requests that it admits; `begun` those that
+    begin in the step; `gone` the requests that it ends; `event` what else it does. `unjudged`
+    counts what was not judged because it is not known, and `trusted` what is taken to be right."""
 
     def __init__(self, scheduler: Any, shape: Shape) -> None:
         self.scheduler = scheduler
@@ -56,7 +57,7 @@ class Noted:
             self.refresh(live.request_id)
 
     def clear(self) -> None:
-        """An event is over."""
+        """Clear the notes of an event that is over."""
         self.event = Happening()
         self.nameless, self._touched = 0, None
         for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
@@ -70,26 +71,26 @@ class Noted:
         return not self.scheduler.requests and not self.flights.steps
 
     def trust(self, loads: int) -> None:
-        """So many more loads of the connector are taken to be right."""
+        """Count so many more loads of the connector that are taken to be right."""
         self.trusted[f"of {type(self.scheduler.connector).__name__}"] += loads
 
     def meet(self, live: Any) -> None:
-        """A request arrives."""
+        """Begin to follow a request that arrives."""
         self.requests[live.request_id] = WatchedRequest(live, tokens_of(live), len(self.managers))
 
     def touched_requests(self) -> list[WatchedRequest]:
-        """The requests that the event touches."""
+        """Return the requests that the event touches."""
         return [self.requests[name] for name in self.touched if name in self.requests]
 
     def request(self, watched: WatchedRequest) -> Request:
-        """A request as the invariants see it."""
+        """Return a request as the invariants see it."""
         name = watched.live.request_id
         if name not in self._parts:
             self._parts[name] = self.slices.request(watched)
         return self._parts[name]
 
     def touched_part(self) -> Engine:
-        """The part of the engine that is the requests that the event touches."""
+        """Return the part of the engine that consists of the requests that the event touches."""
         if self._touched is None:
             self._touched = self.slices.of_requests(
                 tuple(map(self.request, self.touched_requests()))
@@ -161,8 +162,8 @@ class Noted:
         self.inserted.clear()
 
     def _end(self, watched: WatchedRequest, index: int, value: Any) -> int:
-        """The number of tokens with this hash: those of whole blocks of a group, or of the unit of
-        hashes. 0 if the request has no such hash."""
+        """Return the number of tokens with this hash: those of whole blocks of a group, or of the
+        unit of hashes. It is 0 if the request has no such hash."""
         unit, own = self.cfg.hash_block_size, self.cfg.groups[index].block_size
         for size in dict.fromkeys((own, unit)):
             hashes = adapt.hashes_for(watched.live.block_hashes, unit, size)

@@ -1,4 +1,4 @@
-"""An observer of one scheduler: it notes what each event touches, and lets that be judged.
+"""This module observes one scheduler: it notes what each event touches, and lets that be judged.
 
 Nothing of vLLM is changed: its methods are called as they are, and their results are returned.
 """
@@ -32,10 +32,11 @@ IDLE_SECONDS = 1.0
 
 
 class Observer:
-    """Watches one scheduler from now on. Raises Unknown where its kind of engine is not known.
+    """Watch one scheduler from now on. Raises Unknown where its kind of engine is not known.
 
     In a test suite (`tested`) a test may build by hand what no event leads to, and may call for an
-    exception. Then its engine is not judged any further."""
+    exception. Then its engine is not judged any further.
+    """
 
     CALLS: type[Calls] = Calls
 
@@ -93,12 +94,12 @@ class Observer:
     # Events.
 
     def _begins(self) -> None:
-        """An event begins: nothing may have changed since the last one."""
+        """Stop if anything has changed between the last event and the one that begins."""
         if why := self.between.changed():
             self.hooks.stop(why)
 
     def _ended(self, what: str, error: Exception | None) -> None:
-        """An event is over: what it has touched is judged."""
+        """Judge what an event has touched that is over."""
         self.noted.event.what = what
         self.between.note()
         if error is not None:
@@ -141,8 +142,8 @@ class Observer:
             self._judge("audit")
 
     def _raised(self, what: str, error: Exception) -> None:
-        """An event has raised an exception, which ends an engine if it is a step. One that a test
-        does not expect fails the test by itself."""
+        """Report the exception of an event if it ends the engine, as one of a step does. An
+        exception that a test does not expect fails the test by itself."""
         if what in STEPS:
             self.hooks.stop(f"{what} raised {type(error).__name__}")
             if not self.between.tested:
@@ -157,7 +158,7 @@ class Observer:
                 self.noted.touched[getattr(each, "request_id", "")] = None
 
     def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
-        """The event that runs now. It begins with the outermost call."""
+        """Return the event that runs now. It begins with the outermost call."""
         event = self.noted.event
         if not event.begun:
             pool = self.slices.pool
@@ -179,7 +180,7 @@ class Observer:
         self.noted.touched[request.request_id] = None
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
-        """The next part of a session replaces what was answered last."""
+        """Follow a session with its next part, which replaces what was answered last."""
         self.noted.name_inserted()
         yield None
         if session.request_id in self.noted.requests:
@@ -214,10 +215,10 @@ class Observer:
 
 
 class Between:
-    """What only events change; else a state is built by hand. It is as seen at the end of the last
-    event: which objects it consists of, and
-    in a test suite (`tested`) its requests and the number of its free blocks. A connector may be
-    replaced by another one: what connectors answer is taken to be right."""
+    """Notice that a test builds a state by hand. Only events may change which objects an engine
+    consists of and, in a test suite (`tested`), its requests and the number of its free blocks; so
+    all of these are compared with those at the end of the last event. A connector may be replaced
+    by another one: what connectors answer is taken to be right."""
 
     def __init__(self, scheduler: Any, *, tested: bool) -> None:
         self.scheduler = scheduler
@@ -225,11 +226,11 @@ class Between:
         self.note()
 
     def note(self) -> None:
-        """An event is over."""
+        """Remember the engine at the end of an event."""
         self.seen = dict(self._now())
 
     def changed(self) -> str:
-        """What has changed since the last event, empty if nothing."""
+        """Say what has changed since the last event; the answer is empty if nothing has."""
         now = dict(self._now())
         for what in self.seen:
             if self.seen[what] != now[what]:
@@ -254,8 +255,9 @@ class Between:
 
 
 class Rounds:
-    """Goes round the pool: blocks are judged although no event has touched them, some in each step.
-    So every block is judged again and again, and what a step costs does not depend on the pool."""
+    """Choose blocks to be judged although no event has touched them: some in each step, round the
+    whole pool. So every block is judged again and again, and what a step costs does not depend on
+    the pool."""
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
@@ -263,7 +265,7 @@ class Rounds:
         self.idle_at = -IDLE_SECONDS
 
     def next(self, *, idle: bool) -> list[int]:
-        """The blocks that are judged after this event."""
+        """Return the blocks that are judged after this event."""
         now = time.monotonic() if idle else 0.0
         if idle and now - self.idle_at < IDLE_SECONDS:
             return []

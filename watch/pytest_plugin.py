@@ -19,7 +19,7 @@ WORKERS: "pytest.StashKey[list[dict[str, dict[str, int]] | None]]" = pytest.Stas
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option."""
+    """Register `--kvproof`."""
     parser.getgroup("kvproof").addoption(
         "--kvproof",
         action="store_true",
@@ -28,7 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Watch from now on. vLLM is imported here, after the suite has set its environment."""
+    """Watch each scheduler from now on. vLLM is imported here, after the suite has set its
+    environment."""
     if session.config.getoption("--kvproof"):
         session.config.stash[WATCHING] = watching = switch.on("record")
         watching.tested = True
@@ -68,7 +69,7 @@ def _watched(item: pytest.Item, when: str) -> Generator[None, Any, Any]:
 
 
 def _text(found: list[tuple[str, str]]) -> str:
-    """The first finding of a test. What one mistake breaks later is only counted."""
+    """Print the first finding of a test in full. What one mistake breaks later is only counted."""
     (_, first), *rest = found
     counts = Counter(name for name, _ in rest)
     more = ", ".join(f"{name} {count}" for name, count in counts.most_common())
@@ -76,20 +77,20 @@ def _text(found: list[tuple[str, str]]) -> str:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist gives its numbers to the process that started it."""
+    """Give the numbers of a worker of pytest-xdist to the process that started it."""
     watching, output = session.config.stash.get(WATCHING, None), _output(session.config)
     if watching is not None and output is not None:
         output["kvproof"] = watching.gathered().plain()
 
 
 def _output(config: pytest.Config) -> dict[str, Any] | None:
-    """What a worker of pytest-xdist gives to the process that started it."""
+    """Return what a worker of pytest-xdist gives to the process that started it."""
     return getattr(config, "workeroutput", None)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """A worker of pytest-xdist has ended. One that died has no numbers."""
+    """Take the numbers of a worker of pytest-xdist that has ended. A worker that died has none."""
     if node.config.getoption("--kvproof"):
         numbers = getattr(node, "workeroutput", {}).get("kvproof")
         node.config.stash.setdefault(WORKERS, []).append(numbers)
@@ -98,7 +99,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """What was judged, in all processes; and whether `KVPROOF` is set and does nothing."""
+    """Print what was judged in all processes, and whether `KVPROOF` is set and does nothing."""
     watching, workers = config.stash.get(WATCHING, None), config.stash.get(WORKERS, None)
     if why := switch.left_out():
         terminalreporter.section("kvproof")

@@ -1,4 +1,4 @@
-"""The record of a watched engine, made of the notes of its last events.
+"""This module makes the record of a watched engine from the notes of its last events.
 
 Nothing of it is computed before somebody asks for it.
 """
@@ -37,7 +37,7 @@ HASH_BYTES = 6
 
 
 def record_of(noted: Noted, why: lines.Why, stopped: str = "", *, salt: bytes) -> Record:
-    """What is known of an engine now. The hashes of prompts are made with `salt`, which
+    """Return what is known of an engine now. The hashes of prompts are made with `salt`, which
     nobody knows, so that nobody can look for the tokens (`watch.dumps`)."""
     history = noted.history
     past = list(history.events)
@@ -61,7 +61,7 @@ def record_of(noted: Noted, why: lines.Why, stopped: str = "", *, salt: bytes) -
 
 
 def last_words(history: History, count: int) -> Iterator[str]:
-    """The last events, one line each."""
+    """Return the last events, one line each."""
     for event in list(history.events)[-count:]:
         yield described(_event(event, 0, b""))
 
@@ -74,7 +74,8 @@ def _version() -> str:
 
 
 def _clock() -> str:
-    """What the times of two records must have in common: the boot of the machine."""
+    """Return the boot id of the machine. Only the times of two records of one boot can be
+    compared."""
     try:
         return read_text(BOOT, "file").strip()
     except UsageError:  # another system than Linux
@@ -111,7 +112,7 @@ def _happened(noted: Noted, event: NotedEvent, salt: bytes) -> Happened:
 
 
 def _plain(finding: Finding) -> Finding:
-    """A finding whose prefix is a text, as in its reasons."""
+    """Return a finding whose prefix is a text, as in its reasons."""
     prefix = finding.about.prefix
     if isinstance(prefix, Prefix):
         about = structs.replace(finding.about, prefix=repr(prefix))
@@ -180,7 +181,7 @@ def _offer(name: str, params: dict[str, Any]) -> lines.Offer:
 
 
 def _lists(groups: Iterable[Any] | None) -> Lists:
-    """Lists of blocks. Some connectors have one list and no groups."""
+    """Return lists of blocks, by group. Some connectors have one list and no groups."""
     lists = list(groups or ())
     if any(isinstance(each, int) for each in lists):
         lists = [lists]

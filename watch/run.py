@@ -1,8 +1,9 @@
-"""A run: the process that was started with `KVPROOF`, and the processes that it starts, such as
+"""A run is the process that was started with `KVPROOF`, and the processes that it starts, such as
 engine cores. What each has judged is kept in a file as it goes, for a process may be killed at any
-time. The first one, the parent of all, prints what they have found.
+time. The first process, the parent of all, prints what they have found.
 
-The files are in a folder of their own in that of the records. It is gone when all of it is printed.
+The files are in a folder of their own inside the folder of the records. It is removed when all of
+it is printed.
 """
 
 import contextlib
@@ -63,18 +64,18 @@ class WatchedProcess(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at_work(self) -> bool:
-        """Whether it may judge more."""
+        """Whether the process may judge more."""
         return self.runs and not self.saved.ended
 
     @property
     def numbers(self) -> Plain:
-        """The numbers, with all steps."""
+        """The numbers that were saved, with the steps that were judged since."""
         watched = {**self.saved.numbers.get("watched", {}), "steps": self.steps}
         return {**self.saved.numbers, "watched": watched}
 
     @property
     def unsaved(self) -> int:
-        """So many steps were judged since it was saved last."""
+        """The number of steps that were judged after the last saving."""
         saved: int = self.saved.numbers.get("watched", {}).get("steps", 0)
         return self.steps - saved
 
@@ -121,7 +122,7 @@ class WatchedRun:
     # What this process does.
 
     def step(self, steps: int) -> None:
-        """So many steps were judged."""
+        """Write the number of steps that were judged to the file."""
         if self._file is not None:
             os.pwrite(self._file, _line(steps), 0)
 
@@ -173,8 +174,8 @@ class WatchedRun:
         return not _exists(first)
 
     def own(self, wait_s: float) -> WatchedProcess | None:
-        """This process as it is on disk: with all that it has judged, where that is saved within
-        so many seconds."""
+        """Read what this process has saved. Waits for at most `wait_s` seconds until all that it
+        has judged is saved."""
         until = time.monotonic() + wait_s
         while True:
             part = next((each for each in parts(self.folder) if each.saved.pid == self.pid), None)
@@ -185,8 +186,8 @@ class WatchedRun:
     # What the parent does.
 
     def others(self) -> list[WatchedProcess]:
-        """The other processes that have judged something. One that was just killed may need a
-        moment to be gone."""
+        """Return the other processes that have judged something. One that was just killed may need
+        a moment to be gone."""
         until = time.monotonic() + GONE_S
         found = self._others()
         while any(part.at_work for part in found) and time.monotonic() < until:
@@ -198,14 +199,14 @@ class WatchedRun:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
     def killed(self) -> Iterator[WatchedProcess]:
-        """The other processes that have ended at work. It may be called in any thread: it does not
-        take the exit code of a process, which is for those who wait for it."""
+        """Return the other processes that ended before their work did. It may be called in any
+        thread: it does not take the exit code of a process, which is for those who wait for it."""
         for part in parts(self.folder, _works):
             if part.saved.pid != self.pid and not part.runs and part.lost:
                 yield part
 
     def mark_reported(self) -> None:
-        """All is printed. What still runs prints the rest by itself."""
+        """Note that all is printed. A process that still runs prints the rest by itself."""
         self._close()
         with contextlib.suppress(OSError):
             (self.folder / REPORTED).touch()
@@ -218,7 +219,8 @@ class WatchedRun:
 def parts(
     run: Path, runs: Callable[[int], bool] = lambda pid: _runs(pid)
 ) -> Iterator[WatchedProcess]:
-    """The processes of the run with this folder; `runs` says whether a process runs."""
+    """Read what the processes of a run have saved in its folder; `runs` says whether a process
+    runs."""
     for path in sorted(run.glob("pid*.json")):
         try:
             steps, _, data = read_bytes(path, "file").partition(b"\n")
@@ -229,12 +231,13 @@ def parts(
 
 
 def records() -> Path:
-    """The folder of records and of runs."""
+    """Return the folder of records and of runs."""
     return Path(os.environ.get(FOLDER_VARIABLE) or FOLDER)
 
 
 def runs() -> Iterator[Path]:
-    """The folders of runs that are there: they still go on, or their parent was killed."""
+    """Return the folders of the runs that are left: they still go on, or their parent was
+    killed."""
     yield from sorted(records().glob("run-*-*"))
 
 

@@ -1,4 +1,4 @@
-"""A few values for each block."""
+"""This module keeps a few values for each block."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
@@ -7,8 +7,8 @@ Value = TypeVar("Value")
 
 
 class Several(Generic[Value]):
-    """The values of each block. Most blocks have none or one, which is kept as it is: a list each
-    would be one more object for Python's garbage collector to look at."""
+    """Keep the values of each block. Most blocks have none or one, which is kept as it is: a list
+    each would be one more object for Python's garbage collector to look at."""
 
     def __init__(self, blocks: int) -> None:
         self._of: list[Any] = [None] * (blocks + 1)  # the last is for the id -1
@@ -17,7 +17,7 @@ class Several(Generic[Value]):
         return (number for number, found in enumerate(self._of) if found is not None)
 
     def of(self, block: int) -> tuple[Value, ...]:
-        """The values of a block, in the order in which they came."""
+        """Return the values of a block, in the order in which they came."""
         found = self._of[block]
         if found is None:
             return ()
@@ -29,14 +29,14 @@ class Several(Generic[Value]):
         return found is not None and not isinstance(found, tuple)
 
     def put(self, block: int, value: Value) -> None:
-        """This value of a block, once."""
+        """Add this value to a block, unless the block has it."""
         if self._of[block] is None:
             self._of[block] = value
         elif value not in self.of(block):
             self.add((block,), value)
 
     def add(self, blocks: Iterable[int], value: Value) -> None:
-        """One more value of each of these blocks."""
+        """Add this value to each of these blocks, also a second time."""
         of = self._of
         for block in blocks:
             found = of[block]
@@ -46,7 +46,7 @@ class Several(Generic[Value]):
                 of[block] = (*self.of(block), value)
 
     def remove(self, blocks: Iterable[int], value: Value) -> None:
-        """One of these values less for each of these blocks that has it."""
+        """Remove this value once from each of these blocks that has it."""
         of = self._of
         for block in blocks:
             found = of[block]
@@ -58,5 +58,5 @@ class Several(Generic[Value]):
                 of[block] = tuple(left) if len(left) > 1 else left[0]
 
     def clear(self) -> None:
-        """No block has any."""
+        """Remove all values."""
         self._of = [None] * len(self._of)

@@ -1,7 +1,8 @@
-"""The configuration of a running scheduler, in the terms of the invariants.
+"""This module puts the configuration of a running scheduler into the terms of the invariants.
 
 What kvproof may drive has limits, and so have the clusters of files: those of a running engine are
-not its business. So the options are set after the limits were checked."""
+not its business. So the options are set after the limits were checked.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ class Running(Cluster, frozen=True, dict=True):
     """The cluster of a watched engine. Its jobs are the requests that the scheduler has."""
 
     def job(self, name: str) -> Job:
-        """The job of a request: its priority, and whether it is a session."""
+        """Return the job of a request: its priority, and whether it is a session."""
         live = vars(self)["scheduler"].requests.get(name)
         job = Job("request", ".")
         force_setattr(job, "name", name)
@@ -38,12 +39,12 @@ class Shape(NamedTuple):
 
     @property
     def engine(self) -> EngineConfig:
-        """The engine's part of it."""
+        """The configuration of the engine."""
         return self.cluster.engines[0]
 
 
 def shape(scheduler: Any, name: str) -> Shape:
-    """The shape of a scheduler. Raises Unknown."""
+    """Return the shape of a scheduler. Raises Unknown."""
     manager = scheduler.kv_cache_manager
     managers = tuple(manager.coordinator.single_type_managers)
     groups = scheduler.kv_cache_config.kv_cache_groups
@@ -83,8 +84,8 @@ def shape(scheduler: Any, name: str) -> Shape:
 
 
 def _steps_most(scheduler: Any) -> int:
-    """How many steps may be dispatched before the output of the first has arrived. The kind of
-    scheduler counts too: a test may build one that its config would not choose."""
+    """Return the number of steps that may be dispatched before the output of the first has arrived.
+    The kind of scheduler counts too: a test may build one that its config would not choose."""
     config = scheduler.vllm_config
     kinds = {each.__name__ for each in type(scheduler).__mro__}
     overlaps = config.scheduler_config.async_scheduling or "AsyncScheduler" in kinds
@@ -92,14 +93,15 @@ def _steps_most(scheduler: Any) -> int:
 
 
 def _retention(scheduler: Any) -> int | None:
-    """The retention interval, in tokens."""
+    """Return the retention interval, in tokens."""
     name = "prefix_cache_retention_interval"
     resolved = getattr(scheduler.kv_cache_config, name, None)
     return getattr(scheduler.kv_cache_manager.coordinator, "retention_interval", resolved)
 
 
 def _match_unit(scheduler: Any, managers: tuple[Any, ...]) -> int:
-    """Tokens between two hashes, if they are nearer than all block sizes."""
+    """Return the number of tokens between two hashes, if it is smaller than all block sizes; else
+    0."""
     unit = getattr(scheduler, "hash_block_size", None) or 0
     return unit if unit and unit < min(each.block_size for each in managers) else 0
 

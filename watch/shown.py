@@ -1,5 +1,5 @@
-"""What a watcher shows of an engine: views of what an event touches, each with the facts that it
-has. A view is asked each check that needs only these facts."""
+"""This module says what a watcher shows of an engine: views of what an event touches, each with the
+facts that it has. A view is asked each check that needs only these facts."""
 
 from enum import Enum
 from typing import NamedTuple

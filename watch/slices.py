@@ -1,4 +1,5 @@
-"""Parts of a watched engine as states that the invariants judge: some blocks, or one request.
+"""This module makes parts of a watched engine into states that the invariants judge: some blocks,
+or one request.
 
 An invariant is given what an event has touched, never the whole engine, so the cost does not grow
 with the pool. A part is closed: with a block come all requests that hold it and all its keys.
@@ -51,7 +52,7 @@ class WatchedRequest:
 
 
 class Named(NamedTuple):
-    """A block that came into the hash map. Its key stands for the first `end` tokens of a
+    """A block that was put into the hash map. Its key stands for the first `end` tokens of a
     request."""
 
     block: int
@@ -61,10 +62,10 @@ class Named(NamedTuple):
 
 
 class Slices:
-    """The parts of one engine. `mapped` has the keys under which a block came into the hash map,
-    and `ends` the number of tokens of the keys that end inside a block. `holders` has the requests
-    that hold a block, as often as it is in their tables. `unseen` counts the blocks that were read
-    and whose content is not known."""
+    """Make the parts of one engine. `mapped` has the keys under which a block came into the hash
+    map, and `ends` the number of tokens of the keys that end inside a block. `holders` has the
+    requests that hold a block, as often as it is in their tables. `unseen` counts the blocks that
+    were read and whose content is not known."""
 
     def __init__(self, scheduler: Any, shape: Shape, contents: Contents) -> None:
         self.scheduler = scheduler
@@ -83,8 +84,8 @@ class Slices:
     # Blocks.
 
     def of_blocks(self, ids: Collection[int]) -> Engine:
-        """These blocks: their counts, keys and places, without their content. A request that holds
-        some of them is there with these alone."""
+        """Return these blocks with their counts, keys and places, without their content. A request
+        that holds some of them has only these."""
         pool_blocks, mapped = self.pool.blocks, self.mapped
         entries = self.pool.cached_block_hash_to_block._cache
         known: Some[Block] = Some()
@@ -107,7 +108,7 @@ class Slices:
         )
 
     def read_map(self) -> None:
-        """Note the keys that came into the hash map by no method of it."""
+        """Note the keys that were put into the hash map without a call of its methods."""
         for key, found in self.pool.cached_block_hash_to_block._cache.items():
             for number in view.blocks_of(found):
                 self.mapped.put(number, key)
@@ -121,10 +122,10 @@ class Slices:
             yield Request(name, state.RUNNING, "", 0, 0, tables=(tuple(blocks),))
 
     def of_content(self, named: Iterable[Named]) -> tuple[Engine, int, int]:
-        """Cached blocks with their content and the prefixes that their keys name, how many were
-        looked at, and of how many the content is not known. These are left out, and so is a whole
-        block that holds the very hashes of its key: texts would take long, and nothing is wrong
-        with it."""
+        """Return cached blocks with their content and the prefixes that their keys name, the number
+        of blocks that were looked at, and the number of those whose content is not known. The
+        latter are left out, and so is a whole block that holds the very hashes of its key: texts
+        would take long, and nothing is wrong with it."""
         known: Some[Block] = Some()
         memory: Some[state.Content | None] = Some()
         cached, looked, unseen = [], 0, 0
@@ -154,8 +155,8 @@ class Slices:
         return engine, looked, unseen
 
     def key_text(self, key: Any, cut: int, first: int) -> Key:
-        """A key of a cached block whose first token has the position `first`, without the first
-        `cut` tokens. Of its text only the length is known, and what the key is."""
+        """Return a key of a cached block whose first token has the position `first`, without the
+        first `cut` tokens. Of its text only the length is known, and what the key is."""
         group = get_group_id(key)
         whole = first + self.sizes[group] + self.cfg.hash_lookahead_tokens
         value = int.from_bytes(bytes(key)[:8])
@@ -164,14 +165,14 @@ class Slices:
     # Requests.
 
     def of_requests(self, requests: tuple[Request, ...]) -> Engine:
-        """Some requests, with their places in the running queue."""
+        """Return some requests, with their places in the running queue."""
         names = {each.id for each in requests}
         queue = self.scheduler.running
         running = tuple([each.request_id for each in queue if each.request_id in names])
         return Engine(self.cfg.name, (), (), requests=requests, running=running)
 
     def request(self, watched: WatchedRequest) -> Request:
-        """A request, without the tokens at its beginning whose blocks it has settled."""
+        """Return a request, without the tokens at its beginning whose blocks are settled."""
         live, tokens, sizes = watched.live, watched.tokens, self.sizes
         cut = self._cut(watched)
         prompt = live.num_prompt_tokens
@@ -200,7 +201,8 @@ class Slices:
         )
 
     def _status(self, watched: WatchedRequest) -> str:
-        """The status of a request. The queues are looked at when it has changed: they are long."""
+        """Return the status of a request. The queues are looked at when it has changed: they are
+        long."""
         found = view.status_alone(self.scheduler, watched.live)
         if found != watched.queued:
             watched.queued = found
@@ -208,16 +210,16 @@ class Slices:
         return found
 
     def queues(self) -> list[Any]:
-        """The queues of waiting requests."""
+        """Return the queues of waiting requests."""
         return queues.queues(self.scheduler)
 
     def status(self, live: Any) -> str:
-        """The status of a request, whatever the queues have."""
+        """Return the status of a request, without a look into the queues."""
         return view.status_alone(self.scheduler, live)
 
     def _cut(self, watched: WatchedRequest) -> int:
-        """Tokens at the beginning of a request that are left out: whole blocks of each group, none
-        of which a window or a state still holds."""
+        """Return the number of tokens at the beginning of a request that are left out: whole blocks
+        of each group, none of which a window or a state still holds."""
         cut = min(int(watched.live.num_computed_tokens), len(watched.tokens))
         for group, table in zip(self.cfg.groups, watched.tables, strict=True):
             entries = max(len(table) - 2, 0)
@@ -232,9 +234,9 @@ class Slices:
     def reads(
         self, watched: WatchedRequest, tables: Sequence[Sequence[int]], end: int, *, attention: bool
     ) -> Iterator[Read]:
-        """What a step reads of the first `end` tokens of a request, in attention groups or in the
-        others, through the block tables that the worker got, and does not find: of each such block
-        the first slot."""
+        """Return what a step reads of the first `end` tokens of a request, in attention groups or
+        in the others, through the block tables that the worker got, and does not find: of each such
+        block the first slot."""
         name, tokens = watched.live.request_id, watched.tokens
         for index, group in enumerate(self.cfg.groups):
             if not end or group.attention != attention:
@@ -267,10 +269,10 @@ class Slices:
 
 
 def _key(key: Any) -> Key:
-    """A key of the hash map in the terms of the invariants."""
+    """Return a key of the hash map in the terms of the invariants."""
     return get_group_id(key), key[:6].hex()
 
 
 def _is_free(block: Any) -> bool:
-    """Whether the free queue has a block: then it has neighbours."""
+    """Whether a block is in the free queue: then it has neighbours."""
     return block.prev_free_block is not None and block.next_free_block is not None

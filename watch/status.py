@@ -1,4 +1,4 @@
-"""Whether engines are watched, for `kvproof doctor`. It needs no vLLM."""
+"""This module says whether engines are watched, for `kvproof doctor`. It needs no vLLM."""
 
 import importlib.metadata
 import os
@@ -12,7 +12,7 @@ GROUP = "vllm.general_plugins"
 
 
 def lines() -> Iterator[str]:
-    """What is known here: of the environment, and of each process of a run that is still there."""
+    """Say what is known here: of the environment, and of each process of a run that is left."""
     yield _environment()
     for folder in runs():
         for part in parts(folder):

@@ -1,4 +1,5 @@
-"""What was judged, what was found, and what was not judged and why: of one or of many engines."""
+"""This module sums up what was judged, what was found, and what was not judged and why, of one or
+of many engines."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,7 +50,7 @@ class Summary:
         self.skipped: Counter[str] = Counter()
 
     def plain(self) -> Plain:
-        """The numbers as plain data, which another process can add to its own."""
+        """Return the numbers as plain data, which another process can add to its own."""
         return {name: dict(getattr(self, name)) for name in COUNTERS}
 
     def add(self, plain: Plain) -> None:
@@ -59,7 +60,7 @@ class Summary:
 
     @property
     def verdict(self) -> str:
-        """What a person has to know, in a line."""
+        """The first line that a person needs: violations, or how much was judged without one."""
         steps, engines = self.watched["steps"], self.watched["engines"]
         broken, times = len(self.found), self.found.total()
         judged = f"in {_number(steps, 'step')} of {_number(engines, 'engine')}"
@@ -91,7 +92,7 @@ class Summary:
             yield f"the numbers of {_number(times, 'process', 'processes')} are not whole"
 
     def lines(self) -> Iterator[str]:
-        """One line for each thing that a person has to know, the verdict first."""
+        """Return one line for each thing that a person has to know, the verdict first."""
         yield self.verdict
         yield from self.lost
         for why, times in self.by_hand.items():
@@ -119,7 +120,7 @@ class Summary:
         yield f"never judged by a watcher (kvproof explain NAME says why): {_list(NOT_JUDGED)}"
 
     def _skipped(self) -> Iterator[str]:
-        """On how many engines which checks are not asked, and why."""
+        """Say on how many engines which checks are not asked, and why."""
         found: dict[tuple[int, str], list[str]] = {}
         for each, times in self.skipped.items():
             name, why = each.split(", because ", 1)
@@ -137,7 +138,7 @@ def _were(times: int) -> str:
 
 
 def _number(times: int, one: str, many: str = "") -> str:
-    """So many of something, in words."""
+    """Say a number of something in words."""
     return f"{times:,} {one if times == 1 else many or f'{one}s'}"
 
 

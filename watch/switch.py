@@ -1,4 +1,5 @@
-"""Switches the sanitizer on in this process: each scheduler that is built from now on is watched.
+"""This module switches the sanitizer on in this process: each scheduler that is built from now on
+is watched.
 
 `KVPROOF=record`, `warn` or `raise` does it in every process of vLLM that loads general plugins: the
 one that serves, and each engine core. Without `KVPROOF` nothing is imported but this module.
@@ -24,7 +25,8 @@ _watching: "Watching | None" = None
 
 
 def plugin() -> None:
-    """The entry point of `vllm.general_plugins`. A mistake of kvproof is printed; vLLM goes on."""
+    """Switch the sanitizer on as `KVPROOF` says. This is the entry point of `vllm.general_plugins`.
+    A mistake of kvproof is printed; vLLM goes on."""
     chosen = mode()
     if not chosen:
         if _wants_bytes():
@@ -40,7 +42,8 @@ def plugin() -> None:
 
 
 def on(chosen: str) -> "Watching":
-    """Watch each scheduler that is built from now on. Returns what is known of all of them."""
+    """Watch each scheduler that is built from now on. Returns the object that has what was found on
+    all of them."""
     global _watching
     if _watching is None:
         if why := left_out():  # then an engine core in another process is not watched
@@ -56,19 +59,20 @@ def on(chosen: str) -> "Watching":
 
 
 def mode() -> str:
-    """The mode that `KVPROOF` chooses, which may be none of the modes. Empty where it is off."""
+    """Return the mode that `KVPROOF` chooses, which may be no mode that exists. It is empty where
+    the sanitizer is off."""
     chosen = os.environ.get(VARIABLE, "")
     return "" if chosen in ("0", "off") else chosen
 
 
 def no_mode(chosen: str) -> str:
-    """That this is no mode, in two sentences."""
+    """Say that this is no mode, in two sentences."""
     return f"{VARIABLE}={chosen} is no mode of kvproof. Use one of {', '.join(MODES)}."
 
 
 def left_out() -> str:
-    """Why nothing is watched although `KVPROOF` is set, in two sentences. Empty where that is not
-    so."""
+    """Say why nothing is watched although `KVPROOF` is set, in two sentences. The answer is empty
+    where that is not so."""
     chosen, plugins = mode(), os.environ.get("VLLM_PLUGINS")
     if not chosen or plugins is None or NAME in plugins.split(","):
         return ""
@@ -97,7 +101,8 @@ def dump() -> list[str]:
 
 
 def _say(text: str) -> None:
-    """Print a line for the user, on standard error. That nobody reads it does not concern vLLM."""
+    """Print a line for the user, on standard error. If nobody reads it, vLLM goes on all the
+    same."""
     try:
         print(f"kvproof: {text}", file=sys.stderr, flush=True)
     except (OSError, ValueError):

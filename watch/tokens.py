@@ -1,4 +1,4 @@
-"""The tokens of a watched request as hashes, one for each of its prefixes.
+"""This module turns the tokens of a watched request into hashes, one for each of its prefixes.
 
 Hash `i` stands for the first `i + 1` tokens: it is the sum of their ids, each plus 1 and times a
 random weight of its position. So two requests share a prefix if they have the same hash at its end,
@@ -36,7 +36,7 @@ class Prefix(str):
     start: int
 
     def __new__(cls, text: str, start: int = 0) -> "Prefix":
-        """A prefix that leaves out its first `start` tokens."""
+        """Make a prefix that leaves out its first `start` tokens."""
         made = super().__new__(cls, text)
         made.start = start
         return made
@@ -49,7 +49,7 @@ class Prefix(str):
         return Prefix(super().__add__(other), self.start)
 
     def ljust(self, width: SupportsIndex, fill: str = " ", /) -> "Prefix":
-        """The prefix with this fill up to a width."""
+        """Return the prefix, filled up to a width."""
         return Prefix(super().ljust(width, fill), self.start)
 
     def __repr__(self) -> str:
@@ -92,20 +92,21 @@ class Tokens:
         return not tokens or (ends and self.hashes[tokens - 1] == other.hashes[tokens - 1])
 
     def text(self, start: int, end: int) -> Prefix:
-        """The prefix of `end` tokens, without its first `start`. What is not known is left out."""
+        """Return the prefix of `end` tokens, without its first `start`. Tokens that are not known
+        are left out."""
         found = self.hashes[start:end]
         return Prefix(_characters(found) if found else "", start)
 
     def prefix(self, value: int, end: int, start: int) -> Prefix:
-        """The prefix of `end` tokens with this hash, without its first `start`. If these tokens
-        have another, only its last character is known."""
+        """Return the prefix of `end` tokens with this hash, without its first `start`. If these
+        tokens have another, only its last character is known."""
         if end <= len(self.hashes) and self.hashes[end - 1] == value:
             return self.text(start, end)
         return self.unknown(value, end, start)
 
     @staticmethod
     def unknown(value: int, end: int, start: int) -> Prefix:
-        """A prefix of `end` tokens with this hash, of which nothing else is known."""
+        """Return a prefix of `end` tokens with this hash, of which nothing else is known."""
         return Prefix(UNKNOWN * (end - start - 1) + _characters(array("Q", (value,))), start)
 
 
@@ -122,8 +123,8 @@ UNKNOWN = "?"
 
 
 def _characters(hashes: "array[int]") -> str:
-    """A character for each hash. The sums are mixed again: two prompts that differ in one token
-    differ in all their characters after it by chance, and not by the same amount."""
+    """Return a character for each hash. The sums are mixed again: two prompts that differ in one
+    token differ in all their characters after it by chance, and not by the same amount."""
     values = np.frombuffer(hashes, np.uint64)
     values = (values ^ values >> np.uint64(32)) * np.uint64(FIRST)
     codes = (values >> np.uint64(64 - CHARACTER_BITS)).astype("<u4") + np.uint32(FIRST_CHARACTER)
@@ -131,8 +132,8 @@ def _characters(hashes: "array[int]") -> str:
 
 
 def tokens_of(live: Any) -> Tokens:
-    """The tokens of a request of vLLM. The ids of images and of embeddings do not say what they
-    are, so their content counts instead."""
+    """Return the tokens of a request of vLLM. The ids of images and of embeddings do not say what
+    they are, so their content counts instead."""
     ids = list(live.all_token_ids)
     embeds = getattr(live, "prompt_embeds", None)
     if embeds is not None:

@@ -1,4 +1,4 @@
-"""All watched schedulers of this process, and what was found of them."""
+"""This module watches all schedulers of this process, and collects what is found on them."""
 
 import functools
 import multiprocessing
@@ -41,10 +41,10 @@ WAIT_S = 10.0
 
 
 class Watching:
-    """The watched schedulers. `found` has the findings since the last `take`, at most `KEPT`, that
-    are as grave as `FAIL_ON` or graver: what costs a user less is counted and printed, and stops
-    no server and no test.
-    `tested` means that they are those of a test suite."""
+    """Watch schedulers, and collect what is found on them. `found` has the findings since the last
+    `take`, at most `KEPT`, that are as grave as `FAIL_ON` or graver: what costs a user less is
+    counted and printed, and stops no server and no test. `tested` means that they are those of a
+    test suite."""
 
     KEPT = 1000
 
@@ -69,7 +69,7 @@ class Watching:
         self.observer = Observer
 
     def watch_bytes(self) -> None:
-        """Judge the bytes of blocks, too."""
+        """Judge the bytes of blocks too."""
         from kvproof.watch.bytes.observer import ByteObserver
 
         self.observer = ByteObserver
@@ -107,21 +107,22 @@ class Watching:
         self._joins()
 
     def _joins(self, *, forked: bool = False) -> None:
-        """This process belongs to a run."""
+        """Join the run that this process belongs to, or begin one."""
         self.run = WatchedRun(forked=forked)
         if self.run.broken and self.run.parent:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
 
     def wait_for_cores(self) -> None:
-        """This process has started engine cores, and will wait for them."""
+        """Look after the engine cores that this process has started and will wait for."""
         if self._waits or self.run is None or self.run.broken or not self.run.parent:
             return
         self._waits = True  # one thread, for all engines of this process
         threading.Thread(target=self._looks_after_cores, daemon=True).start()
 
     def _looks_after_cores(self) -> None:
-        """A call of vLLM may wait for a killed engine core for minutes: say it at once."""
+        """Say at once that an engine core was killed: a call of vLLM may wait for it for
+        minutes."""
         run, shown = self.run, set[int]()
         while run is not None and run is self.run and not run.is_reported:
             time.sleep(LOOK_S)
@@ -131,8 +132,9 @@ class Watching:
                 shown.add(part.saved.pid)
 
     def _looks_after_parent(self) -> None:
-        """vLLM leaves an engine core alone where its parent is killed, for ever. It prints what it
-        has judged then, from the disk: its numbers belong to the thread that judges."""
+        """Print what this engine core has judged when its parent is killed, because vLLM then never
+        ends the core. The numbers are read from the disk: its numbers belong to the thread that
+        judges."""
         run = self.run
         while run is not None and run is self.run and not run.is_orphan:
             time.sleep(LOOK_S)
@@ -148,8 +150,8 @@ class Watching:
         self._alone = found.verdict
 
     def _is_forked(self) -> None:
-        """This is another process than the one that was switched on. What that one has judged, that
-        one prints."""
+        """Begin anew in a process that was forked from the one that was switched on. The other one
+        prints what it has judged."""
         self._process, self._dump_requested = os.getpid(), False
         self.judges, self.found = [], []
         self.observers, self.dumps = WeakSet(), Dumps(self.say)
@@ -179,7 +181,7 @@ class Watching:
         self._save()
 
     def _begins(self, judge: Judge) -> str:
-        """The line that says that an engine is watched, and what is not judged on it."""
+        """Return the line that says that an engine is watched, and what is not judged on it."""
         reasons: dict[str, list[str]] = {}
         for name, why in judge.skipped.items():
             reasons.setdefault(why, []).append(name)
@@ -192,8 +194,8 @@ class Watching:
         )
 
     def _judged(self, is_step: bool, idle: bool) -> None:
-        """An event of an engine was judged. Between the beginning of a step and its end nothing is
-        saved: all of a step is counted then, or nothing."""
+        """Note that an event of an engine was judged. Between the beginning of a step and its end
+        nothing is saved: all of a step is counted then, or nothing."""
         if self.run is None:
             return
         if is_step:
@@ -214,12 +216,12 @@ class Watching:
             self.say(f"what is judged is not kept on disk any more: {error}")
 
     def does_not_fit(self, error: BaseException) -> None:
-        """A mistake of kvproof, where it should watch a scheduler."""
+        """Note a mistake of kvproof at the moment when it should begin to watch a scheduler."""
         self._not_watched(f"kvproof does not fit ({type(error).__name__}: {error})")
 
     def _end(self) -> None:
-        """The process ends. The summary is printed by the parent of the run, where nobody has asked
-        for it."""
+        """Print the summary at the end of the process. Only the parent of the run prints it, and
+        only if nobody has asked for it before."""
         if self._process != os.getpid() or self.run is None:
             return
         if not (self.run.parent or self.judges or self.unknown):  # such as a worker
@@ -241,7 +243,7 @@ class Watching:
             self._failed(error)
 
     def last_word(self) -> None:
-        """Keep all that is known of this process: it ends."""
+        """Keep all that is known of this process, which ends."""
         try:
             self.dumps.at_exit()
             self._save(ended=True)
@@ -271,7 +273,7 @@ class Watching:
             observer.audit()
 
     def report(self, finding: Finding, history: History) -> None:
-        """A check does not hold."""
+        """Count and print a check that does not hold, and write a record."""
         self.counts[finding.invariant] += 1
         kept = self.dumps.violation(finding, history)
         sentence = f"{words(finding)}; {kept}"
@@ -291,13 +293,13 @@ class Watching:
             raise Violation(sentence)
 
     def take(self) -> list[tuple[str, str]]:
-        """The findings since the last call: the invariant of each, and the report."""
+        """Return the findings since the last call: the invariant of each, and the report."""
         taken, self.found = self.found, []
         return taken
 
     def gathered(self) -> Summary:
-        """What was judged and found on all engines, also on those of the processes that this one
-        has started."""
+        """Return what was judged and found on all engines, also on those of the processes that this
+        one has started."""
         self._dump_requested = True
         found = self._own()
         for part in self.run.others() if self.run is not None and self.run.parent else ():
@@ -306,7 +308,7 @@ class Watching:
         return found
 
     def _own(self) -> Summary:
-        """What was judged and found on the engines of this process."""
+        """Return what was judged and found on the engines of this process."""
         found = Summary()
         found.watched.update(
             engines=len(self.judges), steps=sum(judge.steps for judge in self.judges)
@@ -325,12 +327,13 @@ class Watching:
         return found
 
     def summary(self) -> Iterator[str]:
-        """What was judged, what was found, and what was not judged and why."""
+        """Return the lines of the summary: what was judged, what was found, and what was not judged
+        and why."""
         yield from self.gathered().lines()
 
 
 def _last_words(history: History) -> tuple[str, ...]:
-    """The last events. A mistake here hides no finding."""
+    """Return the last events as lines. A mistake here hides no finding."""
     try:
         return tuple(last_words(history, SHOWN))
     except MISTAKES as error:
@@ -338,7 +341,7 @@ def _last_words(history: History) -> tuple[str, ...]:
 
 
 def words(finding: Finding) -> str:
-    """A finding in a line."""
+    """Return a finding as a line."""
     severity = severity_of(finding)
     grave = f" ({severity.words})" if severity is not None else ""
     return f"VIOLATED {finding.invariant}{grave}: {finding.sentence}"

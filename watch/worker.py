@@ -1,4 +1,5 @@
-"""What the worker of a watched engine reads and writes, as the scheduler's outputs say it."""
+"""This module follows what the worker of a watched engine reads and writes, as the scheduler's
+outputs say it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ class Begun(NamedTuple):
 
 
 class WatchedWorker:
-    """Notes in `contents` what blocks hold. A request is written up when its blocks change or are
-    cached: before, nobody else can read what it writes."""
+    """Note in `contents` what blocks hold. What a request has written is noted when its blocks
+    change or are cached: before, nobody else can read it."""
 
     def __init__(self, slices: Slices, contents: Contents) -> None:
         self.slices = slices
@@ -40,8 +41,8 @@ class WatchedWorker:
         touched: Iterable[WatchedRequest],
         requests: Mapping[str, WatchedRequest],
     ) -> list[Begun]:
-        """One step. Returns the requests that begin in it. Copies and loads come first; a state is
-        read before the step writes, attention after it."""
+        """Carry out one step, and return the requests that begin in it. Copies and loads come
+        first; a state is read before the step writes, attention after it."""
         for source, target in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.contents.copy(source, target)
         scheduled = output.num_scheduled_tokens
@@ -66,8 +67,9 @@ class WatchedWorker:
         return begun
 
     def load(self, watched: WatchedRequest, end: int) -> None:
-        """A connector has filled the blocks that were taken for it, up to `end` tokens. In a group
-        whose own hit is shorter than that of the request, some of them lie before the hit."""
+        """Note that a connector has filled the blocks that were taken for it, up to `end` tokens.
+        In a group whose own hit is shorter than that of the request, some of them lie before the
+        hit."""
         for index, ids in enumerate(watched.loads):
             columns = (c for c, b in enumerate(watched.tables[index]) if b.block_id in ids)
             first = next(columns, None)
@@ -118,7 +120,7 @@ class WatchedWorker:
 
 
 def _whole_tables(output: Any) -> Iterator[tuple[str, Tables]]:
-    """The requests for which the worker gets whole block tables, which are in the output."""
+    """Return the requests for which the worker gets whole block tables, with these tables."""
     for new in output.scheduled_new_reqs:
         yield new.req_id, new.block_ids
     cached = output.scheduled_cached_reqs

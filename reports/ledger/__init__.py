@@ -1,1 +1,1 @@
-"""A trace as one self-contained HTML page: the block ledger."""
+"""The block ledger shows a trace or records as one self-contained HTML page."""

@@ -1,4 +1,5 @@
-"""What the page of the block ledger is given: the same for a trace, a record and two records.
+"""This module has the data of the block ledger's page: of the same types for a trace, a record and
+two records.
 
 A state is flat (see `model.traces.state_diff`). A field that a state does not have is not known,
 and the page says so: a record has no reference counts before its end, and no content of blocks.
@@ -114,7 +115,7 @@ class Ledger(Struct, frozen=True, kw_only=True):
 
 
 def shown_finding(finding: Finding, step: int) -> ShownFinding:
-    """A finding after a step."""
+    """Return a finding after a step, as the page shows it."""
     known = CHECKS.get(finding.invariant)
     return ShownFinding(
         name=finding.invariant,
@@ -129,6 +130,6 @@ def shown_finding(finding: Finding, step: int) -> ShownFinding:
 
 
 def encoded(ledger: Ledger) -> str:
-    """The data as JSON that can stand in a script element."""
+    """Return the data as JSON that can stand in a script element."""
     plain: Any = to_builtins(ledger)
     return json.dumps(plain, ensure_ascii=True).replace("<", "\\u003c")

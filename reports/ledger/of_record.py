@@ -1,4 +1,5 @@
-"""A record as data of the block ledger, or the records of P and D on one page."""
+"""This module makes the data of the block ledger from a record, or from the records of P and D on
+one page."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,7 +45,8 @@ NO_CLOCK = "The clocks of the two records cannot be compared: the events of P co
 
 
 def of_record(record: Record, path: Path | None = None) -> Ledger:
-    """The data of a record. `path` is its file, which is named in the command that replays it."""
+    """Return the data of a record. `path` is its file, which is named in the command that replays
+    it."""
     states = RecordStates(record, record.header.engine.name)
     return _ledger(
         _Records((states,)),
@@ -58,8 +60,8 @@ def of_record(record: Record, path: Path | None = None) -> Ledger:
 def of_join(
     prefill: Record, decode: Record, findings: Sequence[Finding], pairs: Mapping[str, Pairs]
 ) -> Ledger:
-    """The data of the records of P and D, with what both together show. `pairs` has the paired
-    blocks of each request of D, as far as they are known."""
+    """Return the data of the records of P and D, with what both together show. `pairs` has the
+    paired blocks of each request of D, as far as they are known."""
     both = _Records((RecordStates(prefill, "P"), RecordStates(decode, "D")), pairs)
     return _ledger(
         both,
@@ -82,8 +84,8 @@ class _Records:
             self.order.sort(key=lambda item: item[1].event.at_s)
 
     def loads(self, request: str) -> int:
-        """The number of the step in which D asks for the blocks of a request; the last one if it
-        does not."""
+        """Return the number of the step in which D asks for the blocks of a request; the last one
+        if it does not."""
         decode = self.each[-1]
         for step, (states, (event, _)) in enumerate(self.order, 1):
             if states is decode and request in {load.request for load in event.loads}:
@@ -93,7 +95,8 @@ class _Records:
     def steps(
         self, about: RecordFocus, found: Mapping[int, tuple[str, ...]]
     ) -> Iterator[ShownStep]:
-        """The steps, and a last one with what the engines had when the records were written."""
+        """Return the steps, and a last one with what the engines had when the records were
+        written."""
         after = {id(states): states.after() for states in self.each}
         before = self.flat()
         for step, (states, happened) in enumerate(self.order, 1):
@@ -136,8 +139,8 @@ class _Records:
         )
 
     def flat(self) -> Flat:
-        """What is known of all engines. A load has the pairs, and takes the place of the offer that
-        it reads."""
+        """Return what is known of all engines. A load has the pairs, and takes the place of the
+        offer that it reads."""
         flat = {p: v for states in self.each for p, v in states.flat.items()}
         for name, sides in self.transfers().items():
             base = f"/transfers/{escaped(name)}"
@@ -151,7 +154,7 @@ class _Records:
         return flat
 
     def transfers(self) -> dict[str, ShownTransfer]:
-        """The transfers that have begun. What an engine loads comes from the other one."""
+        """Return the transfers that have begun. What an engine loads comes from the other one."""
         found: dict[str, ShownTransfer] = {}
         for states in self.each:
             other = next((each.name for each in self.each if each is not states), "")
@@ -191,7 +194,7 @@ def _ledger(
 
 
 def _first_of_each(found: Iterable[tuple[int, Finding]]) -> tuple[ShownFinding, ...]:
-    """The first finding of each invariant."""
+    """Return the first finding of each invariant."""
     first: dict[str, ShownFinding] = {}
     for step, finding in found:
         if finding.invariant not in first:
@@ -200,7 +203,7 @@ def _first_of_each(found: Iterable[tuple[int, Finding]]) -> tuple[ShownFinding, 
 
 
 def _notes(records: _Records) -> Iterator[str]:
-    """What the page cannot show."""
+    """Say what the page cannot show."""
     yield UNKNOWN
     headers = [each.record.header for each in records.each]
     if any(header.dropped or not header.from_start for header in headers):

@@ -1,4 +1,4 @@
-"""A trace as data of the block ledger."""
+"""This module makes the data of the block ledger from a trace."""
 
 from pathlib import Path
 
@@ -32,8 +32,8 @@ from kvproof.strategies.waits import ROOTS, Wait
 
 
 def of_trace(trace: Trace, path: Path | None = None, known: KnownFinding | None = None) -> Ledger:
-    """The data of a trace. `path` is its file, which is named in the command that replays it, and
-    `known` the known finding of vLLM that it shows."""
+    """Return the data of a trace. `path` is its file, which is named in the command that replays
+    it, and `known` the known finding of vLLM that it shows."""
     last = len(trace.events)
     return Ledger(
         source="trace",
@@ -130,7 +130,7 @@ def _names(sign: Sign | None, number: int) -> tuple[str, ...]:
 
 
 def _near(trace: Trace) -> set[int]:
-    """The numbers of the events that concern the finding."""
+    """Return the numbers of the events that concern the finding."""
     numbers = set(range(1, len(trace.events) + 1))
     if trace.changes is not None:
         about, states = TraceFocus(trace, False), trace.states()

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 
 
 def page(ledger: Ledger) -> str:
-    """The page."""
+    """Return the page as HTML."""
     html = _file("ledger.html")
     for place, names in PARTS.items():
         html = html.replace(f"/*{place}*/", "\n".join(map(_file, names)))

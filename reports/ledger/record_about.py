@@ -1,4 +1,4 @@
-"""Which events of a record matter to its findings."""
+"""This module says which events of a record matter to its findings."""
 
 from collections.abc import Iterable, Set
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class RecordFocus(NamedTuple):
 
     @classmethod
     def of(cls, findings: Iterable[Finding]) -> "RecordFocus":
-        """What these findings are about."""
+        """Return what these findings are about."""
         abouts = [finding.about for finding in findings]
         blocks = {about.block for about in abouts if about.block is not None}
         return cls({about.request for about in abouts if about.request}, blocks)
@@ -30,7 +30,7 @@ class RecordFocus(NamedTuple):
 
 
 def _requests(event: RecordedEvent) -> set[str]:
-    """The requests to which more happens than that tokens are computed."""
+    """Return the requests to which more happens than that tokens are computed."""
     found = {each.request for each in event.admitted} | {each.request for each in event.preempted}
     found |= {each.request for each in event.loads} | {each.request for each in event.offers}
     found |= {change.request for change in event.tables}

@@ -1,4 +1,4 @@
-"""The states of a record: what is known of an engine after each of its events.
+"""This module makes the states of a record: what is known of an engine after each of its events.
 
 A record has no states. What its events say of requests, block tables and transfers is put together
 here; a field that they do not say is left out, and stands for what is not known.
@@ -17,9 +17,9 @@ from kvproof.reports.ledger.data import ShownTransfer, TransferSide
 
 
 class RecordStates:
-    """The state of one engine, under a `name`. `transfers` has who takes part in each transfer:
-    the record of one engine has one side of it. `freed` are the blocks that the last event took
-    out of block tables."""
+    """Follow the state of one engine, under a `name`. `transfers` has who takes part in each
+    transfer: the record of one engine has one side of it. `freed` are the blocks that the last
+    event took out of block tables."""
 
     def __init__(self, record: Record, name: str) -> None:
         self.record = record
@@ -32,7 +32,7 @@ class RecordStates:
         self._groups = set(range(len(record.header.engine.groups)))
 
     def after(self) -> Iterator[RecordedEvent]:
-        """Each event; `flat` is then the state after it."""
+        """Return each event; `flat` is then the state after it."""
         for (event, _), tables in followed(self.record):
             self._arrives(event)
             self._runs(event)
@@ -42,7 +42,7 @@ class RecordStates:
             yield event
 
     def end(self) -> None:
-        """What the engine had when the record was written."""
+        """Add what the engine had when the record was written."""
         state = self.record.state
         for held in state.requests:
             fields = {
@@ -160,6 +160,7 @@ class RecordStates:
                 self._drop(f"/transfers/{escaped(self._offer(name))}")
 
     def _held(self, name: str) -> set[int]:
-        """The blocks of a request. One that ended may still have some: its load is not over."""
+        """Return the blocks of a request. A request that ended may still have some: its load is not
+        over."""
         tables = self.flat.get(f"{self._at(name)}/tables", ())
         return {block for table in tables for block in table}

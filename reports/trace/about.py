@@ -1,4 +1,4 @@
-"""Which changes of a trace concern its finding."""
+"""This module says which changes of a trace concern its finding."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -41,12 +41,12 @@ class TraceFocus:
 
     @property
     def words(self) -> str:
-        """What it is, for a line about what is folded."""
+        """What the finding is about, in words, for a line about what is folded."""
         block = f"block {self.block} of {self.engine}" if self.block else "these blocks"
         return self.request or block
 
     def entries(self, change: Change, before: Flat, after: Flat) -> list[ChangeEntry]:
-        """The changes by an event, marked as near or not."""
+        """Return the changes by an event, marked as near or not."""
         found = entries(before, change, after)
         return [entry._replace(near=self._near(entry, before, after)) for entry in found]
 
@@ -62,18 +62,18 @@ class TraceFocus:
 
 
 def _of_request(state: Flat, engine: str, request: str) -> set[Block]:
-    """The blocks in the tables of a request."""
+    """Return the blocks in the tables of a request."""
     return _of(state, f"/engines/{engine}/requests/{request}/tables", engine)
 
 
 def _of(state: Flat, pointer: str, engine: str) -> set[Block]:
-    """The blocks in the lists at a pointer, which are blocks of this engine."""
+    """Return the blocks in the lists at a pointer, which are blocks of this engine."""
     lists = state.get(pointer) or ()
     return {(engine, str(block)) for group in lists for block in group if block != NULL}
 
 
 def _transfers(cluster: Cluster) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The transfers that can be, and the engine and the request of each one's two sides."""
+    """Return the transfers that can be, each with the engine and the request of its two sides."""
     if len(cluster.engines) == 1:
         return
     for name in transfer_names(cluster):

@@ -9,7 +9,7 @@ from kvproof.model.known_finding import KnownFinding
 
 
 def at_fault(faults: Iterable[str], known: KnownFinding | None = None) -> list[str]:
-    """The functions of vLLM in which these faults, and this known finding, are made."""
+    """Return the functions of vLLM in which these faults, and this known finding, are made."""
     names = [*faults, *([known.name] if known else ())]
     functions = [FAULTS[name].in_vllm for name in names if name in FAULTS]
     return list(dict.fromkeys(filter(None, [*functions, known.in_vllm if known else ""])))

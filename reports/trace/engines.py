@@ -1,4 +1,4 @@
-"""The engines of a cluster as a picture: pools, cache groups, and what connects them."""
+"""This module draws the engines of a cluster: pools, cache groups, and what connects them."""
 
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -12,7 +12,7 @@ KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba s
 
 
 def engines(cluster: Cluster, width: int) -> Iterator[ScreenLine]:
-    """The engines side by side where they fit, otherwise one below the other."""
+    """Draw the engines side by side where they fit, otherwise one below the other."""
     rows = [list(_rows(engine)) for engine in cluster.engines]
     left = _box(cluster.engines[0].name, rows[0])
     if len(rows) == 1:
@@ -33,7 +33,7 @@ def engines(cluster: Cluster, width: int) -> Iterator[ScreenLine]:
 
 
 def prompts(cluster: Cluster) -> Iterator[ScreenLine]:
-    """The jobs with their prompts: what each request sends."""
+    """Say what each request sends: the jobs with their prompts."""
     words = "; ".join(_job(job) for job in cluster.jobs)
     if words:
         yield ScreenLine(f"Prompts: {words}. A letter is a token, and a dot is a sampled token.")
@@ -66,7 +66,7 @@ def _box(name: str, rows: list[str]) -> list[str]:
 
 
 def group_text(group: Group) -> str:
-    """A cache group: its kind, the size of a block, and its window."""
+    """Return a cache group as text: its kind, the size of a block, and its window."""
     window = f" of {group.window} tokens" if group.window else ""
     mode = ", not cached" if group.kind == "mamba" and group.mode == "none" else ""
     eagle = ", drafter" if group.eagle else ""
@@ -74,7 +74,7 @@ def group_text(group: Group) -> str:
 
 
 def _options(engine: EngineConfig) -> Iterator[str]:
-    """What is not as usual."""
+    """Name the options of an engine that are not as usual."""
     yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
     if engine.physical_per_logical > 1:
         yield f"a transfer counts kernel blocks, {engine.physical_per_logical} in each block"

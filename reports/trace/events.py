@@ -1,5 +1,6 @@
-"""The events of a trace with their changes. What does not concern the finding is folded: further
-requests and blocks into a few words, and events that change nothing of it into their names."""
+"""This module prints the events of a trace with their changes. What does not concern the finding is
+folded: further requests and blocks into a few words, and events that change nothing of it into
+their names."""
 
 from dataclasses import dataclass, field
 from itertools import islice
@@ -34,7 +35,7 @@ def events(
     loop: int | None = None,
     sign: Sign | None = None,
 ) -> Printed:
-    """The events of a trace, all of them and all of each if it is to be `whole`.
+    """Return the events of a trace: all of them, and all changes of each, if it is to be `whole`.
 
     `loop` is the number of the first event of those that repeat without end: equal ones that change
     nothing are counted, the others are never folded. `sign` is where the trace went wrong first;
@@ -78,7 +79,7 @@ def events(
 def _event(
     event: Event, printed: Printed, number: int, changed: list[ChangeEntry] | None, last: bool
 ) -> bool:
-    """Add the lines of an event. Returns whether they leave out changes."""
+    """Add the lines of an event. Return whether they leave out changes."""
     mark = f"{'>' if last else ' '}{number:3}  "
     printed.lines.append(
         ScreenLine(mark + describe(event), "bold red" if last else "", len(mark) + 4)

@@ -1,4 +1,4 @@
-"""The functions of vLLM in which an event happens."""
+"""This module names the functions of vLLM in which an event happens."""
 
 from collections.abc import Iterable, Iterator
 
@@ -29,8 +29,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 
 
 def functions(event: Event, request: str = "") -> list[str]:
-    """The functions of an event, the outermost first. Of a step only what concerns this request,
-    if it concerns it at all."""
+    """Return the functions of an event, the outermost first. If a step does anything with this
+    request, only those functions count."""
     return list(dict.fromkeys(_names(event, request)))
 
 
@@ -47,7 +47,7 @@ def _of(choices: Iterable[Choice], request: str) -> list[Choice]:
 
 
 def recorded_functions(event: RecordedEvent) -> list[str]:
-    """The functions of an event of a record, the outermost first."""
+    """Return the functions of an event of a record, the outermost first."""
     return list(dict.fromkeys(_recorded(event)))
 
 

@@ -1,5 +1,5 @@
-"""Why a hang goes on: which events repeat, who waits for what after them, and which functions of
-vLLM refuse to go on."""
+"""This module says why a hang goes on: which events repeat, who waits for what after them, and
+which functions of vLLM refuse to go on."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -16,10 +16,10 @@ STUCK = ("every_request_can_finish", "step_makes_progress")
 
 
 class Hang(NamedTuple):
-    """`begins` is the number of the first event that repeats without end, None where no events
-    repeat. `waits` are the requests that wait, those that a step refuses first. `printed` says
-    whether the reasons of the finding say all this: with the numbers of vLLM itself, where it has
-    some."""
+    """Why a run does not go on. `begins` is the number of the first event that repeats without end,
+    None where no events repeat. `waits` are the requests that wait, those that a step refuses
+    first. `printed` says whether the reasons of the finding say all this: with the numbers of vLLM
+    itself, where it has some."""
 
     begins: int | None
     waits: tuple[Wait, ...]
@@ -33,7 +33,7 @@ class Hang(NamedTuple):
 
 
 def hang_of(trace: Trace) -> Hang | None:
-    """Why the run of a trace does not go on; None if its finding is something else, or if its
+    """Say why the run of a trace does not go on; None if its finding is something else, or if its
     states were not recorded."""
     if trace.finding is None or trace.finding.invariant not in STUCK or trace.changes is None:
         return None

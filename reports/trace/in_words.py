@@ -1,4 +1,5 @@
-"""An event as a sentence, for a reader who does not know the names of events and choices."""
+"""This module says an event as a sentence, for a reader who does not know the names of events and
+choices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
 
 
 def in_words(event: Event | Choice) -> str:
-    """The event as a sentence, without a capital letter and a full stop."""
+    """Return the event as a sentence, without a capital letter and a full stop."""
     return WORDS[type(event).__name__](event)
 
 

@@ -1,4 +1,4 @@
-"""What the words of a printed trace mean: of these only the ones that it uses."""
+"""This module explains the words of a printed trace: of these only the ones that it uses."""
 
 from collections.abc import Collection, Iterator
 
@@ -50,7 +50,7 @@ WORDS = {
 
 
 def legend(used: Collection[str]) -> Iterator[ScreenLine]:
-    """A line for each word that is used."""
+    """Return a line for each word that is used."""
     known = [word for word in WORDS if word in used]
     if not known:
         return

@@ -1,6 +1,6 @@
-"""Where a trace went wrong before its last event: the first state in which an invariant of a single
-state does not hold. In a trace of real vLLM this is often the cause of what breaks at the end: a
-known finding does not end a run."""
+"""This module finds where a trace went wrong before its last event: the first state in which an
+invariant of a single state does not hold. In a trace of real vLLM this is often the cause of what
+breaks at the end: a known finding does not end a run."""
 
 from typing import NamedTuple
 
@@ -21,8 +21,9 @@ class Sign(NamedTuple):
 
 
 def first_sign(trace: Trace) -> Sign | None:
-    """The first event before the last one after which an invariant does not hold that is as severe
-    as the finding of the trace. None where there is none, or where no states were recorded."""
+    """Find the first event, before the last one, after which an invariant does not hold that is as
+    severe as the finding of the trace. The result is None where there is none, or where no states
+    were recorded."""
     if trace.finding is None or (severity := severity_of(trace.finding)) is None:
         return None
     grave = [i for i in INVARIANTS.values() if i.severity is not None and i.severity <= severity]

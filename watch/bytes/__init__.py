@@ -1,1 +1,2 @@
-"""Checks the bytes of KV blocks, beside what the scheduler counts. For real engines only."""
+"""This package checks the bytes of KV blocks, beside what the scheduler counts. It is for real
+engines only."""

@@ -1,4 +1,5 @@
-"""The calls inside the events of an engine whose bytes are watched."""
+"""These hooks note, of an engine whose bytes are watched, which blocks are cached and which loads
+end."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""The bytes of what this engine has computed, by the keys of the prefix cache. A connector that
-loads the tokens of such a key must bring these bytes back."""
+"""This module keeps the sums of the blocks that this engine has computed, by the keys of the prefix
+cache. A connector that loads the tokens of such a key must bring these bytes back."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ PER_BLOCK, LEAST = 4, 10_000
 
 
 class Computed:
-    """The sums of the blocks of each key: an engine that computes the same tokens again may get
-    other bits. What is kept is never dropped for something new, because a store may still have it:
-    of the keys that have no place nothing is known."""
+    """Keep the sums of the blocks of each key. A key may have several: an engine that computes the
+    same tokens again may get other bits. What is kept is never dropped for something new, because a
+    store may still have it: of the keys that have no place nothing is known."""
 
     def __init__(self, blocks: int) -> None:
         self._keys_max = max(PER_BLOCK * blocks, LEAST)
@@ -18,17 +18,17 @@ class Computed:
         self._unread: set[Any] = set()
 
     def learn(self, key: Any, found: int) -> None:
-        """A block of this key was computed and has this sum."""
+        """Keep the sum of a block of this key, which was computed."""
         known = self._of.get(key, ())
         if found not in known and (known or len(self._of) < self._keys_max):
             self._of[key] = (*known, found)
 
     def miss(self, key: Any) -> None:
-        """A block of this key was computed, and its bytes are not known."""
+        """Note that a block of this key was computed and that its bytes are not known."""
         self._unread.add(key)
 
     def of(self, key: Any) -> tuple[int, ...]:
-        """All sums that the blocks of a key had. Empty where one of them is not known."""
+        """Return all sums that the blocks of a key had: none if one of them is not known."""
         return () if key in self._unread else self._of.get(key, ())
 
 
@@ -47,5 +47,5 @@ class WatchedLoad:
 
     @property
     def ended(self) -> bool:
-        """Whether all is known of it."""
+        """Whether the result of the load is known for every block."""
         return self.step is None and not self.left

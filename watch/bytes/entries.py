@@ -1,4 +1,5 @@
-"""The blocks whose bytes are watched, and the comparisons that wait for the device."""
+"""This module keeps the blocks whose bytes are watched, and the comparisons that wait for the
+device."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -89,33 +90,33 @@ class WatchedBlocks:
     # The prefix cache.
 
     def enters(self, block: int, group: int, tokens: int, key: Any) -> None:
-        """A block enters the prefix cache. The next step may be the one that fills it."""
+        """Note that a block enters the prefix cache. The next step may be the one that fills it."""
         if block not in self.cached:
             self.cached[block] = WatchedBlock(block, group, CACHED, tokens, key=key)
             self.filling.append(self.cached[block])
 
     def written(self, block: int) -> None:
-        """The next step computes the tokens of a cached block again."""
+        """Note that the next step computes the tokens of a cached block again."""
         entry = self.cached.get(block)
         if entry is not None and entry.filled:
             entry.filled = entry.failed = False
             self.filling.append(entry)
 
     def leaves(self, block: int) -> None:
-        """A block leaves the prefix cache."""
+        """Note that a block leaves the prefix cache."""
         entry = self.cached.pop(block, None)
         if entry is not None:
             self.left.append(entry)
 
     def reset(self) -> None:
-        """The prefix cache is empty now."""
+        """Forget all cached blocks, because the prefix cache was emptied."""
         self._miss(self.filling)
         self.cached.clear()
         self.filling.clear()
         self.left.clear()
 
     def settle(self) -> None:
-        """All steps so far were given to the device: what they fill can be read."""
+        """Read what the steps so far have filled: all of them were given to the device."""
         entries = [each for each in self.filling if self.cached.get(each.block) is each]
         self._miss(each for each in self.filling if self.cached.get(each.block) is not each)
         self.filling.clear()
@@ -125,13 +126,13 @@ class WatchedBlocks:
         self.read([ReadBlock(entry) for entry in entries])
 
     def _miss(self, entries: Iterable[WatchedBlock]) -> None:
-        """These blocks are gone before they were read."""
+        """Note that these blocks left the cache before they were read."""
         for entry in entries:
             self.computed.miss(entry.key)
 
     def scheduled(self, hits: Iterable[tuple[int, str]]) -> None:
-        """A step was scheduled, and not given to the device yet. `hits` are blocks with the
-        requests that hit them."""
+        """Read what a step hits and evicts. The step was scheduled, and not given to the device
+        yet. `hits` are blocks with the requests that hit them."""
         rows = [ReadBlock(entry, "it is evicted") for entry in self.left if entry.filled]
         for block, name in hits:
             entry = self.cached.get(block)
@@ -152,7 +153,7 @@ class WatchedBlocks:
     # Loads.
 
     def loads_blocks(self, load: WatchedLoad) -> None:
-        """A connector has filled these blocks, or does it in the step that begins now."""
+        """Note the blocks that a connector has filled, or fills in the step that begins now."""
         for block in list(load.blocks):
             entry = self.cached.get(block)
             if entry is None or entry.filled:
@@ -164,7 +165,7 @@ class WatchedBlocks:
             self.awaited.append(load)
 
     def step_ends(self, step: Any, failed: Iterable[int]) -> None:
-        """The output of a step is there, with the blocks whose loads have failed."""
+        """Take the output of a step, with the blocks whose loads have failed."""
         failed = set(failed)
         for block in failed:
             if block in self.cached:
@@ -178,7 +179,7 @@ class WatchedBlocks:
             self._ended(load)
 
     def _filled(self, entry: WatchedBlock, found: int) -> None:
-        """The bytes of a block in the prefix cache were read for the first time."""
+        """Take the sum of a block in the prefix cache that was read for the first time."""
         load, entry.load = entry.load, None
         if load is None:
             if not entry.failed:
@@ -200,13 +201,13 @@ class WatchedBlocks:
     # Transfers.
 
     def free(self, name: str) -> None:
-        """What a finished request held is freed."""
+        """Read the blocks that a finished request held, because they are freed."""
         self.read([ReadBlock(entry, f"{name} frees it") for entry in self.held.pop(name)])
 
     # Reading.
 
     def read(self, rows: list[ReadBlock], then: Callable[[], None] = lambda: None) -> None:
-        """Read blocks as they are behind all that the device was given."""
+        """Read blocks. The device reads them after all that it was given before."""
         by_group: dict[int, list[ReadBlock]] = {}
         for row in rows:
             by_group.setdefault(row.entry.group, []).append(row)
@@ -217,7 +218,7 @@ class WatchedBlocks:
             self._waiting.append(Reading(some, Sums(self.layers.of(group), blocks), then))
 
     def compare(self, *, wait: bool) -> None:
-        """Compare what was read in the meantime, or all of it."""
+        """Compare what was read in the meantime, or wait for all of it."""
         while self._waiting and (wait or self._waiting[0].sums.ready()):
             reading = self._waiting.popleft()
             sums = reading.sums.result()

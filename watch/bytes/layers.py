@@ -25,8 +25,8 @@ class Layers:
             self.of(group)
 
     def of(self, group: int) -> list[torch.Tensor]:
-        """The views of the layers of a group. They are not kept, because they would keep the memory
-        of an engine that has ended."""
+        """Return the views of the layers of a group. They are not kept, because they would keep the
+        memory of an engine that has ended."""
         return [view for name in self.names[group] for view in self._views(name)]
 
     def _views(self, name: str) -> Iterator[torch.Tensor]:
@@ -40,13 +40,14 @@ class Layers:
             yield view.unflatten(0, (self.num_blocks, -1))
 
     def form(self, group: int) -> str:
-        """What two engines must have in common for their sums of a block to be comparable."""
+        """Return the shape and type of the layers of a group. Two engines must have the same form
+        for their sums of a block to be comparable."""
         views = self.of(group)
         forms = dict.fromkeys((tuple(view.shape[1:]), str(view.dtype)) for view in views)
         return f"{len(views)} x {list(forms)}"
 
     def backends(self) -> set[str]:
-        """The names of the attention backends."""
+        """Return the names of the attention backends."""
         names = (name for group in self.names for name in group)
         layers = (self._layers[name] for name in names)
         return {layer.get_attn_backend().get_name() for layer in layers}

@@ -1,4 +1,5 @@
-"""The bytes of blocks that go from one engine to another, as the record of each side has them."""
+"""This module has the sums of blocks that go from one engine to another, as the record of each side
+keeps them."""
 
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.model.records.lines import BlockSums
@@ -24,11 +25,11 @@ class Moved:
 
     @property
     def entries(self) -> list[WatchedBlock]:
-        """The blocks without the null block."""
+        """The blocks of the request, without the null block."""
         return [entry for entry in self._columns if entry is not None]
 
     def sums(self, form: str) -> BlockSums:
-        """Their sums, when all are known."""
+        """Return the sums of the blocks as a line of a record. All must be known."""
         words = (f"{entry.sum or 0:016x}" if entry else "" for entry in self._columns)
         return BlockSums(
             request=self.request,

@@ -53,8 +53,8 @@ OUGHT = {
 
 
 class ByteObserver(Observer):
-    """An observer of a scheduler and of the memory of its worker. `judge.no_bytes` says why there
-    are no bytes to judge."""
+    """Observe a scheduler and the memory of its worker. `judge.no_bytes` says why there are no
+    bytes to judge."""
 
     CALLS = ByteCalls
     calls: ByteCalls
@@ -77,11 +77,11 @@ class ByteObserver(Observer):
 
     @property
     def entries(self) -> WatchedBlocks | None:
-        """The watched blocks, None where bytes are not judged."""
+        """The watched blocks; None where bytes are not judged."""
         return self.calls.entries
 
     def _writers_to_null(self) -> Iterator[str]:
-        """Parts of vLLM that write to the null block on purpose."""
+        """Name the parts of vLLM that write to the null block on purpose."""
         if not all(group.attention for group in self.cfg.groups):
             yield "a Mamba layer"
         yield from sorted(self.layers.backends().intersection(WRITES_TO_NULL))
@@ -90,7 +90,7 @@ class ByteObserver(Observer):
 
     @contextlib.contextmanager
     def _guard(self) -> Iterator[None]:
-        """Whatever is wrong with the bytes ends the judging of bytes, and nothing else."""
+        """Stop judging bytes after any mistake with them. The engine is still watched."""
         try:
             yield
         except self.judge.passed_on:
@@ -168,7 +168,8 @@ class ByteObserver(Observer):
     # What that means for blocks.
 
     def _hits(self) -> Iterator[tuple[int, str]]:
-        """The blocks that are hit by the requests that were just admitted."""
+        """Return the blocks that the requests that were just admitted hit, each with its
+        request."""
         for watched in self.noted.admitted:
             for group, table in zip(self.cfg.groups, watched.tables, strict=True):
                 for block in table[: -(-watched.hit // group.block_size)]:
@@ -176,7 +177,8 @@ class ByteObserver(Observer):
                         yield block.block_id, watched.live.request_id
 
     def _written_again(self, entries: WatchedBlocks, scheduled: dict[str, int]) -> Iterator[int]:
-        """The cached blocks of attention groups that a step writes to with their own tokens."""
+        """Return the cached blocks of attention groups into which a step writes their own tokens
+        again."""
         for name, count in scheduled.items():
             watched = self.noted.requests.get(name)
             if watched is None:
@@ -199,7 +201,7 @@ class ByteObserver(Observer):
         return any(get_block_hash(key) == own for key in keys)
 
     def _transfers(self, touched: Iterable[str]) -> None:
-        """A finished request that has blocks still holds them until its connector has sent them."""
+        """Read the blocks of finished requests: a connector holds them until it has sent them."""
         assert self.entries is not None
         for name in touched:
             watched = self.noted.requests.get(name)
@@ -211,7 +213,7 @@ class ByteObserver(Observer):
                 self.entries.held[name] = [entry for each in moved for entry in each.entries]
 
     def _move(self, watched: WatchedRequest, first: int, tokens: int, *, sent: bool) -> list[Moved]:
-        """Read the blocks with some tokens of a request."""
+        """Read the blocks that hold the tokens of a request from `first` to `tokens`."""
         assert self.entries is not None
         found = []
         for group, each in enumerate(self.cfg.groups):
@@ -228,9 +230,9 @@ class ByteObserver(Observer):
     def _load(
         self, entries: WatchedBlocks, watched: WatchedRequest, scheduled: dict[str, int], step: Any
     ) -> None:
-        """A connector loads tokens of a request in a step, or has loaded them beside the steps. Its
-        blocks are compared with those that this engine has computed, but not what another engine
-        sends. The step computes what is behind `start`."""
+        """Note the blocks that a connector loads for a request in a step, or has loaded beside the
+        steps. They are compared with those that this engine has computed, but not what another
+        engine sends. The step computes what is behind `start`."""
         live = watched.live
         if not watched.external or self._loads_from_others(live):
             return
@@ -256,7 +258,8 @@ class ByteObserver(Observer):
         self.judge.times_judged[check] += 1
 
     def _loaded(self, load: WatchedLoad) -> None:
-        """All is known of a load. If all of it was compared, it is not trusted."""
+        """Report the wrong blocks of a load of which all is known. A load whose blocks were all
+        compared counts no more as trusted."""
         if load.whole:
             self.noted.trust(-1)
         for entry in load.wrong:

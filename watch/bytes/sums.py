@@ -19,14 +19,14 @@ BY_SIZE = {each.itemsize: each for each in WORDS}
 
 @cache
 def _weights(count: int, device: torch.device) -> torch.Tensor:
-    """Odd numbers without a pattern."""
+    """Return odd numbers without a pattern, of 64 bits."""
     mixed = torch.arange(1, count + 1, dtype=torch.int64, device=device) * FACTOR
     mixed = (mixed ^ (mixed >> 29)) * FACTOR
     return (mixed ^ (mixed >> 32)) | 1
 
 
 def _words(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of memory as integers."""
+    """Return rows of memory as rows of integers of 64 bits."""
     flat = rows.reshape(rows.shape[0], -1).view(torch.uint8)
     word = next(each for each in WORDS if flat.shape[1] % each.itemsize == 0)
     return flat.view(word).to(torch.int64)
@@ -60,11 +60,11 @@ class Sums:
             self._event.record()
 
     def ready(self) -> bool:
-        """Whether they are computed."""
+        """Whether the sums are computed."""
         return self._event is None or self._event.query()
 
     def result(self) -> list[int]:
-        """The sums, in the order of the blocks."""
+        """Return the sums, in the order of the blocks."""
         if self._event is not None:
             self._event.synchronize()
         found: list[int] = self._values.tolist()

@@ -1,1 +1,2 @@
-"""What a watched engine is judged by: for each kind of part of an engine a file."""
+"""Each module here has parts of a watched engine: what the checks are asked about after an
+event."""

@@ -1,4 +1,5 @@
-"""Requests that look up the prefix cache and are admitted, with prompts that come again."""
+"""These parts show the requests that look up the prefix cache and are admitted, and prompts that
+come again."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -33,12 +34,13 @@ class Hits(Part):
     view = Views.HITS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """A hit inside a block ends in a copy of it."""
+        """Hide the blocks of a hit where it may end inside a block, because it then ends in a copy
+        of it."""
         inside = "its prefix hits end inside a block"
         return {Need.HIT_BLOCKS: inside} if self.cfg.partial_block_hits else {}
 
     def questions(self) -> Iterator[Question]:
-        """One admission after the other."""
+        """Ask about one admission after the other."""
         for looked in self.seen.event.looked:
             if not looks_up(self.cfg, looked):
                 continue
@@ -55,7 +57,8 @@ class Hits(Part):
             )
 
     def _hit(self, looked: Looked, cut: int) -> Lists:
-        """The blocks of a hit after the first `cut` tokens, null where the request took one."""
+        """Return the blocks of a hit after the first `cut` tokens, by group. A block that the
+        request took is null."""
         taken = self.seen.event.taken.get(looked.watched.live.request_id, ())
         return tuple(
             tuple(
@@ -76,7 +79,7 @@ def looks_up(cfg: Any, looked: Looked) -> bool:
 def admission_of(
     engine: str, looked: Looked, cut: int, end: int, cached: Cached, served: Any = ()
 ) -> Admission:
-    """An admission without the first `cut` tokens."""
+    """Make an admission without the first `cut` tokens."""
     watched = looked.watched
     return Admission(
         engine,
@@ -110,7 +113,7 @@ class LookUp:
         }
 
     def result(self) -> tuple[int, int, Cached]:
-        """Where the part begins and ends, in tokens, and its cache."""
+        """Return where the part begins and ends, in tokens, and the cache entries in it."""
         cut, end = self._bounds()
         found: list[tuple[tuple[int, str], tuple[int, ...]]] = []
         tokens, ahead = self.looked.watched.tokens, self.cfg.hash_lookahead_tokens
@@ -138,8 +141,8 @@ class LookUp:
         return cut // self.unit * self.unit, end
 
     def _other(self, index: int, size: int) -> int:
-        """The first place of the hit where the request does not have the block that is cached, and
-        took none: the number of its places if there is none."""
+        """Return the first place of the hit where the request does not have the block that is
+        cached, and took none; or the number of its places."""
         table, hit = self.looked.watched.tables[index], self.looked.hit // size
         for place, block in enumerate(table[:hit]):
             if block.block_id != self._block(index, size, place) and not block.is_null:
@@ -147,13 +150,13 @@ class LookUp:
         return hit
 
     def _lacking(self, index: int, size: int) -> Iterator[int]:
-        """The places of blocks that are not cached."""
+        """Return the places of blocks that are not cached."""
         for place in range(len(self.whole[size])):
             if self._block(index, size, place) is None:
                 yield place
 
     def _block(self, index: int, size: int, place: int) -> int | None:
-        """The block that was cached at a place, None where there was none."""
+        """Return the block that was cached at a place, None where there was none."""
         key = make_block_hash_with_group_id(self.whole[size][place], index)
         if key in self.had:
             return self.had[key]
@@ -176,11 +179,11 @@ class Repeated(Part):
         self.everywhere = all(group.kind == "full" for group in self.cfg.groups)
 
     def hidden(self) -> Mapping[Need, str]:
-        """What the shape of the engine has more than the invariants know."""
+        """Hide what this engine has beyond what the invariants know."""
         return self.seen.shape.hidden
 
     def questions(self) -> Iterator[Question]:
-        """One admission after the other."""
+        """Ask about one admission after the other, if prompts were served before."""
         event = self.seen.event
         for looked in event.looked:
             in_time = event.lost is None or event.lost >= looked.since
@@ -206,7 +209,7 @@ class Repeated(Part):
         yield self.question(effects=Effects(admissions=(admission,)))
 
     def _note(self, admitted: list[Looked]) -> None:
-        """Note whose prefill has begun, and whose is over."""
+        """Note the requests whose prefill has begun, and those whose prefill is over."""
         for looked in admitted:
             live = looked.watched.live
             if not getattr(live, "resumable", False) and (self.everywhere or not looked.external):

@@ -31,13 +31,13 @@ class TouchedBlocks(Part):
     view = Views.BLOCKS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """A connector may hold blocks by itself."""
+        """Hide the reference counts where a connector may hold blocks by itself."""
         if not holds_blocks(self.scheduler.connector):
             return {}
         return {Need.REFERENCES: "the connector holds references to blocks, too"}
 
     def questions(self) -> Iterator[Question]:
-        """All touched blocks at once."""
+        """Ask about all touched blocks at once."""
         blocks = {block for block in self.seen.blocks if block >= 0}
         if blocks:
             yield self.question(self.slices.of_blocks(blocks))
@@ -60,7 +60,7 @@ class CachedBlocks(Part):
     view = Views.CACHED.value
 
     def questions(self) -> Iterator[Question]:
-        """All blocks at once."""
+        """Ask about all blocks at once."""
         engine, looked, unseen = self.slices.of_content(self.seen.named.values())
         unseen += self.seen.nameless
         if unseen:
@@ -69,7 +69,7 @@ class CachedBlocks(Part):
             yield self.question(engine, times=looked)
 
     def found(self, finding: Finding) -> None:
-        """All that reads the block would be found wrong, too."""
+        """Forget the content of the wrong block: each later read of it would be a finding too."""
         self.seen.contents.forget(finding.about.block or 0)
 
 
@@ -80,14 +80,15 @@ class Changed(Part):
     """A part that compares the engine before and after an event."""
 
     def hidden(self) -> Mapping[Need, str]:
-        """A connector may hold blocks, and evict them, by itself."""
+        """Hide everything where a connector may hold blocks, and evict them, by itself."""
         why = (
             "the connector holds blocks by itself" if holds_blocks(self.scheduler.connector) else ""
         )
         return dict.fromkeys(self.view.shows, why) if why else {}
 
     def event(self) -> Event | None:
-        """The event, in the words of the spec. None for those that drop entries on purpose."""
+        """Return the event in the words of the spec; None for an event that drops entries on
+        purpose."""
         name, fresh = self.cfg.name, tuple(self.seen.event.fresh)
         found: dict[str, Event] = {
             "schedule": Schedule(name, (Compute("", 1, taken=(fresh,)),)),
@@ -104,7 +105,7 @@ class Gained(Changed):
     view = Views.GAINED.value
 
     def questions(self) -> Iterator[Question]:
-        """All blocks at once."""
+        """Ask about all blocks at once."""
         references, event = self.seen.event.references, self.event()
         if not references or event is None or isinstance(event, Schedule):
             return
@@ -121,13 +122,13 @@ class LostEntries(Changed):
     view = Views.ENTRIES.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """An entry may be replaced by a longer one of the same block."""
+        """Hide lost entries where an entry may be replaced by a longer one of the same block."""
         if self.cfg.partial_block_hits or Need.STATES_KEPT in self.seen.shape.hidden:
             return {Need.LOST_ENTRIES: "a block may be cached under a longer prefix later"}
         return super().hidden()
 
     def questions(self) -> Iterator[Question]:
-        """All entries at once."""
+        """Ask about all entries at once."""
         happening, event = self.seen.event, self.event()
         if not happening.unmapped or event is None:
             return
@@ -158,7 +159,7 @@ class Resets(Part):
     view = Views.RESETS.value
 
     def questions(self) -> Iterator[Question]:
-        """Each reset."""
+        """Ask about each reset."""
         event, name = self.seen.event, self.cfg.name
         if event.what != "reset_prefix_cache":
             return

@@ -1,4 +1,4 @@
-"""An engine without requests."""
+"""These parts show an engine that has no requests."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ class IdleBlocks(Part):
         self.was_idle = True
 
     def hidden(self) -> Mapping[Need, str]:
-        """Some blocks may belong to nobody's request."""
+        """Hide the free blocks where some blocks may belong to nobody's request."""
         pool = self.slices.pool
         why = ""
         if holds_blocks(self.scheduler.connector):
@@ -40,7 +40,7 @@ class IdleBlocks(Part):
         return {Need.FREE_WHEN_IDLE: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
-        """Once each time that the engine has become idle."""
+        """Ask once each time that the engine has become idle."""
         idle = self.seen.is_idle
         if idle and not self.was_idle:
             pool = self.slices.pool
@@ -62,7 +62,7 @@ class KeptItems(Part):
         self.waited = 1
 
     def questions(self) -> Iterator[Question]:
-        """Twice as rare each time, because the containers are read whole."""
+        """Ask after ever more events, because the containers are read whole."""
         idle = self.seen.is_idle
         if self.seen.event.what == "schedule" and self.leftovers.left:
             yield self.question(effects=Effects(kept=self.leftovers.stepped()))

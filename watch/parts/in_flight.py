@@ -1,4 +1,4 @@
-"""Requests with steps in flight, and those of a step whose load has failed."""
+"""These parts show requests with steps in flight, and those of a step whose load has failed."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ class Flying(Part):
     """A part of which the steps in flight must be known."""
 
     def touched(self) -> Iterator[WatchedRequest]:
-        """The requests that an event touches, if it is known what is in flight for them."""
+        """Return the requests that the event touches, if it is known what is in flight for them."""
         for watched in self.seen.touched_requests():
             if not self.seen.flights.known:
                 self.seen.unjudged[UNKNOWN] += 1
@@ -37,7 +37,7 @@ class Placeholders(Flying):
     view = Views.PLACEHOLDERS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """Placeholders are those of async scheduling, for one sampled token at a time."""
+        """Hide placeholders unless scheduling is async and samples one token at a time."""
         scheduler = self.scheduler
         classes = {each.__name__ for each in type(scheduler).__mro__}
         why = ""
@@ -50,7 +50,7 @@ class Placeholders(Flying):
         return {Need.SAMPLES_IN_FLIGHT: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
-        """All requests at once."""
+        """Ask about all requests at once."""
         requests, steps, pending, step = [], [], [], []
         for watched in self.touched():
             live, name = watched.live, watched.live.request_id
@@ -84,8 +84,9 @@ class Settled(Flying):
     view = Views.SETTLED.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """Without overlapping steps nothing is in flight when blocks are freed. A test may build a
-        scheduler with such steps whose config says otherwise."""
+        """Hide blocks in flight where steps do not overlap: then nothing is in flight when blocks
+        are freed. A test may build a scheduler whose steps overlap although its config says
+        otherwise."""
         if not self.cfg.overlaps:
             return {Need.BLOCKS_IN_FLIGHT: "its steps do not overlap"}
         if getattr(self.scheduler.vllm_config, "max_concurrent_batches", 2) < 2:
@@ -93,7 +94,7 @@ class Settled(Flying):
         return {}
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other."""
+        """Ask about one request after the other."""
         transfer = self.scheduler.vllm_config.kv_transfer_config
         receives = transfer is not None and bool(transfer.is_kv_consumer)
         for watched in self.losers():
@@ -108,7 +109,7 @@ class Settled(Flying):
                 yield self.question(self._engine(watched, steps))
 
     def losers(self) -> Iterator[WatchedRequest]:
-        """The requests that have lost blocks. Those that ended are not watched any more."""
+        """Return the requests that have lost blocks. Those that ended are not watched any more."""
         lost = self.seen.event.tables
         ended = (each for name, each in self.seen.gone.items() if name in lost)
         held = (each for each in self.seen.touched_requests() if each.live.request_id in lost)
@@ -132,7 +133,7 @@ class Settled(Flying):
         )
 
     def _used(self, tables: list[list[Any]], start: int, end: int) -> tuple[int, ...]:
-        """The blocks that a step uses that computes the tokens from `start` to `end`."""
+        """Return the blocks that a step uses that computes the tokens from `start` to `end`."""
         used: set[int] = set()
         for table, group in zip(tables, self.cfg.groups, strict=True):
             columns = self._columns(group, start, end)
@@ -158,7 +159,7 @@ class FailedLoads(Flying):
     view = Views.FAILED_LOADS.value
 
     def questions(self) -> Iterator[Question]:
-        """One request after the other."""
+        """Ask about one request after the other."""
         for watched, length in self.seen.event.spoiled:
             live, name = watched.live, watched.live.request_id
             if not self.seen.flights.known:

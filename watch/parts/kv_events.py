@@ -1,4 +1,5 @@
-"""The KV events of an engine: what a listener believes to be cached."""
+"""These parts follow the KV events of an engine, and what a listener to them believes to be
+cached."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -28,7 +29,7 @@ Name = tuple[int, str]
 
 
 def name_of(key: Any) -> Name:
-    """The name that events have for a key of the hash map."""
+    """Return the name that events have for a key of the hash map."""
     return get_group_id(key), event_hash(get_block_hash(key))
 
 
@@ -37,12 +38,12 @@ class Listening(Part):
     connector stores blocks, are left out."""
 
     def hidden(self) -> Mapping[Need, str]:
-        """Most engines report nothing."""
+        """Hide everything where the engine reports no KV events, as most do."""
         enabled = getattr(self.scheduler, "enable_kv_cache_events", False)
         return {} if enabled else dict.fromkeys(self.view.shows, "it reports no KV events")
 
     def taken(self) -> Iterator[Report]:
-        """The reports that were taken, in order."""
+        """Return the reports that were taken, in order."""
         events = self.seen.event.reports or ()
         return reports(each for each in events if getattr(each, "medium", None) in (None, "GPU"))
 
@@ -60,7 +61,7 @@ class Mirror(Listening):
             self.believed.update(map(name_of, self.slices.mapped.of(block)))
 
     def questions(self) -> Iterator[Question]:
-        """Each time that events are taken: then none is left in the pool."""
+        """Ask each time that events are taken: then none is left in the pool."""
         self.keys.update((name_of(key), key) for key, _ in self.seen.event.keys)
         if self.seen.event.reports is None:
             return
@@ -99,7 +100,7 @@ class Carried(Listening):
         self.believed: set[Name] = set()
 
     def questions(self) -> Iterator[Question]:
-        """One event after the other."""
+        """Ask about one event after the other."""
         self._learn()
         for report in self.taken():
             if isinstance(report, Stored):
@@ -142,7 +143,8 @@ class Carried(Listening):
         yield self.question(before=before, effects=Effects(reports=(stored,)))
 
     def _end_of(self, value: str, watched: WatchedRequest, group: int) -> int:
-        """The number of tokens that a hash of a request stands for; 0 where there is none."""
+        """Return the number of tokens that a hash of a request stands for; 0 if it has no such
+        hash."""
         unit = self.cfg.hash_block_size
         for size in (self.cfg.groups[group].block_size, unit) if value else ():
             whole = adapt.hashes_for(watched.live.block_hashes, unit, size)
@@ -153,7 +155,8 @@ class Carried(Listening):
 
 
 def _chars(watched: WatchedRequest, cut: int, begin: int, tokens: str) -> str:
-    """Tokens of a report as characters: those of the request where they are its tokens."""
+    """Return the tokens of a report as characters: those of the request where they are its
+    tokens."""
     text, own = watched.tokens.text(cut, begin + len(tokens)), watched.live.all_token_ids
     return "".join(
         str(text)[at - cut] if at < len(own) and own[at] == ord(token) else OTHER

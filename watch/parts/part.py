@@ -1,4 +1,4 @@
-"""A part of a watched engine: what some checks are asked about after an event."""
+"""A part of a watched engine is what some checks are asked about after an event."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -37,15 +37,15 @@ class Part:
         self.slices = seen.slices
 
     def hidden(self) -> Mapping[Need, str]:
-        """The facts of the view that this engine does not have or show, with the reason."""
+        """Return the facts of the view that this engine does not have or show, with the reasons."""
         return {}
 
     def questions(self) -> Iterator[Question]:
-        """What is asked after an event."""
+        """Return what is asked after an event."""
         raise NotImplementedError
 
     def found(self, finding: Finding) -> None:
-        """A check does not hold."""
+        """React to a check that does not hold."""
 
     def question(
         self,
@@ -57,7 +57,7 @@ class Part:
         transfers: tuple[Transfer, ...] = (),
         times: int = 1,
     ) -> Question:
-        """A question about a step with these parts of the engine."""
+        """Make a question about a step with these parts of the engine."""
         nothing = Engine(self.cfg.name, (), ())
         step = Step(
             State((before or nothing,)),

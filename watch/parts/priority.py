@@ -1,4 +1,4 @@
-"""The order in which requests of different priority are served."""
+"""This part shows the order in which requests of different priority are served."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ class Priority(Part):
     view = Views.PRIORITY.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """What else decides who is first, that the invariant does not know."""
+        """Hide the order where something decides it that the invariant does not know."""
         scheduler = self.scheduler
         why = "" if self.cfg.by_priority else "it serves requests in the order of their arrival"
         if adapt.passed_over(scheduler) is None:
@@ -31,7 +31,7 @@ class Priority(Part):
         return {Need.PRIORITIES: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
-        """All choices of a step at once."""
+        """Ask about all choices of a step at once."""
         event = self.seen.event
         if event.what != "schedule" or not event.choices:
             return
@@ -57,8 +57,8 @@ class Priority(Part):
         yield self.question(before=engine, event=Schedule(self.cfg.name, tuple(event.choices)))
 
     def _waiting(self) -> Iterator[Any]:
-        """The requests that wait on and that the step has not passed over for a reason of theirs.
-        Those that it preempted did not wait before."""
+        """Return the requests that still wait and that the step has not passed over for a reason of
+        their own. Those that it preempted did not wait before."""
         preempted = {c.request for c in self.seen.event.choices if isinstance(c, Preempt)}
         skipped = adapt.passed_over(self.scheduler) or ()
         for queue in self.slices.queues():
@@ -71,8 +71,8 @@ class Priority(Part):
         return any(each.req_to_blocks.get(live.request_id) for each in self.seen.managers)
 
     def _before(self, live: Any, ran: bool, loaded: bool) -> Request:
-        """A request before the step. It had blocks if it ran, was loaded or has lost some since, or
-        if it has some and is no fresh admission."""
+        """Return a request as it was before the step. It had blocks if it ran, was loaded or has
+        lost some since, or if it has some and is no fresh admission."""
         name, event = live.request_id, self.seen.event
         fresh = any(looked.watched.live is live for looked in event.looked)
         held = ran or loaded or name in event.tables or (self._holds(live) and not fresh)

@@ -1,4 +1,5 @@
-"""All parts of an engine that are judged, in the order in which they are asked about."""
+"""This module lists all parts of an engine that are judged, in the order in which they are asked
+about."""
 
 from kvproof.watch.parts.admissions import Hits, Repeated
 from kvproof.watch.parts.blocks import CachedBlocks, Gained, LostEntries, Resets, TouchedBlocks

@@ -1,4 +1,5 @@
-"""Requests that an event touches: their blocks, their places in the queues, and their reads."""
+"""These parts show requests that an event touches: their blocks, their places in the queues, and
+their reads."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,13 +17,13 @@ class TouchedRequests(Part):
     view = Views.REQUESTS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """What the shape of the engine has more than the invariants know, or less."""
+        """Hide what this engine has beyond what the invariants know, and what it does not have."""
         kept = all(group.kind == "full" for group in self.cfg.groups)
         less = {Need.LEFT_BEHIND: "it has only full attention"} if kept else {}
         return {**self.seen.shape.hidden, **less}
 
     def questions(self) -> Iterator[Question]:
-        """All requests at once."""
+        """Ask about all requests at once."""
         if touched := self.seen.touched_requests():
             yield self.question(self.seen.touched_part(), times=len(touched))
 
@@ -33,7 +34,8 @@ class TouchedQueues(Part):
     view = Views.QUEUES.value
 
     def questions(self) -> Iterator[Question]:
-        """All requests at once, and what is in the running queue without a request."""
+        """Ask about all requests at once, and about names in the running queue that are no
+        requests."""
         touched = self.seen.touched_requests()
         if touched:
             yield self.question(self.seen.touched_part(), times=len(touched))
@@ -54,7 +56,7 @@ class Reads(Part):
     view = Views.READS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """A request reads states, or tokens, or both."""
+        """Hide reads of states, or of tokens, where no group has any."""
         hidden = {}
         if not self.cfg.has_state:
             hidden[Need.STATE_READS] = "it has no states"
@@ -63,7 +65,7 @@ class Reads(Part):
         return hidden
 
     def questions(self) -> Iterator[Question]:
-        """One request that begins after the other."""
+        """Ask about one request that begins after the other."""
         for begun in self.seen.begun:
             if begun.watched.hit + begun.watched.external:
                 yield self.question(effects=Effects(reads=tuple(begun.reads)))

@@ -1,4 +1,5 @@
-"""What a step schedules, whom it passes over, and which blocks it takes."""
+"""These parts show what a step schedules, which requests it passes over, and which blocks it
+takes."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -20,13 +21,13 @@ class StepBatch(Part):
     view = Views.BATCH.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """A step may sample in another way."""
+        """Hide the batch where a step samples in another way."""
         if getattr(self.scheduler, "num_sampled_tokens_per_step", 1) != 1:
             return {Need.BATCH: "its steps sample no token"}
         return {}
 
     def questions(self) -> Iterator[Question]:
-        """Each step that computes something."""
+        """Ask about each step that computes something."""
         event = self.seen.event
         tokens = event.result.num_scheduled_tokens if event.what == "schedule" else {}
         if not tokens:
@@ -54,7 +55,7 @@ class StepBatch(Part):
         yield self.question(after, before=before, event=Schedule(self.cfg.name, chose))
 
     def _beyond(self, tokens: Mapping[str, int]) -> Iterator[str]:
-        """The requests that may be over a limit of their own."""
+        """Return the requests that may be over a limit of their own."""
         known, drafts = self.scheduler.requests, self.cfg.drafts
         most = self.cfg.long_prefill_tokens or self.cfg.chunk_tokens
         for name, count in tokens.items():
@@ -67,7 +68,7 @@ class StepBatch(Part):
                 yield name
 
     def _sampled(self, live: Any) -> int:
-        """The tokens that earlier steps in flight sample for a request."""
+        """Return the number of tokens that earlier steps in flight sample for a request."""
         earlier = [part for part, _ in self.seen.flights.of(live)][:-1]
         return sum(1 + part.ahead for part in earlier if part.samples and part.fate == COUNTS)
 
@@ -90,7 +91,7 @@ class StepCounts(Part):
     view = Views.COUNTS.value
 
     def questions(self) -> Iterator[Question]:
-        """Each step that computes something, with the requests whose numbers differ."""
+        """Ask about each step that computes something, with the requests whose numbers differ."""
         event = self.seen.event
         output = event.result if event.what == "schedule" else None
         if output is None or not output.num_scheduled_tokens:
@@ -127,7 +128,7 @@ class Admissions(Part):
     view = Views.ADMITTED.value
 
     def questions(self) -> Iterator[Question]:
-        """All of a step at once."""
+        """Ask about all admissions of a step at once."""
         event = self.seen.event
         if event.what != "schedule" or not event.admitted:
             return
@@ -154,11 +155,11 @@ class Watermark(Part):
     view = Views.WATERMARK.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """Most engines have no watermark."""
+        """Hide the watermark where the engine has none, as most do."""
         return {} if self.cfg.watermark_blocks else {Need.WATERMARK: "it has no watermark"}
 
     def questions(self) -> Iterator[Question]:
-        """All admissions of a step at once."""
+        """Ask about all admissions of a step at once."""
         event = self.seen.event
         if event.what != "schedule":
             return
@@ -188,7 +189,7 @@ class EmptyStep(Part):
     view = Views.PROGRESS.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """What else a step may wait for, that the invariant does not know."""
+        """Hide empty steps where a step may wait for something that the invariant does not know."""
         scheduler = self.scheduler
         others = (
             (scheduler.connector, "a request may wait for the connector"),
@@ -199,7 +200,7 @@ class EmptyStep(Part):
         return {Need.EMPTY_STEPS: why} if why else {}
 
     def questions(self) -> Iterator[Question]:
-        """A step that schedules nothing."""
+        """Ask about a step that schedules nothing."""
         event, flights = self.seen.event, self.seen.flights
         if event.what != "schedule" or event.result.num_scheduled_tokens or event.choices:
             return
@@ -246,7 +247,7 @@ class Places(Part):
         self.batch = Batch(self.cfg)
 
     def questions(self) -> Iterator[Question]:
-        """After each step."""
+        """Ask after each step."""
         event = self.seen.event
         if event.what != "schedule":
             return
@@ -276,7 +277,7 @@ class Allocations(Part):
     view = Views.ALLOCATIONS.value
 
     def questions(self) -> Iterator[Question]:
-        """All at once."""
+        """Ask about all allocations at once."""
         event = self.seen.event
         allocations = tuple(event.allocations)
         if allocations and event.what == "schedule":

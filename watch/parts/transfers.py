@@ -1,4 +1,4 @@
-"""Blocks that a connector reads or writes beside the steps."""
+"""These parts show blocks that a connector reads or writes beside the steps."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +24,7 @@ class Transfers(Part):
         self.sends: dict[str, Lists] = {}
 
     def questions(self) -> Iterator[Question]:
-        """One transfer after the other."""
+        """Ask about one transfer after the other."""
         self._ended()
         self._begun()
         for name in self.seen.touched if self.loads or self.sends else ():
@@ -50,7 +50,8 @@ class Transfers(Part):
         return self.question(engine, transfers=(transfer,))
 
     def _begun(self) -> None:
-        """Loads begin with an admission, and sends with the end of a request."""
+        """Note the transfers that begin: a load with an admission, a send with the end of a
+        request."""
         for looked in self.seen.event.looked:
             name, watched = looked.watched.live.request_id, looked.watched
             if looked.external and self.slices.status(watched.live) == LOADING:
@@ -62,7 +63,7 @@ class Transfers(Part):
                     self.sends.setdefault(name, tuple(map(_ids, watched.tables)))
 
     def _ended(self) -> None:
-        """The reports of a step's output."""
+        """Note the transfers whose end the output of a step reports."""
         event = self.seen.event
         if event.what != "update_from_output" or not (self.loads or self.sends):
             return
@@ -84,7 +85,7 @@ class Offers(Part):
     view = Views.OFFERS.value
 
     def questions(self) -> Iterator[Question]:
-        """One offer after the other."""
+        """Ask about one offer after the other."""
         for name, computed, params in self.seen.event.offers:
             if params.get("do_remote_prefill") or params.get("do_remote_decode"):
                 tokens = params.get("remote_num_tokens", computed)

@@ -1,4 +1,4 @@
-"""What steps write into blocks."""
+"""This part shows what steps write into blocks."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Write(NamedTuple):
-    """A request writes into a block of a group, which `holders` hold. `before` is its content
+    """One write of a request into a block of a group, which `holders` hold. `before` is its content
     before, without the first `cut` tokens, and `key` its key then. Its first token has the position
     `first`."""
 
@@ -35,7 +35,7 @@ class Writes(Part):
     view = Views.WRITES.value
 
     def questions(self) -> Iterator[Question]:
-        """One write after the other."""
+        """Ask about one write after the other."""
         event = self.seen.event
         for write in event.writes:
             after = self.slices.contents.seen(write.block, write.watched.tokens, write.cut)
@@ -66,7 +66,7 @@ class Writes(Part):
 
 
 def note_writes(seen: "Noted", some: Iterable[WatchedRequest]) -> None:
-    """Note what these requests are about to write."""
+    """Note what these requests are about to write into blocks."""
     for watched in some:
         start = max(watched.written, watched.hit + watched.external)
         end = watched.live.num_computed_tokens

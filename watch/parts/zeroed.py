@@ -1,4 +1,4 @@
-"""The blocks that the worker erases before a step."""
+"""This part shows the blocks that the worker erases before a step."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,14 +21,14 @@ class Zeroed(Part):
     view = Views.ERASED.value
 
     def hidden(self) -> Mapping[Need, str]:
-        """Most engines erase no blocks."""
+        """Hide erased blocks where the worker erases none, as in most engines."""
         needed = getattr(self.scheduler, "needs_kv_cache_zeroing", self.cfg.has_state)
         if not needed:
             return dict.fromkeys(self.view.shows, "its worker erases no blocks")
         return {} if self.cfg.has_state else {Need.ERASED_FOR_STATES: "it has no states"}
 
     def questions(self) -> Iterator[Question]:
-        """All blocks of a step at once."""
+        """Ask about all blocks of a step at once."""
         event = self.seen.event
         zeroed = adapt.zeroed(event.result) if event.what == "schedule" else None
         if zeroed is None or not (zeroed or event.taken):
@@ -54,7 +54,8 @@ class Zeroed(Part):
         )
 
     def _choices(self) -> Iterator[Choice]:
-        """What each request takes, by group: for the tokens of its connector, and for others."""
+        """Return what each request takes, by group: for the tokens of its connector, and for
+        others."""
         admitted = {each.request for each in self.seen.event.choices if isinstance(each, Admit)}
         for name, taken in self.seen.event.taken.items():
             watched = self.seen.requests.get(name)
@@ -84,8 +85,8 @@ class Zeroed(Part):
         )
 
     def _before(self, watched: WatchedRequest) -> Request | None:
-        """A request before the step, without the blocks that it takes. None if it is new, or was
-        loaded: then it may have held blocks without tokens."""
+        """Return a request as it was before the step, without the blocks that it takes; None if it
+        is new, or was loaded: then it may have held blocks without tokens."""
         event, name = self.seen.event, watched.live.request_id
         if any(isinstance(c, Admit) and c.request == name for c in event.choices):
             return None
