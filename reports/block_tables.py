@@ -1,14 +1,12 @@
 """This module shows the blocks of each engine at the end of a trace, as tables."""
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from kvproof.model.files.reading import printable
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.reports.changes import content, key, owners, value
-from kvproof.reports.screen import ScreenLine, cells
-from kvproof.reports.tables import GAP, TextTable
+from kvproof.reports.screen import ScreenLine
+from kvproof.reports.tables import TextTable
 
 HEADINGS = ("block", "refs", "held by", "cached as", "holds")
 
@@ -25,42 +23,23 @@ class BlockRow(NamedTuple):
 
 def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
     """Return the lines of the blocks of each engine after the last event; `*` marks those it
-    changed. `states` are those before and after it. The tables are side by side where they fit."""
+    changed. `states` are those before and after it."""
     last, before = nested(states[-1]), nested(states[0])
-    rows = {
-        name: list(_rows(name, engine, before["engines"][name], states[-1]))
-        for name, engine in last["engines"].items()
-    }
-    tables = [_table(name, found) for name, found in rows.items()]
-    widths = [max(cells(line.text) for line in table) for table in tables]
-    if sum(widths) + GAP * (len(widths) - 1) <= width:
-        for lines in zip_longest(*tables, fillvalue=ScreenLine()):
-            yield _joined(lines, widths)
-        return
-    for number, (name, found) in enumerate(rows.items()):
+    for number, (name, engine) in enumerate(last["engines"].items()):
         if number:
             yield ScreenLine()
-        yield from _table(name, found, width)
+        yield ScreenLine(f"Engine {name} at the end", hang=0)
+        yield from _table(list(_rows(name, engine, before["engines"][name], states[-1])), width)
 
 
-def _table(name: str, rows: list[BlockRow], width: int = 1_000_000) -> list[ScreenLine]:
-    """Return the lines of one engine, whose title is not folded."""
+def _table(rows: list[BlockRow], width: int) -> Iterator[ScreenLine]:
+    """Return the lines of the blocks of one engine."""
     table = TextTable(HEADINGS, tuple(row.cells for row in rows), rule=False)
     head, *bodies = table.row_lines(width)
-    lines = [ScreenLine(printable(f"Engine {name} at the end")), *map(ScreenLine, head)]
+    yield from (ScreenLine(line, hang=0) for line in head)
     for row, body in zip(rows, bodies, strict=True):
-        lines += [ScreenLine(x, bold=((0, len(x)),) if row.changed else ()) for x in body]
-    return [line._replace(hang=0) for line in lines]
-
-
-def _joined(lines: tuple[ScreenLine, ...], widths: list[int]) -> ScreenLine:
-    """Join lines of several tables."""
-    text, bold = "", []
-    for line, wide in zip(lines, widths, strict=True):
-        if line.bold:
-            bold.append((len(text), len(text) + len(line.text)))
-        text += line.text + " " * (wide - cells(line.text) + GAP)
-    return ScreenLine(text.rstrip(), hang=0, bold=tuple(bold))
+        style = "bold" if row.changed else ""
+        yield from (ScreenLine(line, style, hang=0) for line in body)
 
 
 def _rows(

@@ -11,7 +11,8 @@ from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
 from kvproof.reports.changes import value
-from kvproof.reports.screen import WIDTH, ScreenLine, columns, console
+from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain
+from kvproof.reports.screen import show as print_lines
 from kvproof.reports.tables import TextTable
 from kvproof.reports.terminal import finding_lines, shell_word
 from kvproof.reports.trace.functions import recorded_functions
@@ -26,17 +27,12 @@ REQUESTS_MAX = 12
 
 def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
     """Return the record as text of `width` columns, without colour."""
-    lines = _lines(record, path, width, whole=False)
-    return "".join(f"{part.text}\n" for line in lines for part in line.folded(width))
+    return plain(_lines(record, path, width, whole=False), width)
 
 
 def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool = False) -> None:
-    """Print the record in the width of the file: in colour on a terminal, elsewhere without. With
-    `whole`, all events are shown."""
-    screen, width = console(file), columns(file)
-    for line in _lines(record, path, width, whole=whole):
-        for part in line.folded(width):
-            screen.print(part.styled)
+    """Print the record in the width of the file. With `whole`, all events are shown."""
+    print_lines(file, _lines(record, path, columns(file), whole=whole))
 
 
 def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[ScreenLine]:

@@ -7,13 +7,13 @@ because a name of the user is never markup.
 import os
 import re
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kvproof.model.files.reading import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
 WIDTH = 80
 """The columns where there is no terminal; every output is made for this width."""
@@ -109,13 +109,12 @@ def _whole(found: str, width: int) -> str:
 
 
 class ScreenLine(NamedTuple):
-    """One text of a print: its style, the column in which its further lines begin (0 if it is not
-    folded), and the parts of it, from and to a character, that are bold."""
+    """One text of a print: its style, and the column in which its further lines begin (0 if it is
+    not folded)."""
 
     text: str = ""
     style: str = ""
     hang: int = HANG
-    bold: tuple[tuple[int, int], ...] = ()
 
     def folded(self, width: int) -> "list[ScreenLine]":
         """Return the lines that are printed, taken literally. A short list in brackets stays
@@ -127,15 +126,20 @@ class ScreenLine(NamedTuple):
         parts = folded(text, width, self.hang)
         return [ScreenLine(part.replace(_JOINED, " "), self.style) for part in parts]
 
-    @property
-    def styled(self) -> "Text":
-        """The line as styled text for a console."""
-        from rich.text import Text
 
-        text = Text(self.text, style=self.style)
-        for begin, end in self.bold:
-            text.stylize("bold", begin, end)
-        return text
+def plain(lines: Iterable[ScreenLine], width: int) -> str:
+    """Return lines as text of `width` columns, without colour."""
+    return "".join(f"{part.text}\n" for line in lines for part in line.folded(width))
+
+
+def show(file: TextIO, lines: Iterable[ScreenLine]) -> None:
+    """Print lines in the width of the file: in colour on a terminal, elsewhere without."""
+    from rich.text import Text
+
+    screen, width = console(file), columns(file)
+    for line in lines:
+        for part in line.folded(width):
+            screen.print(Text(part.text, style=part.style))
 
 
 def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
@@ -147,12 +151,11 @@ def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
         print(line, file=file)
 
 
-def console(file: TextIO | None = None) -> "Console":
-    """Make a console of rich on this output (by default standard output), with its width. There are
+def console(file: TextIO) -> "Console":
+    """Make a console of rich on this output, with its width. There are
     no colours where there is no terminal."""
     from rich.console import Console
 
-    file = sys.stdout if file is None else file
     terminal = file.isatty()
     return Console(
         file=file,

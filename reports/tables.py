@@ -39,30 +39,21 @@ class TextTable(NamedTuple):
         widths = self.widths(width)
         if widths is None:
             return [[], *(list(_block(self.headings, row, width)) for row in self.rows)]
-        rule = beside(["-" * wide for wide in widths], widths)
-        head = [*_beside(self.headings, widths), *([rule] if self.rule else [])]
+        rule = [*_beside(["-" * wide for wide in widths], widths)] if self.rule else []
+        head = [*_beside(self.headings, widths), *rule]
         return [head, *(list(_beside(row, widths)) for row in self.rows)]
 
     def widths(self, width: int) -> list[int] | None:
-        """Return the width of each column, in columns of the terminal; None if no choice of them
-        shows every word whole."""
+        """Return the width of each column, in columns of the terminal. Where the table is too wide,
+        the widest column is folded; None if it would not show every word whole then."""
         cut = list(zip(*(map(printable, row) for row in (self.headings, *self.rows)), strict=True))
         widths = [max(map(cells, column)) for column in cut]
-        least = [max(_least(cell) for cell in column) for column in cut]
-        room = width - GAP * (len(cut) - 1)
-        if sum(least) > room:
-            return None
-        heights = [[1] * len(column) for column in cut]
-        while sum(widths) > room:
-            # The column whose narrowing adds the fewest lines gives one column away.
-            narrower = {
-                index: [len(folded(cell, widths[index] - 1, HANG)) for cell in column]
-                for index, column in enumerate(cut)
-                if widths[index] > least[index]
-            }
-            index = min(narrower, key=lambda i: (_lines(heights, i, narrower[i]), -widths[i]))
-            widths[index] -= 1
-            heights[index] = narrower[index]
+        widest = widths.index(max(widths))
+        over = sum(widths) + GAP * (len(cut) - 1) - width
+        if over > 0:
+            widths[widest] -= over
+            if widths[widest] < max(map(_least, cut[widest])):
+                return None
         return widths
 
 
@@ -72,24 +63,14 @@ def _least(cell: str) -> int:
     return max([first, *(wide + HANG for wide in rest)])
 
 
-def _lines(heights: Sequence[list[int]], index: int, changed: list[int]) -> int:
-    """Return the number of lines of a table in which one column has changed heights of its
-    cells."""
-    columns = [*heights[:index], changed, *heights[index + 1 :]]
-    return sum(max(row) for row in zip(*columns, strict=True))
-
-
 def _beside(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    """Return the lines of a row, its cells side by side."""
+    """Return the lines of a row, its cells side by side, each filled up with spaces."""
     parts = [folded(printable(cell), wide, HANG) for cell, wide in zip(row, widths, strict=True)]
     for line in zip_longest(*parts, fillvalue=""):
-        yield beside(line, widths)
-
-
-def beside(texts: Sequence[str], widths: Sequence[int]) -> str:
-    """Return one line of texts side by side, each filled up with spaces to its width."""
-    filled = (text + " " * (wide - cells(text)) for text, wide in zip(texts, widths, strict=True))
-    return (" " * GAP).join(filled).rstrip()
+        filled = (
+            cell + " " * (wide - cells(cell)) for cell, wide in zip(line, widths, strict=True)
+        )
+        yield (" " * GAP).join(filled).rstrip()
 
 
 def _block(headings: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:

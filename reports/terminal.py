@@ -18,7 +18,8 @@ from kvproof.model.known_finding import KnownFinding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
-from kvproof.reports.screen import WIDTH, ScreenLine, columns, console, say
+from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain, say
+from kvproof.reports.screen import show as print_lines
 from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
@@ -49,22 +50,15 @@ NOTHING = Extra()
 def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
     """Return the trace as text of `width` columns, without colour."""
     every = chain(_lines(trace, extra, width), map(ScreenLine, extra.rest), _answer(trace, extra))
-    return "".join(f"{part.text}\n" for line in every for part in line.folded(width))
+    return plain(every, width)
 
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
-    _print(file, _lines(trace, extra, columns(file)))
+    print_lines(file, _lines(trace, extra, columns(file)))
     for text in extra.rest:
         say(text, file=file)
-    _print(file, _answer(trace, extra))
-
-
-def _print(file: TextIO, lines: Iterator[ScreenLine]) -> None:
-    screen = console(file)
-    for line in lines:
-        for part in line.folded(columns(file)):
-            screen.print(part.styled)
+    print_lines(file, _answer(trace, extra))
 
 
 def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:

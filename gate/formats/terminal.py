@@ -7,7 +7,8 @@ from typing import TextIO
 
 from kvproof.gate.formats import sentences as words
 from kvproof.reports.output.gate import Gate, GateFinding
-from kvproof.reports.screen import WIDTH, ScreenLine, columns, console, folds
+from kvproof.reports.screen import WIDTH, ScreenLine, folds, plain
+from kvproof.reports.screen import show as print_lines
 
 EVENTS_FIRST, EVENTS_LAST = 3, 8
 """The events that are printed of a run that is longer than both and one line more."""
@@ -28,15 +29,13 @@ COLOURS = {"VIOLATED": "red", "UNKNOWN": "yellow"}
 def show(gate: Gate, file: TextIO | None = None) -> None:
     """Print the result: on a terminal in colour and in its width, elsewhere in whole lines."""
     file = sys.stdout if file is None else file
-    screen, width = console(file), columns(file)
-    for line in lines(gate):
-        for part in (line if folds(file) else line._replace(hang=0)).folded(width):
-            screen.print(part.styled)
+    whole = not folds(file)
+    print_lines(file, (line._replace(hang=0) if whole else line for line in lines(gate)))
 
 
 def text(gate: Gate, width: int = WIDTH) -> str:
-    """The result as text of `width` columns, without colour."""
-    return "".join(f"{part.text}\n" for line in lines(gate) for part in line.folded(width))
+    """Return the result as text of `width` columns, without colour."""
+    return plain(lines(gate), width)
 
 
 def lines(gate: Gate) -> Iterator[ScreenLine]:
