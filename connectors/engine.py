@@ -11,12 +11,9 @@ from typing import Any, Protocol
 from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
-from kvproof.connectors.left_open import Opened
-from kvproof.connectors.named import NamedPrefixes
+from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
-from kvproof.connectors.prompts import Prompts
-from kvproof.connectors.tiers import listen
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import blame, build, step_output
 from kvproof.live.arguments import Reads

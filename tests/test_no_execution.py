@@ -39,7 +39,7 @@ OPENED = {
     "cli/connector_name.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "connectors/alone.py": "makes a temporary folder for the plan that a process of its own plays",
     "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
-    "connectors/left_open.py": "reads the list that Linux has of the files a process has mapped",
+    "connectors/listeners.py": "reads the list that Linux has of the files a process has mapped",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

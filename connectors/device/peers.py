@@ -162,8 +162,3 @@ def _network(clock: Clock) -> Network:
         clock.shared["network"] = Network(clock)
     network: Network = clock.shared["network"]
     return network
-
-
-def agents(clock: Clock) -> Any:
-    """Make the class that replaces NIXL's class of agents."""
-    return lambda name, *_, **__: PeerAgent(clock, name)

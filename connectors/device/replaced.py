@@ -13,22 +13,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from kvproof.connectors.allocated import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import (
-    async_wire,
-    copies,
-    host_buffers,
-    lmcache,
-    loops,
-    mooncake,
-    nixl,
-    objects,
-    peers,
-    streams,
-    transfer,
-)
-from kvproof.connectors.device.allocations import watched
+from kvproof.connectors.caches import BACKEND, OTHER_BACKEND
+from kvproof.connectors.device import copies, lmcache, loops, mooncake, nixl, peers, streams, wire
 from kvproof.connectors.device.clock import LEASE_S, Clock
+from kvproof.connectors.device.copies import watched
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
@@ -36,14 +24,15 @@ from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 DISK = "vllm.v1.simple_kv_offload.disk_backend"
-STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
-HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
+STORE = "vllm.distributed.kv_mooncake.kv_connector.v1.mooncake.store.worker"
+HOST_BUFFERS = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker"
+HIDDEN = "vllm.distributed.kv_mooncake.kv_connector.v1.example_hidden_states_connector"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
-NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
-UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
-WRITES = transfer.HOME
-SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
+NIXL = "vllm.distributed.kv_mooncake.kv_connector.v1.nixl"
+UTILS = "vllm.distributed.kv_mooncake.kv_connector.utils"
+WRITES = mooncake.HOME
+SERVER = "vllm.distributed.kv_mooncake.kv_connector.v1.mooncake.mooncake_utils"
 
 SETTINGS = {
     "MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json")),
@@ -180,6 +169,22 @@ def _platform(_clock: Clock) -> Platform:
     return Platform(current_platform)
 
 
+def emptied(_clock: Clock) -> Any:
+    """Replace `initialize_host_xfer_buffer` by a function whose buffers are empty. The old content
+    of the memory, perhaps the KV of an equal episode, could make a copy look right that was never
+    made."""
+    begin = importlib.import_module(
+        HOST_BUFFERS
+    ).NixlBaseConnectorWorker.initialize_host_xfer_buffer
+
+    def initialize(worker: Any, *parts: Any, **named: Any) -> None:
+        begin(worker, *parts, **named)
+        for buffer in worker.host_xfer_buffers.values():
+            buffer.zero_()
+
+    return initialize
+
+
 def _is_cuda(clock: Clock) -> Any:
     return property(lambda tensor: tensor.untyped_storage().data_ptr() in clock.order.caches)
 
@@ -282,11 +287,11 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),
     Replacement(f"{STORE}:get_pcp_group", _always(lambda: GROUP), ONE_RANK),
     Replacement(f"{STORE}:get_dcp_group", _group, RANKS),
-    Replacement(f"{OBJECTS}:nixl_agent", objects.agents, NO_SERVER),
+    Replacement(f"{OBJECTS}:nixl_agent", nixl.agents(nixl.ObjectAgent), NO_SERVER),
     Replacement(f"{OBJECTS}:nixl_agent_config", _always(lambda **_: None), NO_SERVER),
     Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy"),
     Replacement(f"{PEERS}.control.zmq:zmq", peers.PeerSockets, NO_NETWORK),
-    Replacement(f"{PEERS}.data.nixl:_NixlAgent", peers.agents, NO_NETWORK),
+    Replacement(f"{PEERS}.data.nixl:_NixlAgent", nixl.agents(peers.PeerAgent), NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:_NixlAgentConfig", _always(lambda **_: None), NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:ThreadPoolExecutor", _always(AtOnce), AT_ONCE, other=True),
     Replacement(f"{PEERS}.manager:_UnboundStoreBatch", _dated, SECONDS),
@@ -305,7 +310,7 @@ REPLACED: tuple[Replacement, ...] = (
             ("worker", "scheduler", True),
         )
         for module, name, by, why in (
-            (worker, "NixlWrapper", nixl.agents, COPIES),
+            (worker, "NixlWrapper", nixl.agents(nixl.CopyingAgent), COPIES),
             (worker, "ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
             (worker, "zmq_ctx", socket_context, NO_SOCKET),
             (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
@@ -318,21 +323,21 @@ REPLACED: tuple[Replacement, ...] = (
     ),
     Replacement(f"{UTILS}:current_platform", _bare_platform, BUFFERS),
     Replacement(
-        f"{host_buffers.WORKER}:NixlBaseConnectorWorker.initialize_host_xfer_buffer",
-        host_buffers.emptied,
+        f"{HOST_BUFFERS}:NixlBaseConnectorWorker.initialize_host_xfer_buffer",
+        emptied,
         "new memory holds nothing",
     ),
     *(
         Replacement(f"{WRITES}:{name}", by, why)
         for name, by, why in (
-            ("TransferEngine", transfer.engines, COPIES),
-            ("MooncakeConnectorWorker.__init__", transfer.ends_in_time, ENDS),
+            ("TransferEngine", mooncake.engines, COPIES),
+            ("MooncakeConnectorWorker.__init__", mooncake.ends_in_time, ENDS),
             ("asyncio", loops.LoopModule, THREADS),
             ("threading", EventThreads, THREADS),
             ("ThreadPoolExecutor", loops.executors, COPIES),
-            ("zmq", async_wire.AsyncSockets, NO_SOCKET),
-            ("make_zmq_socket", _always(async_wire.make_zmq_socket), NO_SOCKET),
-            ("httpx", transfer.clients, NO_SOCKET),
+            ("zmq", wire.AsyncSockets, NO_SOCKET),
+            ("make_zmq_socket", _always(wire.make_zmq_socket), NO_SOCKET),
+            ("httpx", mooncake.clients, NO_SOCKET),
             ("get_ip", _always(lambda: "localhost"), NO_NETWORK),
             ("time", PeerTime, SECONDS),
             ("current_platform", _bare_platform, "no core is reserved"),
@@ -341,8 +346,8 @@ REPLACED: tuple[Replacement, ...] = (
             ("get_pp_group", _always(lambda: GROUP), ONE_RANK),
         )
     ),
-    Replacement(f"{SERVER}:MooncakeBootstrapServer.start", transfer.start, NO_SOCKET),
-    Replacement(f"{SERVER}:MooncakeBootstrapServer.shutdown", transfer.shutdown, NO_SOCKET),
+    Replacement(f"{SERVER}:MooncakeBootstrapServer.start", mooncake.start, NO_SOCKET),
+    Replacement(f"{SERVER}:MooncakeBootstrapServer.shutdown", mooncake.shutdown, NO_SOCKET),
     Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
     Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(

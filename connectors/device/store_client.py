@@ -1,5 +1,8 @@
-"""The common part of the kit's fake stores: they keep bytes under keys, forget them, and fail."""
+"""The common part of the kit's fake stores: they keep bytes under keys, forget them, and fail. And
+all memory behind a connector: these stores, and the files in its folder."""
 
+import shutil
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -29,3 +32,25 @@ class StoreClient:
         if self.raises:
             raise RuntimeError("the store does not answer")
         return True
+
+
+class Memory:
+    """The files in a folder, and the stores of this episode."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def forget(self) -> None:
+        """Remove all content."""
+        for path in self.folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for store in StoreClient.made:
+            store.forget()
+
+    def fail(self, times: int, raises: bool) -> None:
+        """Let the next calls fail; with an exception if `raises`."""
+        for store in StoreClient.made:
+            store.failures, store.raises = times, raises

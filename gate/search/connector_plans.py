@@ -10,10 +10,9 @@ from zlib import crc32
 
 import msgspec
 
-from kvproof.connectors import mixed_up
 from kvproof.connectors.device import replaced
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
-from kvproof.connectors.judging import CONTRACT, broken
+from kvproof.connectors.judging import CONTRACT, broken, mixed_up
 from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
@@ -223,7 +222,7 @@ class _Played:
             where = (engine.groups[group].kind, plan.kinds)
         if (apart := CONTRACT[finding.invariant].apart) != "groups":
             where = ("any cache groups", *[self.name] * (apart == "connectors"))
-        if other := mixed_up.mixed_up(finding):  # this hides no mix-up of tokens
+        if other := mixed_up(finding):  # this hides no mix-up of tokens
             where = (other, *where)
         if finding.of_kind("goes_round"):  # a tight pool may have this beside any other hang
             where = ("steps without end", *where)

@@ -8,9 +8,8 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.device.allocations import IllegalAccess
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.copies import swap_blocks_batch
+from kvproof.connectors.device.copies import IllegalAccess, swap_blocks_batch
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.plan import Copies
 

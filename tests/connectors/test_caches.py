@@ -9,8 +9,7 @@ pytest.importorskip("vllm")
 import torch
 
 from kvproof.connectors import caches as caches_of_kit
-from kvproof.connectors.allocated import slots
-from kvproof.connectors.caches import Caches, Shards
+from kvproof.connectors.caches import Caches, Shards, slots
 from kvproof.connectors.numbers import NUMBERS_MAX, Numbers
 from kvproof.live import build
 from kvproof.model.config import EngineConfig, Group

@@ -10,9 +10,8 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.device import copies, host_buffers
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.order import ModelOrder
+from kvproof.connectors.device import copies, replaced
+from kvproof.connectors.device.clock import Clock, ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule
@@ -117,5 +116,5 @@ def test_buffers_of_the_host_hold_nothing_at_first(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", begin)
     worker = SimpleNamespace()
-    host_buffers.emptied(Clock(Copies()))(worker, kv_caches={"layer": torch.ones(2)})
+    replaced.emptied(Clock(Copies()))(worker, kv_caches={"layer": torch.ones(2)})
     assert not worker.host_xfer_buffers["layer"].any()

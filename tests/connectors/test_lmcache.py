@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 
 
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.mixed_up import mixed_up
+from kvproof.connectors.judging import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
     Action,

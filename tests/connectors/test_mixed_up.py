@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvproof.connectors.mixed_up import mixed_up
+from kvproof.connectors.judging import mixed_up
 from kvproof.invariants.slots import content
 from kvproof.model.because import reason
 from kvproof.model.finding import Finding

@@ -10,8 +10,8 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as home
 
 from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.mooncake import FAILED, TransferEngine
 from kvproof.connectors.device.replaced import device
-from kvproof.connectors.device.transfer import FAILED, TransferEngine
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import (
     AbortRequest,

@@ -8,7 +8,7 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.connectors.named import NamedPrefixes
+from kvproof.connectors.listeners import NamedPrefixes
 from kvproof.model.facts.connectors import EventMisread
 
 

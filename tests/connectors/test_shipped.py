@@ -12,9 +12,8 @@ pytest.importorskip("vllm")
 from kvproof.connectors import drawn
 from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD
-from kvproof.connectors.drift import require_replaced
-from kvproof.connectors.episode import play
-from kvproof.connectors.mixed_up import mixed_up
+from kvproof.connectors.episode import play, require_replaced
+from kvproof.connectors.judging import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
     ConnectorPlan,

@@ -1,0 +1,250 @@
+"""What is observed of one engine beside its steps: the calls to the tiers of its store, the numbers
+that it reports of prompts, the hashes in its KV events, and what its connector has open outside."""
+
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
+
+from kvproof.connectors.device.replaced import found
+from kvproof.connectors.device.store_client import StoreClient
+from kvproof.model.facts.connectors import (
+    EventMisread,
+    Fact,
+    LeftOpen,
+    NeverBegun,
+    NeverNotified,
+    NotifiedTooEarly,
+    PromptReported,
+)
+
+OFFLOADING = "vllm.v1.kv_offload."
+
+KINDS = {
+    OFFLOADING + "base:OffloadingManager": ("prepare_load", "prepare_store"),
+    OFFLOADING + "tiering.base:SecondaryTierManager": ("submit_load", "submit_store", "touch"),
+}
+"""The classes of tiers, and what is submitted to each."""
+
+ENDED = "on_request_finished"
+
+HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
+"""Where the parts of vLLM's connectors are defined."""
+
+
+class NotifiedTier:
+    """The notices that a tier received: the requests that have started, and those that have ended.
+    vLLM's CPU tier below other tiers is never `notified` of a start."""
+
+    def __init__(self, tier: Any) -> None:
+        self.kind = type(tier).__name__
+        self.begun: dict[str, None] = {}
+        self.ended: set[str] = set()
+        self.notified = False
+
+    def owed(self) -> Iterator[NeverNotified]:
+        """The requests of whose end the tier was not notified, as facts."""
+        return (NeverNotified(name, self.kind) for name in self.begun)
+
+
+def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> list[NotifiedTier]:
+    """Record work that is submitted to the tiers of a connector for a request that has ended.
+    Returns the notices that each tier receives from now on."""
+    places = {found(place): calls for place, calls in KINDS.items()}
+    kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
+    noted = []
+    for tier in _tiers(connector, tuple(kinds), set()):
+        noted.append(NotifiedTier(tier))
+        for kind, calls in kinds.items():
+            if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases report no end
+                for call in (*calls, ENDED, "on_new_request"):
+                    setattr(tier, call, _noted(tier, call, noted[-1], facts, judged))
+    return noted
+
+
+def _noted(
+    tier: Any, call: str, known: NotifiedTier, facts: list[Fact], judged: Counter[str]
+) -> Callable[..., Any]:
+    original = getattr(tier, call)
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        # One argument is the context of the request, or a job that has it.
+        parts = [getattr(each, "req_context", each) for each in (*arguments, *more.values())]
+        name = next(each.req_id for each in parts if hasattr(each, "req_id"))
+        if call == ENDED:
+            judged["notified ends of requests"] += 1
+            if known.notified and name not in known.begun and name not in known.ended:
+                facts.append(NeverBegun(name, known.kind))
+            known.ended.add(name)
+            known.begun.pop(name, None)
+        elif call == "on_new_request":
+            known.ended.discard(name)
+            known.begun[name], known.notified = None, True
+        elif name in known.ended:
+            facts.append(NotifiedTooEarly(name, known.kind, call))
+        return original(*arguments, **more)
+
+    return noted
+
+
+def _tiers(thing: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:
+    """The tiers among the parts of a connector, and their parts."""
+    if id(thing) in seen:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, list | tuple):
+        parts = thing
+    else:
+        if isinstance(thing, kinds):
+            yield thing
+        parts = list(getattr(thing, "__dict__", {}).values())
+    for part in parts:
+        own = isinstance(part, (list, tuple, *kinds))
+        if own or type(part).__module__.startswith(HOMES):
+            yield from _tiers(part, kinds, seen)
+
+
+class Prompts:
+    """The admissions of each request until its first output, as `(local, external)`: the numbers of
+    tokens from each cache."""
+
+    def __init__(self, prompts: Mapping[str, str]) -> None:
+        self._prompts = prompts
+        self._tokens: dict[str, int] = {}
+        self._admitted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._loading: set[str] = set()
+        self._reported: set[str] = set()
+        self._failed: set[str] = set()
+
+    def promise(self, request: str, start: int, tokens: int) -> None:
+        """Record that a request is admitted with a load."""
+        self._admitted[request].append((start, tokens))
+        self._loading.add(request)
+
+    def begin(self, request: str, prompt_tokens: int, computed: int) -> None:
+        """Record that a step has a request for the first time, or again after a preemption;
+        `computed` tokens need no step any more. The prompt may be one token shorter than it was
+        sent: with Mamba layers, NIXL leaves the last token to D."""
+        self._tokens[request] = max(prompt_tokens, len(self._prompts[request]) - 1)
+        if request not in self._loading:
+            self._admitted[request].append((computed, 0))
+        self._loading.discard(request)
+
+    def fail(self, request: str) -> None:
+        """Record that the load of a request has failed, so that it begins with fewer tokens than
+        were promised."""
+        self._failed.add(request)
+
+    def reported(self, output: Any) -> Iterator[PromptReported]:
+        """The numbers that the output of a request reports of its prompt. Only its first output has
+        them; from July 2026 on they are an object of their own."""
+        name = output.request_id
+        if name in self._reported or name in self._failed:
+            return
+        tokens = self._tokens.get(name, 0)
+        if (stats := getattr(output, "prefill_stats", None)) is not None:
+            parts = stats.num_local_cached_tokens, stats.num_external_cached_tokens
+            computed = stats.num_computed_tokens
+        elif hasattr(output, "num_external_computed_tokens"):
+            cached, external = output.num_cached_tokens, output.num_external_computed_tokens
+            parts, computed = (cached - external, external), tokens - cached
+        else:
+            return
+        self._reported.add(name)
+        if admitted := self._admitted.pop(name, []):
+            yield PromptReported(name, tokens, *parts, computed, tuple(admitted))
+
+
+class NamedPrefixes:
+    """The prefixes of the requests of an engine, each with the name that KV events have for it."""
+
+    def __init__(self, block_tokens: int) -> None:
+        self.block_tokens = block_tokens
+        self.requests: list[Any] = []
+
+    def add(self, request: Any) -> None:
+        """Add the prefixes of a request, including those of its answer."""
+        self.requests.append(request)
+
+    def judged(self, event: Any) -> Iterator[EventMisread | None]:
+        """For each known hash of an event: the tokens that the event carries and the prefix, if
+        these tokens are not the last ones of the prefix; otherwise None."""
+        prefixes = self._prefixes()
+        size, tokens = event.block_size, list(event.token_ids)
+        for at, name in enumerate(event.block_hashes):
+            carried = tokens[at * size : (at + 1) * size]
+            prefix = prefixes.get(name)
+            if prefix is None or not carried:
+                continue
+            right = prefix[-len(carried) :] == carried
+            yield None if right else EventMisread(_text(carried), _text(prefix))
+
+    def _prefixes(self) -> dict[Any, list[int]]:
+        return {
+            maybe_convert_block_hash(block_hash): list(
+                request.all_token_ids[: (at + 1) * self.block_tokens]
+            )
+            for request in self.requests
+            for at, block_hash in enumerate(request.block_hashes)
+        }
+
+
+def _text(tokens: list[int]) -> str:
+    return "".join(map(chr, tokens))
+
+
+MAPPED = Path("/proc/self/maps")
+"""The files that this process has mapped, on Linux."""
+
+SHARED = "/dev/shm/"
+GONE = " (deleted)"
+"""The end of the line about a mapped file whose name was removed."""
+
+
+def shared_memory() -> frozenset[str]:
+    """The named files in shared memory that this process has mapped."""
+    if not MAPPED.exists():
+        return frozenset()
+    lines = MAPPED.read_text("utf-8").splitlines()
+    paths = (SHARED + line.partition(SHARED)[2] for line in lines if SHARED in line)
+    return frozenset(path for path in paths if not path.endswith(GONE))
+
+
+def names() -> frozenset[str]:
+    """The files that exist in shared memory now, with their folders."""
+    walk = os.walk(SHARED)
+    return frozenset(os.path.join(folder, name) for folder, _, files in walk for name in files)
+
+
+class Opened:
+    """The resources that are opened from now on, until `note`."""
+
+    def __init__(self) -> None:
+        self._names, self._clients = names(), len(StoreClient.made)
+        self.files: frozenset[str] = frozenset()
+        self.clients: list[StoreClient] = []
+
+    def note(self) -> None:
+        """Record the resources that were opened. Those that are opened later belong to others."""
+        new = names() - self._names  # reading what is mapped takes far longer
+        self.files = frozenset(path for path in shared_memory() if path in new) if new else new
+        self.clients = [each for each in StoreClient.made[self._clients :] if each.closes]
+
+    def remove(self) -> None:
+        """Remove the names of the files: their memory is freed when no process has it mapped any
+        more."""
+        for each in self.files:
+            Path(each).unlink(missing_ok=True)
+
+    def left(self) -> Iterator[LeftOpen]:
+        """The resources that still exist or are still open."""
+        yield from _each("files in shared memory", (Path(each).exists() for each in self.files))
+        yield from _each("clients of a store", (each.is_open for each in self.clients))
+
+
+def _each(what: str, still: Iterable[bool]) -> Iterator[LeftOpen]:
+    if number := sum(still):
+        yield LeftOpen(what, number)
