@@ -4,15 +4,20 @@ A behaviour is an abstract step, two abstract steps one after the other, a hit t
 did not have, the smallest margin of an invariant, a known finding of vLLM, or what the plan of a
 connector, of a start-up or of a loop shows. A trace is kept for a behaviour that was not seen
 before. Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
+
+What a run stores is of use only if a later prompt finds it. So the hits say how often a beginning
+had to come until it was found in the cache. Which blocks it takes depends on the cache groups and
+on some features of the cluster.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 
-from kvproof.campaign.hits import hits
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
-from kvproof.model.step import Step
+from kvproof.model.config.features.registry import used_by
+from kvproof.model.step import Admission, Step
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
 STEP, PAIR, HIT, MARGIN, KNOWN, PLAN = "step", "pair", "hit", "margin", "known", "plan"
@@ -46,3 +51,33 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
 def steps_among(behaviours: Iterable[str]) -> tuple[str, ...]:
     """The abstract steps among these behaviours, without the kinds of cache groups."""
     return tuple(each.partition(": ")[2] for each in behaviours if kind(each) == STEP)
+
+
+DEPENDS = {
+    "drafts",
+    "eagle",
+    "hash_lookahead",
+    "partial_block_hits",
+    "prefix_checkpoint",
+    "retention",
+}
+"""The features that decide which blocks are stored, or which of them a hit takes."""
+
+
+def hits(cluster: Cluster, steps: Sequence[Step]) -> Iterator[str]:
+    """The hits of a run that no earlier prompt had, though it begins with the same tokens: one line
+    for each of the features."""
+    features = sorted(DEPENDS & used_by(cluster)) or ["none"]
+    came: defaultdict[str, dict[str, Admission]] = defaultdict(dict)
+    for admission in (each for step in steps for each in step.effects.admissions):
+        earlier = came[admission.engine]
+        if admission.request in earlier:
+            continue  # it was preempted, and finds its own blocks
+        hit = admission.tokens[: admission.hit]
+        alike = [each for each in earlier.values() if hit and each.tokens.startswith(hit)]
+        if alike and all(each.hit < admission.hit for each in alike):
+            whole = any(admission.tokens.startswith(each.tokens) for each in alike)
+            time = "second" if len(alike) == 1 else "third or a later"
+            for feature in features:
+                yield f"{feature}: a {'prompt' if whole else 'beginning'} hits the {time} time"
+        earlier[admission.request] = admission

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from kvproof.campaign.behaviours import PAIR, STEP
 from kvproof.campaign.carry_out import carry_out
-from kvproof.campaign.estimate import unseen
+from kvproof.campaign.figures import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX
 from kvproof.campaign.mutation import mutated

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvproof.campaign.hits import hits
+from kvproof.campaign.behaviours import hits
 from kvproof.model.events import Schedule
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.state import State
