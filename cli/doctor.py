@@ -17,7 +17,7 @@ from kvproof.live.contract.features import CORE, FEATURES
 from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
 from kvproof.live.releases import cache_folder
-from kvproof.live.trees.kept import GB, LIMIT, kept_size, limit_bytes
+from kvproof.live.trees.commits import GB, LIMIT, kept_size, limit_bytes
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.reports import live_line

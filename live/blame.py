@@ -21,8 +21,7 @@ from typing import Any
 from kvproof.live import contract_samples as samples
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
-from kvproof.live.damage import Damage
-from kvproof.live.death import place
+from kvproof.live.death import Damage, place
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
 _ROOT = Path(__file__).parent.parent
@@ -30,7 +29,7 @@ _DEVICE = _ROOT / "connectors" / "device"
 
 STAND_INS = (
     "kvproof.connectors.device.",
-    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push_wire", "loop.", "startup.")),
+    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push", "loop.", "startup.")),
 )
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place
 of vLLM's."""

@@ -1,9 +1,12 @@
-"""The death of an engine: an exception of vLLM, as data."""
+"""The death of an engine: an exception of vLLM, as data. And damage: mistakes of vLLM without an
+exception, after which it cannot be driven any further. kvproof raises an exception for them, which
+counts as the death of an engine; its `place` is in vLLM."""
 
 import linecache
 import traceback
+from traceback import FrameSummary
+from types import CodeType
 
-from kvproof.live.damage import Damage
 from kvproof.live.fake import FakeParams
 from kvproof.model.state import Death
 
@@ -25,3 +28,19 @@ def death_of(error: Exception) -> Death:
     lines = range(first, (at.end_lineno or first) + 1) if not isinstance(error, Damage) else ()
     source = (linecache.getline(at.filename, line).strip() for line in lines)
     return Death(type(error).__name__, at.name, str(error), " ".join(filter(None, source)))
+
+
+class Damage(Exception):
+    """The base class of these exceptions."""
+
+    def __init__(self, code: CodeType, line: int, message: str) -> None:
+        self.place = FrameSummary(code.co_filename, line, code.co_name)
+        super().__init__(message)
+
+
+class DoesNotEnd(Damage):
+    """A function does not return."""
+
+
+class NoSuchBlock(Damage):
+    """A function returned a block that the pool does not have: the end of a broken free queue."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kvproof.live.damage import DoesNotEnd
+from kvproof.live.death import DoesNotEnd
 
 LIMIT_S = 3.0
 """The processor time of a call, in seconds, after which it is watched. A normal call takes some

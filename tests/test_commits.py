@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.trees import commit, commits, kept
+from kvproof.live.trees import commit, commits
 from kvproof.model.errors import UsageError
 from tests.trees import git, imported, inside, made, refusal
 
@@ -145,7 +145,7 @@ def sized(path: Path, size: int, age_s: float = 0) -> Path:
 def test_the_oldest_commits_go_and_none_in_use(
     clone: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(kept.LIMIT, "0.000007")
+    monkeypatch.setenv(commits.LIMIT, "0.000007")
     used = commit(clone, "first", cache)
     old, held, newer = (
         sized(cache / "commits" / name, 3000, age)
@@ -173,9 +173,9 @@ def test_the_oldest_commits_go_and_none_in_use(
 
 def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("much", "-1", "nan", "inf"):
-        monkeypatch.setenv(kept.LIMIT, wrong)
+        monkeypatch.setenv(commits.LIMIT, wrong)
         with pytest.raises(UsageError, match="Use a number of GB"):
-            kept.limit_bytes()
+            commits.limit_bytes()
 
 
 def test_a_bare_clone_and_what_is_not_committed(clone: Path, cache: Path, tmp_path: Path) -> None:

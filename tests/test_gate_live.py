@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kvproof.live.availability import place
-from kvproof.live.trees.files import files
+from kvproof.live.trees.mirror import files
 from tests.processes import started
 from tests.test_gate_recipes import ROOT, recipe
 from tests.trees import git

@@ -40,10 +40,10 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 def attributes() -> Iterator[str]:
     """What the stand-in for the push worker is given."""
-    from kvproof.live.driver import push_wire
+    from kvproof.live.driver import push
 
     cluster = CLUSTERS["push-full"]
-    made = push_wire.worker(cluster.prefill, cluster.decode, push_wire.Agent())
+    made = push.push_worker(cluster.prefill, cluster.decode, push.Agent())
     yield from sorted(vars(made))
 
 
@@ -51,10 +51,10 @@ def attributes() -> Iterator[str]:
 def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kvproof.live.driver import push_wire
+    from kvproof.live.driver import push
 
     verdicts = {}
-    make = push_wire.worker
+    make = push.push_worker
     for name in attributes():
 
         def lacking(*args: Any, _name: str = name) -> Any:
@@ -63,7 +63,7 @@ def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
                 delattr(made, _name)
             return made
 
-        monkeypatch.setattr(push_wire, "worker", lacking)
+        monkeypatch.setattr(push, "push_worker", lacking)
         verdicts[name] = sampled("push-full", capsys)
     assert len(verdicts) > 40
     for name, (code, said) in verdicts.items():
@@ -127,13 +127,13 @@ def test_an_argument_that_a_stand_in_does_not_take_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """vLLM catches what NIXL raises, and would go on as if the network had failed."""
-    from kvproof.live.driver import push_wire
+    from kvproof.live.driver import push
 
-    class Agent(push_wire.Agent):
+    class Agent(push.Agent):
         def send_notif(self, _agent: str) -> None:  # type: ignore[override]
             raise AssertionError
 
-    monkeypatch.setattr(push_wire, "Agent", Agent)
+    monkeypatch.setattr(push, "Agent", Agent)
     with pytest.raises(AdapterDrift, match="unexpected keyword argument 'notif_msg'") as raised:
         driven(OFFERED, "push-full")
     assert raised.value.entry == "Agent.send_notif"

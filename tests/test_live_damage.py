@@ -9,8 +9,7 @@ import pytest
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import endless
-from kvproof.live.damage import DoesNotEnd
-from kvproof.live.death import place
+from kvproof.live.death import DoesNotEnd, place
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Schedule, Submit
 from kvproof.model.plans import loop, startup

@@ -11,7 +11,7 @@ import pytest
 
 from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
-from kvproof.live.trees.files import COMPILED
+from kvproof.live.trees.mirror import COMPILED
 from kvproof.watch import status
 from tests.sentences import two_sentences
 from tests.trees import made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kvproof.live.trees import environment, fingerprint, lend, named
-from kvproof.live.trees.wheel import wheel
+from kvproof.live.trees.mirror import wheel
 from tests.trees import imported, inside, made, refusal
 
 BUILT = f"_C{EXTENSION_SUFFIXES[0]}"
@@ -120,7 +120,7 @@ def test_an_import_hook_that_comes_first(
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    monkeypatch.setattr("kvproof.live.trees.lending.place", lambda: tmp_path)
+    monkeypatch.setattr("kvproof.live.trees.tree.place", lambda: tmp_path)
     assert "an import hook of this environment comes first" in refusal(lambda: lend(tree))
 
 

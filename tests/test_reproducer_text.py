@@ -63,7 +63,7 @@ def test_what_cannot_be_written_has_a_reason() -> None:
     assert "push" in str(drafted(trace_of("write_awaited_for_ever")))
     assert drafted(type(trace)(trace.cluster, trace.events)) == "the trace has no finding"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kvproof.live.reproducer.statements.KNOWN", {"name", "groups"})
+        patch.setattr("kvproof.live.reproducer.writing.KNOWN", {"name", "groups"})
         assert "does not know the option num_blocks" in str(drafted(trace))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vllm.v1.core.kv_cache_utils import get_group_id
 
 from kvproof.live import adapt
-from kvproof.live.observer import queues, view
+from kvproof.live.observer import view
 from kvproof.model import state
 from kvproof.model.memory import first_seen
 from kvproof.model.numbered import Some
@@ -211,7 +211,7 @@ class Slices:
 
     def queues(self) -> list[Any]:
         """Return the queues of waiting requests."""
-        return queues.queues(self.scheduler)
+        return view.queues(self.scheduler)
 
     def status(self, live: Any) -> str:
         """Return the status of a request, without a look into the queues."""

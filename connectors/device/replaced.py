@@ -24,15 +24,15 @@ from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
 DISK = "vllm.v1.simple_kv_offload.disk_backend"
-STORE = "vllm.distributed.kv_mooncake.kv_connector.v1.mooncake.store.worker"
+STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
 HOST_BUFFERS = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker"
-HIDDEN = "vllm.distributed.kv_mooncake.kv_connector.v1.example_hidden_states_connector"
+HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
-NIXL = "vllm.distributed.kv_mooncake.kv_connector.v1.nixl"
-UTILS = "vllm.distributed.kv_mooncake.kv_connector.utils"
+NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
 WRITES = mooncake.HOME
-SERVER = "vllm.distributed.kv_mooncake.kv_connector.v1.mooncake.mooncake_utils"
+SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
 
 SETTINGS = {
     "MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json")),

@@ -8,7 +8,7 @@ from pathlib import Path
 from kvproof.live.releases import cache_folder
 from kvproof.live.trees import Tree, commit, named
 from kvproof.live.trees.commits import require_clone
-from kvproof.live.trees.files import files
+from kvproof.live.trees.mirror import files
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes
 

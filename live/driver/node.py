@@ -20,7 +20,7 @@ from kvproof.model.kv_events import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
 
 if TYPE_CHECKING:
-    from kvproof.live.observer.listener import Listener
+    from kvproof.live.observer.kv_events import Listener
 
 DRAFT_ID = ord(state.DRAFT)
 
@@ -56,7 +56,7 @@ class Node:
         self.refresh()
 
     def _listener(self) -> "Listener":
-        from kvproof.live.observer.listener import Listener
+        from kvproof.live.observer.kv_events import Listener
 
         return Listener(self.scheduler, self.names)
 

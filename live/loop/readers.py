@@ -1,18 +1,85 @@
 """The fronts of an engine, `LLMEngine` and `AsyncLLM`: which statistics of the engine they pass on
-to its user. An engine usually has one front; here both get all outputs of the engine. The
-statistics that `AsyncLLM` passes on are exported as metrics."""
+to its user. An engine usually has one front; here both get all outputs of the engine.
 
+The statistics that `AsyncLLM` passes on are exported as metrics, which an operator reads from
+vLLM's Prometheus logger. A process has one logger for all engines, so the numbers of one engine are
+differences from the values at its start.
+
+The API of completions is here for what it sends to the engine about a request that it refuses.
+"""
+
+import functools
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from kvproof.live import adapt
+from kvproof.live.contract.lookup import last_line
 from kvproof.live.fake import Fake, FakeSpace, unstarted
-from kvproof.live.loop.metrics import Metrics
+from kvproof.live.startup.engine import config_of
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.loop import Exported
+from kvproof.model.plans.loop import LoopPlan
+
+API = "vllm.entrypoints.openai.completion"
+LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
+
+COUNTED = "generation_tokens_total", "iteration_tokens_total_sum"
+"""The metrics that count the tokens of answers, and the tokens of all steps."""
+
+NOW = "num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"
+"""The metrics with the running requests, the waiting requests, and the share of blocks that is not
+free."""
+
+
+class Metrics:
+    """The metrics of one engine."""
+
+    def __init__(self) -> None:
+        self._logger = _logger()
+        self._before = _values(COUNTED)
+        self._recorded = False
+
+    def record(self, scheduler_stats: Any, iteration_stats: Any) -> None:
+        """Record the statistics of a step, as a front does."""
+        self._logger.record(scheduler_stats, iteration_stats)
+        self._recorded = True
+
+    def exported(self) -> Exported:
+        """The numbers that the engine has added and, once anything was recorded, the current
+        values."""
+        values = zip(_values(COUNTED), self._before, strict=True)
+        answered, computed = (int(value - before) for value, before in values)
+        return Exported(answered, computed, _values(NOW) if self._recorded else ())
+
+
+@functools.cache
+def _logger() -> Any:
+    """Make the logger. Raises AdapterDrift where this vLLM has none."""
+    plain = LoopPlan(())
+    try:
+        return adapt.first([LOGGER])(config_of(plain.engine, plain.num_blocks))
+    except Exception as error:
+        raise AdapterDrift(
+            f"The metrics of this vLLM need more ({last_line(error)})", LOGGER
+        ) from error
+
+
+def _values(names: Sequence[str]) -> tuple[float, ...]:
+    """The exported values of these names of vLLM. Raises AdapterDrift where a name is missing."""
+    from prometheus_client import REGISTRY
+
+    names = [f"vllm:{name}" for name in names]
+    found: dict[str, float] = {}
+    for metric in REGISTRY.restricted_registry(names).collect():
+        found |= {sample.name: sample.value for sample in metric.samples}
+    lacking = next((name for name in names if name not in found), "")
+    if lacking:
+        raise AdapterDrift(f"This vLLM exports no {lacking}", LOGGER)
+    return tuple(found[name] for name in names)
 
 
 def fronts(metrics: Metrics) -> Mapping[str, "Front"]:
@@ -122,3 +189,62 @@ class _Asynchronous(Front):
             raise AdapterDrift(
                 "The front of this vLLM stops at its first output", self.kind
             ) from None
+
+
+class Received(Fake):
+    """A fake of the engine behind a front: it keeps the requests that it receives."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    async def add_request_async(self, request: Any) -> None:
+        """Receive a request."""
+        self.requests.append(request)
+
+
+@functools.cache
+def drivable() -> bool:
+    """Whether the front of this release can be made without a server."""
+    try:
+        refused("trial", [1], {"do_remote_prefill": True})
+    except (ImportError, AdapterDrift):
+        return False
+    return True
+
+
+def _parts() -> tuple[Any, Any, Any]:
+    """The API of completions, its requests, and the client of the engine."""
+    return (
+        adapt.first(["vllm.entrypoints.openai.completion.serving:OpenAIServingCompletion"]),
+        adapt.first(["vllm.entrypoints.openai.completion.protocol:CompletionRequest"]),
+        adapt.first(["vllm.v1.engine.async_llm:AsyncLLM"]),
+    )
+
+
+def refused(name: str, prompt: list[int], params: dict[str, Any]) -> list[Any]:
+    """The requests that the engine receives when the front refuses a request with these
+    `kv_transfer_params`. The request asks for streamed beam search, which no release serves. Raises
+    AdapterDrift."""
+    serving, kind, engine = _parts()
+    client, front = unstarted(engine), unstarted(serving)
+    client.engine_core = received = Received()
+    front.engine_client, front.has_kv_connector = client, True
+    request = kind(
+        prompt=prompt,
+        stream=True,
+        use_beam_search=True,
+        request_id=name,
+        kv_transfer_params=params,
+    )
+    _end(front.create_completion(request))
+    return received.requests
+
+
+def _end(work: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine that waits for nothing. Raises AdapterDrift where it waits."""
+    try:
+        work.send(None)
+    except StopIteration:
+        return
+    work.close()
+    raise AdapterDrift("The front of this vLLM waits before it refuses", API)

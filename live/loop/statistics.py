@@ -9,7 +9,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStat
 
 from kvproof.live.arguments import Reads
 from kvproof.live.loop import readers
-from kvproof.live.loop.metrics import Metrics
+from kvproof.live.loop.readers import Metrics
 from kvproof.model.facts.loop import Counts
 
 NAME = "transfers"

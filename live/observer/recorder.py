@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.live import adapt
-from kvproof.live.damage import NoSuchBlock
+from kvproof.live.death import NoSuchBlock
 from kvproof.live.observer.calls import CallNotes, Noting, ServingCalls
 from kvproof.live.observer.hooks import Hooks
 from kvproof.model import block_lists, config

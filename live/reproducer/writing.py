@@ -8,26 +8,46 @@ passes on base.
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from pprint import pformat
+from textwrap import indent
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import fields
+
 from kvproof.invariants.registry import CHECKS
+from kvproof.live import options
 from kvproof.live.reproducer import choosing
 from kvproof.live.reproducer.choosing import Claim, Observed
 from kvproof.live.reproducer.running import RanFile
-from kvproof.live.reproducer.statements import (
-    VARIABLES,
-    Writer,
-    making,
-    running_on,
-    unsupported,
+from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.config.engine import REQUESTS_MAX
+from kvproof.model.config.extra_keys import ADAPTERS, plain
+from kvproof.model.config.sides import sides
+from kvproof.model.environment.arrivals import arrival
+from kvproof.model.events import (
+    Abort,
+    Admit,
+    Complete,
+    Continue,
+    Event,
+    Evict,
+    LeaseExpire,
+    ResetPrefixCache,
+    ResetRunning,
+    Schedule,
+    StrayReport,
+    Submit,
+    TransferDone,
+    TransferFail,
+    describe,
 )
-from kvproof.model.events import describe
 from kvproof.model.files.folders import made_folder, part_of
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.writing import write_fresh, write_new
 from kvproof.model.finding import Finding
+from kvproof.model.state import SAMPLED
 from kvproof.model.traces.trace import Trace
 
 TEMPLATE = Path(__file__).parent / "template.py"
@@ -165,3 +185,213 @@ def _wrapped(text: str, following: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+VARIABLES = {"both": "engine", "prefill": "prefill", "decode": "decode"}
+"""The variable of an engine, by its role."""
+
+STEPS = 20
+"""The number of steps after which a request that waits for nothing must have finished."""
+
+KNOWN = {
+    *("name", "groups", "num_blocks", "role", "chunk_tokens", "physical_per_logical"),
+    *("prefix_caching", "retention", "kv_events", "store", "policy", "max_requests"),
+    *("steps_in_flight", "drafts", "match_unit", "hash_lookahead_tokens", "one_way"),
+    *("reserve_whole_prompt", "long_prefill_tokens", "watermark_blocks"),
+}
+"""The options of an engine that a reproducer can set."""
+
+
+def unsupported(cluster: Cluster) -> str:
+    """Why there is no reproducer for this cluster, empty where there can be one."""
+    if cluster.pushes:
+        return "push transfers need the worker of NIXL, which a reproducer does not have"
+    for engine in cluster.engines:
+        for field in fields(engine):
+            if field.name not in KNOWN and getattr(engine, field.name) != field.default:
+                return f"a reproducer does not know the option {field.name} of an engine"
+        if engine.store and engine.connected:
+            return "a reproducer does not know a store beside KV transfers"
+        if engine.store and engine.drafts and engine.overlaps:
+            return "a reproducer does not know what a store keeps of drafts in flight"
+    return ""
+
+
+def making(cluster: Cluster, engine: EngineConfig) -> str:
+    """The statement that makes an engine, with one argument on each line."""
+    arguments = "".join(f"{each},\n" for each in ("tmp_path", *_arguments(cluster, engine)))
+    return f"{VARIABLES[engine.role]} = make_engine(\n{indent(arguments, '    ')})"
+
+
+def _arguments(cluster: Cluster, engine: EngineConfig) -> Iterator[str]:
+    """The arguments of `make_engine`, without those with their default value."""
+    yield f"[{', '.join(_spec(group, engine.drafts) for group in engine.groups)}]"
+    yield f"num_blocks={engine.num_blocks}"
+    yield f"chunk_tokens={engine.chunk_tokens}"
+    of_drafter = [number for number, group in enumerate(engine.groups) if group.eagle]
+    others = any(group.attention and not group.eagle for group in engine.groups)
+    ratios = tuple(each.physical_per_logical for each in (cluster.prefill, cluster.decode))
+    chosen = {
+        "max_requests": (engine.max_requests, REQUESTS_MAX),
+        "hash_block_size": (engine.hash_unit if engine.partial_block_hits else 0, 0),
+        "prefix_caching": (engine.prefix_caching, True),
+        "overlaps": (engine.overlaps, False),
+        "drafts": (engine.drafts, 0),
+        "drafter": ("eagle" if engine.lookahead else "ngram", "ngram"),
+        "drafter_groups": (of_drafter if others else [], []),
+        "hash_lookahead": (bool(engine.hash_lookahead_tokens), False),
+        "retention": (engine.retention, None),
+        "kv_events": (engine.kv_events, False),
+        "embeds": (any(job.embeds for job in cluster.jobs), False),
+        "transfer": (_transfer(cluster, engine), None),
+        "kernel_blocks": (ratios[:: 1 if engine.role == "prefill" else -1], (1, 1)),
+        "policy": (engine.policy, "fcfs"),
+        **{name: (value, None) for name, value in options.of_scheduler(engine).items()},
+    }
+    for name, (value, usual) in chosen.items():
+        if value != usual:
+            below = "\n" + " " * (len(name) + 1)
+            yield f"{name}={pformat(value, sort_dicts=False)}".replace("\n", below)
+    if engine.store:
+        yield f"keep=keeping({engine.hit_unit}, states={engine.has_state})"
+
+
+def _spec(group: Group, drafts: int) -> str:
+    if group.kind == "full":
+        return f"full({group.block_size})"
+    if group.kind == "window":
+        return f"window({group.block_size}, {group.window})"
+    return f"mamba({group.block_size}, {group.mode!r}{f', {drafts}' if drafts else ''})"
+
+
+def _transfer(cluster: Cluster, engine: EngineConfig) -> dict[str, object] | None:
+    """What `KVTransferConfig` gets; None for an engine without a connector."""
+    if not engine.has_connector:
+        return None
+    found: dict[str, object] = {
+        "kv_connector": "StoreConnector" if engine.store else "NixlConnector",
+        "kv_role": options.kv_role(engine),
+        "engine_id": engine.name,
+        "kv_load_failure_policy": cluster.load_failure,
+    }
+    if cluster.follow_up_turns:
+        both_ways = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
+        found["kv_connector_extra_config"] = both_ways
+    return found
+
+
+def running_on(cluster: Cluster) -> str:
+    """The statement that runs all requests to their end that can finish."""
+    return f"serve(prefill, decode, {STEPS})" if cluster.disaggregated else f"run(engine, {STEPS})"
+
+
+class Writer:
+    """A writer of the statements of one trace. Event by event, it records what later statements
+    need."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.submitted: dict[str, int] = {}
+        self.admitted: dict[str, Admit] = {}
+
+    def statement(self, event: Event) -> str:
+        """The statement of an event; empty where nothing happens in vLLM."""
+        match event:
+            case Submit(engine=engine):
+                return self._submit(event)
+            case Continue():
+                return self._continue(event)
+            case Schedule(engine=engine):
+                found = [each for each in event.chose or () if isinstance(each, Admit)]
+                self.admitted |= {each.request: each for each in found}
+                return self._call("schedule", engine)
+            case Complete():
+                return self._complete(event)
+            case Abort(engine=engine, request=name):
+                return self._call("abort", engine, repr(name))
+            case Evict(engine=engine, block=block):
+                return f"{self._variable(engine)}.manager.evict_blocks({{{block}}})"
+            case ResetPrefixCache(engine=engine):
+                return f"{self._variable(engine)}.scheduler.reset_prefix_cache()"
+            case ResetRunning(engine=engine):
+                reset = "reset_prefix_cache(reset_running_requests=True)"
+                return f"{self._variable(engine)}.scheduler.{reset}"
+            case StrayReport(engine=engine, request=name):
+                receives = engine == self.cluster.decode.name
+                return self._report(engine, name, "recving" if receives else "sending")
+            case TransferDone(request=transfer):
+                source, sent, sink, taken = sides(self.cluster, transfer)
+                reader = VARIABLES[sink.role]
+                return self._call("end_transfer", source.name, repr(sent), reader, repr(taken))
+            case TransferFail(request=transfer):
+                _, _, sink, taken = sides(self.cluster, transfer)
+                failed = f"failed_recving={{{taken!r}}}"
+                return self._report(sink.name, taken, "recving", failed)
+            case LeaseExpire(request=transfer):
+                source, sent, _, _ = sides(self.cluster, transfer)
+                return self._report(source.name, sent, "sending")
+        return ""
+
+    def _variable(self, engine: str) -> str:
+        return VARIABLES[self.cluster.engine(engine).role]
+
+    def _call(self, function: str, engine: str, *arguments: str) -> str:
+        return f"{function}({', '.join([self._variable(engine), *arguments])})"
+
+    def _report(self, engine: str, name: str, kind: str, *more: str) -> str:
+        return self._call("report", engine, f"finished_{kind}={{{name!r}}}", *more)
+
+    def _add(self, engine: str, name: str, prompt: str, tokens: int, *more: str) -> str:
+        priority = self.cluster.job(name).priority
+        more = (*more, f"priority={priority}") if self.cluster.by_priority and priority else more
+        return self._call("add", engine, repr(name), repr(prompt), str(tokens), *more)
+
+    def _submit(self, event: Submit) -> str:
+        job = self.cluster.job(event.request)
+        known = arrival(self.cluster, event.request, event.engine)
+        self.submitted[event.request] = len(job.prompt)
+        more = list(self._params(event))
+        more += ["resumable=True"] * bool(job.parts)
+        more += ["embeds=True"] * job.embeds
+        more += ["cache_salt='one-name'"] * (job.extra_key == "salt")
+        if job.extra_key in ADAPTERS:
+            number, path = ADAPTERS.index(job.extra_key) + 1, f"/adapters/{job.extra_key}"
+            more.append(f"adapter=({number}, {path!r})")
+        return self._add(event.engine, job.name, plain(known.prompt), known.max_tokens, *more)
+
+    def _params(self, event: Submit) -> Iterator[str]:
+        """The transfer parameters with which a router sends a request."""
+        role, job = self.cluster.engine(event.engine).role, self.cluster.job(event.request)
+        if role == "decode":
+            yield f"params=prefill.params[{job.name!r}]"
+        elif role == "prefill" and job.follows:
+            yield f"params=decode.params.get({job.follows!r}, FOR_DECODE)"
+        elif role == "prefill":
+            yield "params=FOR_DECODE"
+
+    def _continue(self, event: Continue) -> str:
+        job = self.cluster.job(event.request)
+        part = _part(job.prompt, job.parts, job.max_tokens, self.submitted[job.name])
+        self.submitted[job.name] += job.max_tokens - 1 + len(part)
+        more = ["resumable=True"] * bool(part)
+        return self._add(event.engine, job.name, part or SAMPLED, job.max_tokens, *more)
+
+    def _complete(self, event: Complete) -> str:
+        more = [f"accepted={dict(event.accepted)}"] * bool(event.accepted)
+        if event.failed:
+            size = self.cluster.engine(event.engine).groups[0].block_size
+            admit = self.admitted[event.failed]
+            numbers = admit.local_hit + size, admit.local_hit // size, admit.external // size
+            lost = self._call("fail_load", event.engine, repr(event.failed), *map(str, numbers))
+            more.append(f"invalid_block_ids={lost}")
+        return self._call("complete", event.engine, *more)
+
+
+def _part(prompt: str, parts: tuple[str, ...], max_tokens: int, submitted: int) -> str:
+    """The next part of a session, of which these many tokens were submitted; empty at the end."""
+    length = len(prompt)
+    for part in parts:
+        if length == submitted:
+            return part
+        length += max_tokens - 1 + len(part)
+    return ""

@@ -6,9 +6,7 @@ first on its path. So nothing is ever copied or written into the tree.
 """
 
 from kvproof.live.trees.commits import commit
-from kvproof.live.trees.fingerprints import fingerprint
-from kvproof.live.trees.lending import environment, lend
 from kvproof.live.trees.naming import named
-from kvproof.live.trees.tree import Tree
+from kvproof.live.trees.tree import Tree, environment, fingerprint, lend
 
 __all__ = ["Tree", "commit", "environment", "fingerprint", "lend", "named"]

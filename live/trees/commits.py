@@ -1,21 +1,24 @@
-"""Commits of vLLM in a git clone, unpacked into the cache folder."""
+"""Commits of vLLM in a git clone, unpacked into the cache folder. Each takes 57 MB there.
+
+The commits that were not used for the longest time are removed where all take more than a limit,
+but never one that a process is using. Releases that were installed stay.
+"""
 
 import os
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from kvproof.live import children
 from kvproof.live.availability import UNKNOWN_VERSION
 from kvproof.live.releases import cache_folder
-from kvproof.live.trees.kept import shrink
-from kvproof.live.trees.mirror import mirrored
+from kvproof.live.trees.mirror import mirrored, remove_orphans, wheel
 from kvproof.live.trees.tree import Tree
-from kvproof.live.trees.wheel import wheel
 from kvproof.model.errors import UsageError
 from kvproof.model.files.archives import unpack
-from kvproof.model.files.folders import appear, hold, made_folder, part_of
+from kvproof.model.files.folders import appear, hold, made_folder, part_of, remove_unused, size_of
 from kvproof.model.files.reading import printable, shown
 
 SHORT = 10
@@ -116,3 +119,57 @@ def _why(ran: "subprocess.CompletedProcess[str]") -> str:
     lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else f"exit code {ran.returncode}"
     return printable(last.removeprefix("fatal: ").rstrip("."))
+
+
+LIMIT = "KVPROOF_CACHE_GB"
+"""The environment variable with the limit on commits and their mirrors, in GB."""
+
+LIMIT_GB = 2.0
+
+GB = 1e9
+
+
+class KeptSize(NamedTuple):
+    """How many commits of vLLM a cache folder has, and the bytes that these and all mirrors
+    take."""
+
+    commits: int
+    size: int
+
+
+def limit_bytes() -> float:
+    """The most that commits and mirrors may take, in bytes. Raises UsageError."""
+    given = os.environ.get(LIMIT, "")
+    try:
+        limit_gb = float(given) if given else LIMIT_GB
+    except ValueError:
+        limit_gb = -1.0
+    if not 0 <= limit_gb < float("inf"):
+        raise UsageError(f"{LIMIT} is {given!r}, which is no size. Use a number of GB, such as 2.")
+    return limit_gb * GB
+
+
+def kept_size(cache: Path) -> KeptSize:
+    """The number of commits and the bytes of vLLM in a cache folder."""
+    sizes = _sizes(cache)
+    return KeptSize(len(sizes), sum(sizes.values()) + size_of(cache / "trees"))
+
+
+def shrink(cache: Path) -> None:
+    """Remove the commits that were not used for the longest time, until the others and all mirrors
+    take no more than the limit. What is in use stays. Raises UsageError."""
+    limit, sizes = limit_bytes(), _sizes(cache)
+    total = sum(sizes.values()) + size_of(cache / "trees")
+    for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
+        if total <= limit:
+            break
+        if remove_unused(folder):
+            total -= sizes[folder]
+    remove_orphans(cache / "trees")
+
+
+def _sizes(cache: Path) -> dict[Path, int]:
+    """The commits that are whole, with their sizes. What is still unpacked has a name with a
+    dot."""
+    folders = (path for path in (cache / "commits").glob("*") if "." not in path.name)
+    return {path: size_of(path) for path in folders if path.is_dir()}

@@ -1,25 +1,27 @@
 """The mirror of a tree: links in the cache folder that a process imports in place of the tree.
 
 Python keeps its compiled bytecode beside a file, and so in the mirror. vLLM asks the metadata of
-the package `vllm` whether it is a CPU build, so the mirror has metadata that say so. The links lie
-in a folder `site-packages`: Hypothesis reads all code elsewhere in search of constants, and would
-draw other numbers on each tree.
+the package `vllm` whether it is a CPU build, so the mirror has metadata that say so. The compiled
+parts of an installed vLLM serve trees that have none. The links lie in a folder `site-packages`:
+Hypothesis reads all code elsewhere in search of constants, and would draw other numbers on each
+tree.
 """
 
 import hashlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from pathlib import Path
 
 import kvproof
 from kvproof.live.availability import NO_VERSION, ORIGIN, UNKNOWN_VERSION
-from kvproof.live.trees.files import COMPILED, compiled, files
 from kvproof.model.errors import UsageError
 from kvproof.model.files.folders import appear, folder_errors, made_folder, part_of
-from kvproof.model.files.reading import read_bytes
+from kvproof.model.files.reading import read_bytes, shown
 from kvproof.model.files.writing import write_new
 
 NOT_BUILT = """\
@@ -99,3 +101,66 @@ def for_cpu(version: str) -> str:
     public, _, local = version.partition("+")
     parts = [part for part in re.split(r"[._-]", local) if part and part != "cpu"]
     return f"{public}+{'.'.join([*parts, 'cpu'])}"
+
+
+COMPILED = (*EXTENSION_SUFFIXES, ".so")
+"""The ends of the names of compiled parts."""
+
+LEFT_OUT = ("__pycache__", ".git")
+
+
+def files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The regular files in a folder: path relative to the folder, and real path, in the order of
+    their names. Linked folders are followed, unless they lead back to a folder above. Raises
+    UsageError where a folder cannot be read."""
+    yield from _files(os.path.realpath(folder), "", ())
+
+
+def _files(folder: str, relative: str, above: tuple[str, ...]) -> Iterator[tuple[str, Path]]:
+    if folder in above:
+        return
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        raise UsageError(
+            f"The folder {shown(folder)} cannot be read ({error.strerror}). "
+            "Use a vLLM whose folders you may read."
+        ) from error
+    for entry in entries:
+        if entry.name in LEFT_OUT or entry.name.endswith(".pyc"):
+            continue
+        real = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+        if entry.is_dir():
+            yield from _files(real, f"{relative}{entry.name}/", (*above, folder))
+        elif entry.is_file():
+            yield f"{relative}{entry.name}", Path(real)
+
+
+def compiled(folder: Path) -> dict[str, Path]:
+    """The compiled parts in a folder, by relative path."""
+    return {name: path for name, path in files(folder) if name.endswith(COMPILED)}
+
+
+def wheel() -> Path | None:
+    """The package of the first vLLM on the path that has compiled parts and is no mirror; None
+    where there is none."""
+    return next((package for package in _packages() if _is_built(package)), None)
+
+
+def _packages() -> Iterator[Path]:
+    """The packages that this environment has: those on the path, and those of editable installs,
+    which have a finder each."""
+    for folder in sys.path:
+        spec = PathFinder.find_spec("vllm", [folder])
+        if spec is not None and spec.origin is not None:
+            yield Path(spec.origin).parent
+    for finder in sys.meta_path:
+        spec = None if finder is PathFinder else finder.find_spec("vllm", None)
+        if spec is not None and spec.origin is not None:
+            yield Path(spec.origin).parent
+
+
+def _is_built(package: Path) -> bool:
+    mirror = (package.parent.parent / ORIGIN).is_file()
+    return not mirror and any(path.name.endswith(COMPILED) for path in package.iterdir())

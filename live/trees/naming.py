@@ -1,18 +1,22 @@
-"""Finds the tree that a user names."""
+"""Finds the tree that a user names: also the sources of an editable install, whose folder of
+packages has metadata and a pointer, and the version of a source checkout, where a file in it has
+one."""
 
+import ast
+import json
 import os
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from kvproof.live.availability import described, installed, is_cpu_build, place
+from kvproof.live.availability import UNKNOWN_VERSION, described, installed, is_cpu_build, place
 from kvproof.live.releases import RELEASE, cache_folder, packages
-from kvproof.live.trees.editable import source
-from kvproof.live.trees.mirror import mirrored
+from kvproof.live.trees.mirror import mirrored, wheel
 from kvproof.live.trees.tree import Tree
-from kvproof.live.trees.versions import version_of_source
-from kvproof.live.trees.wheel import wheel
 from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import shown
+from kvproof.model.files.reading import read_text, shown
 
 PYTHON = sys.version_info[:2]
 
@@ -117,3 +121,76 @@ def _of_environment(path: Path) -> Path:
 def _packages_of(path: Path) -> list[Path]:
     """The folders of packages of an environment, one for each Python."""
     return sorted((path / "lib").glob("python3.*/site-packages"))
+
+
+MAPPING = re.compile(r"^MAPPING\b[^=]*= *(\{.*\}) *$", re.MULTILINE)
+
+
+def source(site: Path) -> Path | None:
+    """The package `vllm` of an editable install in a folder of packages; None where there is none.
+    Nothing of the folder is executed."""
+    for folder in _pointed_at(site):
+        if (folder / "__init__.py").is_file():
+            return folder
+    return None
+
+
+def _pointed_at(site: Path) -> Iterator[Path]:
+    """The folders that may be the package: of setuptools' finders, of paths, of pip's metadata."""
+    for finder in sorted(site.glob("__editable__*_finder.py")):
+        for line in MAPPING.findall(_text(finder)):
+            yield from _mapped(line)
+    for file in sorted(site.glob("*.pth")):
+        for line in _text(file).splitlines():
+            if line.strip() and not line.startswith(("import ", "import\t", "#")):
+                yield site / line.strip() / "vllm"
+    for file in sorted(site.glob("vllm*.dist-info/direct_url.json")):
+        root = _folder_of(_text(file))
+        if root is not None:
+            yield from (root / "vllm", root / "src" / "vllm")
+
+
+def _mapped(text: str) -> Iterator[Path]:
+    try:
+        mapping = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return
+    if isinstance(mapping, dict) and isinstance(mapping.get("vllm"), str):
+        yield Path(mapping["vllm"])
+
+
+def _folder_of(text: str) -> Path | None:
+    try:
+        url = urlsplit(json.loads(text)["url"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return Path(unquote(url.path)) if url.scheme == "file" else None
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path, "pointer of an editable install", 1)
+    except UsageError:
+        return ""
+
+
+FIELD = re.compile(r"^Version: *(\S+)", re.MULTILINE)
+
+FILES = {
+    "PKG-INFO": FIELD,
+    "vllm.egg-info/PKG-INFO": FIELD,
+    "vllm/_version.py": re.compile(r"^__version__\b.*= *['\"]([^'\"]+)['\"]", re.MULTILINE),
+}
+"""The files with the version of a source distribution, and of a checkout that was built."""
+
+
+def version_of_source(folder: Path) -> str:
+    """The version of the sources in this folder, "unknown" where no file has it."""
+    for name, pattern in FILES.items():
+        try:
+            found = pattern.search(read_text(folder / name, "file of vLLM", 1))
+        except UsageError:
+            continue
+        if found:
+            return found[1].split("+")[0]
+    return UNKNOWN_VERSION
