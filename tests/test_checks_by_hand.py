@@ -7,7 +7,7 @@ from kvproof.invariants.blocks import uncached_blocks_are_reused_at_once
 from kvproof.invariants.check import broken
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
-from kvproof.live.known.hits import shrunk_hit_is_not_matched_again
+from kvproof.live.known.caching import shrunk_hit_is_not_matched_again
 from kvproof.model import termination
 from kvproof.model.because import About
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
