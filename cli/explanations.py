@@ -17,7 +17,7 @@ from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.config import Cluster
-from kvproof.model.config.features.registry import FEATURES
+from kvproof.model.config.features.registry import FEATURES, section_of
 from kvproof.model.errors import NAME_MAX, UsageError, alike
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.loop import Played
@@ -309,7 +309,7 @@ def _feature(name: str) -> Explanation:
         return _of_contract(name)
     one = FEATURES[name]
     return Explanation(
-        kind=f"a feature of clusters ({one.section})",
+        kind=f"a feature of clusters ({section_of(one)})",
         name=name,
         sentence=f"{one.words[:1].upper()}{one.words[1:]}.",
         where=one.options,

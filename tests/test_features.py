@@ -35,22 +35,15 @@ def test_what_a_refusal_says_of_a_feature_is_there() -> None:
     assert all(f.on for f in FEATURES.values() if f.job_field)
 
 
-def test_an_exclusion_of_engines_names_features_of_engines() -> None:
-    for together, exclusion in exclusions():
-        if exclusion.of is EngineConfig:
-            assert {FEATURES[f].of for f in together} == {EngineConfig}, together
-
-
 ODD = Feature(
     id="odd_limits",
-    section="engine",
     name="odd limits",
     words="a limit of three requests",
     options="`max_requests`",
     of=EngineConfig,
     used=lambda engine: engine.policy == "priority" and engine.max_requests == 3,
     off="max_requests 2",
-    exclusions=(Exclusion(of=EngineConfig, beside=("store",)),),
+    exclusions=(Exclusion(beside=("store",)),),
     draw=lambda settings: settings.on_engines(policy="priority", max_requests=3),
 )
 

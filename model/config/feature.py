@@ -7,16 +7,14 @@ cluster.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, Generic, NamedTuple, TypeVar, get_type_hints
 
 from kvproof.model.config.random_settings import RandomSettings
 
 Part = TypeVar("Part")
 
 NOT_MODELLED = "which kvproof does not model"
-
-SECTIONS = ("cache groups", "prefix cache", "engine", "P/D", "traffic")
-"""The sections of the table, in this order."""
 
 
 class Refusal(NamedTuple):
@@ -31,32 +29,37 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exclusion(Generic[Part]):
+class Exclusion:
     """Features that cannot be combined with a feature.
 
-    The exclusion applies where the same engine or cluster (`of`) uses all of `beside`, and `where`,
-    if given, holds. `only` describes `where` in README. `because` is a clause for the refusal.
-    `instead` is what to use; if it is not given, the refusal proposes to leave out one of the
-    features. With `live`, live vLLM is driven with these features, and only the model refuses them.
+    The exclusion applies where the same engine uses all of `beside`, and `where`, if given, holds.
+    If one of these features is a feature of clusters, this is asked of a cluster. `only` describes
+    `where` in README. `because` is a clause for the refusal. `instead` is what to use; if it is not
+    given, the refusal proposes to leave out one of the features. With `live`, live vLLM is driven
+    with these features, and only the model refuses them.
     """
 
-    of: type[Part]
     beside: tuple[str, ...]
-    where: Callable[[Part], bool] | None = None
+    where: Callable[[Any], bool] | None = None
     only: str = ""
     because: str = NOT_MODELLED
     instead: str = ""
     live: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limit(Generic[Part]):
+@dataclass(frozen=True)
+class Limit:
     """A condition of a feature on numbers, groups or jobs. `check` returns the refusal where the
-    condition does not hold. `words` describes in README what is refused; it may be empty."""
+    condition does not hold; the type of its parameter says whether it is asked of an engine or of a
+    cluster. `words` describes in README what is refused; it may be empty."""
 
-    of: type[Part]
-    check: Callable[[Part], Refusal | None]
+    check: Callable[[Any], Refusal | None]
     words: str = ""
+
+    @cached_property
+    def of(self) -> type:
+        """What the condition is asked of: an engine or a cluster."""
+        return next(iter(get_type_hints(self.check).values()))  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,6 @@ class Feature(Generic[Part]):
     """
 
     id: str
-    section: str
     name: str
     words: str
     options: str
@@ -85,7 +87,7 @@ class Feature(Generic[Part]):
     needs: tuple[str, ...] = ()
     idle_without: tuple[str, ...] = ()
     job_field: str = ""
-    exclusions: tuple[Exclusion[Any], ...] = ()
-    limits: tuple[Limit[Any], ...] = ()
+    exclusions: tuple[Exclusion, ...] = ()
+    limits: tuple[Limit, ...] = ()
     draw: Callable[[RandomSettings], None] | None = None
     chance: float = 0.0

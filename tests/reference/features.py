@@ -35,5 +35,5 @@ def _excluded(feature: str, live: bool) -> Iterator[str]:
             yield " with ".join([first, *filter(None, [" and ".join(rest)])]) + _where(exclusion)
 
 
-def _where(exclusion: Exclusion[Any]) -> str:
+def _where(exclusion: Exclusion) -> str:
     return f" ({exclusion.only})" if exclusion.only else ""

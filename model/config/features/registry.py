@@ -7,11 +7,16 @@ from typing import Any
 from kvproof.model.config.cluster import Cluster
 from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import Exclusion, Feature, Refusal
-from kvproof.model.config.features.table import TABLE
+from kvproof.model.config.features.table import SECTIONS
 from kvproof.model.errors import NotValid, UsageError
 
-FEATURES: dict[str, Feature[Any]] = {feature.id: feature for feature in TABLE}
+FEATURES: dict[str, Feature[Any]] = {f.id: f for of in SECTIONS.values() for f in of}
 """The features by id, section by section."""
+
+
+def section_of(feature: Feature[Any]) -> str:
+    """The section of the table that a feature is in."""
+    return next(name for name, features in SECTIONS.items() if feature in features)
 
 
 def used_by(part: EngineConfig | Cluster) -> set[str]:
@@ -21,7 +26,7 @@ def used_by(part: EngineConfig | Cluster) -> set[str]:
 
 
 @functools.cache
-def exclusions() -> tuple[tuple[frozenset[str], Exclusion[Any]], ...]:
+def exclusions() -> tuple[tuple[frozenset[str], Exclusion], ...]:
     """All exclusions, each with the ids of the features that do not go together."""
     return tuple(
         (frozenset((feature.id, *exclusion.beside)), exclusion)
@@ -84,10 +89,11 @@ def _combined(
     part: EngineConfig | Cluster, feature: Feature[Any], used: set[str], live: bool = False
 ) -> Iterator[Refusal]:
     for exclusion in (e for e in feature.exclusions if e.live == live):
-        if not isinstance(part, exclusion.of) or not used.issuperset(exclusion.beside):
+        combined = [feature, *(FEATURES[other] for other in exclusion.beside)]
+        of = Cluster if any(each.of is Cluster for each in combined) else EngineConfig
+        if not isinstance(part, of) or not used.issuperset(exclusion.beside):
             continue
         if exclusion.where is None or exclusion.where(part):
-            combined = [feature, *(FEATURES[other] for other in exclusion.beside)]
             names, off = _listed("and", [f.name for f in combined]), [f.off for f in combined]
             wrong = f"{_called(part)} combines {names}, {exclusion.because}"
             yield Refusal(wrong, exclusion.instead or _listed("or", off))

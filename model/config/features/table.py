@@ -13,11 +13,10 @@ from kvproof.model.config.features import checks, draws
 
 NO_CONNECTOR = "which vLLM does not do beside a KV connector"
 
-TABLE: tuple[Feature[Any], ...] = (
+CACHE_GROUPS: tuple[Feature[Any], ...] = (
     # Full-attention groups: a request needs its blocks until it ends.
     Feature(
         id="full_attention",
-        section="cache groups",
         name="full attention",
         words="full attention; one to many groups of any kind",
         options="`kind` of a group",
@@ -27,7 +26,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Mamba: a block holds a state, and not KV per token.
     Feature(
         id="mamba",
-        section="cache groups",
         name="Mamba",
         words="Mamba, states cached at block boundaries (`align`)",
         options="`kind` of a group",
@@ -39,7 +37,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Mamba of mode none: one state for each request, and nothing is cached.
     Feature(
         id="mamba_without_cache",
-        section="cache groups",
         name="Mamba of mode none",
         words="Mamba, one state for each request and no cache (`none`)",
         options="`mode` of a group",
@@ -51,26 +48,18 @@ TABLE: tuple[Feature[Any], ...] = (
     # Groups whose blocks have different numbers of tokens.
     Feature(
         id="unequal_block_sizes",
-        section="cache groups",
         name="unequal block sizes",
         words="unequal block sizes",
         options="`block_size` of a group",
         of=EngineConfig,
         used=lambda engine: len(engine.block_sizes) > 1,
         off="one block_size for all groups",
-        limits=(
-            Limit(
-                of=EngineConfig,
-                check=checks.mamba_is_widest,
-                words="Mamba blocks narrower than others",
-            ),
-        ),
+        limits=(Limit(checks.mamba_is_widest, "Mamba blocks narrower than others"),),
         draw=draws.unequal_block_sizes,
     ),
     # Sliding windows: a request frees the blocks before its window.
     Feature(
         id="windows",
-        section="cache groups",
         name="windows",
         words="sliding windows",
         options="`window` of a group",
@@ -78,10 +67,12 @@ TABLE: tuple[Feature[Any], ...] = (
         used=lambda engine: any(g.kind == "window" for g in engine.groups),
         off="no window group",
     ),
+)
+
+PREFIX_CACHE: tuple[Feature[Any], ...] = (
     # Cached blocks that an external call evicts.
     Feature(
         id="evictions",
-        section="prefix cache",
         name="evictions",
         words="cached blocks evicted from outside",
         options="`evictions`",
@@ -93,7 +84,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Lookahead block hashes: the hash of a block covers the token after it.
     Feature(
         id="hash_lookahead",
-        section="prefix cache",
         name="lookahead block hashes",
         words="block hashes that cover the next token",
         options="`hash_lookahead_tokens`",
@@ -102,13 +92,10 @@ TABLE: tuple[Feature[Any], ...] = (
         off="hash_lookahead_tokens 0",
         needs=("eagle",),
         exclusions=(
-            Exclusion(of=EngineConfig, beside=("pd",), because=NO_CONNECTOR),
-            Exclusion(of=EngineConfig, beside=("store",), because=NO_CONNECTOR),
+            Exclusion(beside=("pd",), because=NO_CONNECTOR),
+            Exclusion(beside=("store",), because=NO_CONNECTOR),
+            Exclusion(beside=("no_prefix_cache",), because="which leaves nothing to hash"),
             Exclusion(
-                of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to hash"
-            ),
-            Exclusion(
-                of=Cluster,
                 beside=("sessions",),
                 because="which drop the last token of an answer, although the hash of the block "
                 f"before may cover that token, {NOT_MODELLED}",
@@ -120,7 +107,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # KV events: the engine reports each change of its cache.
     Feature(
         id="kv_events",
-        section="prefix cache",
         name="KV events",
         words="KV events, replayed by a listener",
         options="`kv_events`",
@@ -129,16 +115,14 @@ TABLE: tuple[Feature[Any], ...] = (
         off="kv_events false",
         exclusions=(
             Exclusion(
-                of=EngineConfig,
                 beside=("partial_block_hits", "async_scheduling"),
                 instead="steps_in_flight 1, or kv_events false",
             ),
         ),
         limits=(
             Limit(
-                of=EngineConfig,
-                check=checks.parents_were_reported,
-                words="unequal block sizes, but for hits inside a block of Mamba; a window or "
+                checks.parents_were_reported,
+                "unequal block sizes, but for hits inside a block of Mamba; a window or "
                 "Mamba group first",
             ),
         ),
@@ -147,7 +131,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # An engine without a prefix cache.
     Feature(
         id="no_prefix_cache",
-        section="prefix cache",
         name="prefix_caching false",
         words="no prefix cache",
         options="`prefix_caching`",
@@ -160,7 +143,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Hits that end inside a block, with an aligned Mamba group. The block is then copied.
     Feature(
         id="partial_block_hits",
-        section="prefix cache",
         name="hits inside a block",
         words="hits that end inside a block, and their copies",
         options="`match_unit`, or unequal sizes",
@@ -170,24 +152,18 @@ TABLE: tuple[Feature[Any], ...] = (
         off="one block_size for all groups and match_unit 0",
         needs=("mamba",),
         exclusions=(
-            Exclusion(of=EngineConfig, beside=("pd",), live=True),
-            Exclusion(of=EngineConfig, beside=("store",), live=True),
-            Exclusion(of=EngineConfig, beside=("drafts",), live=True),
-            Exclusion(of=EngineConfig, beside=("eagle",), live=True),
-            Exclusion(
-                of=EngineConfig, beside=("no_prefix_cache",), because="which leaves nothing to hit"
-            ),
+            Exclusion(beside=("pd",), live=True),
+            Exclusion(beside=("store",), live=True),
+            Exclusion(beside=("drafts",), live=True),
+            Exclusion(beside=("eagle",), live=True),
+            Exclusion(beside=("no_prefix_cache",), because="which leaves nothing to hit"),
         ),
-        limits=(
-            Limit(of=EngineConfig, check=checks.match_unit_divides),
-            Limit(of=EngineConfig, check=checks.one_full_group, words="two full groups"),
-        ),
+        limits=(Limit(checks.match_unit_divides), Limit(checks.one_full_group, "two full groups")),
         draw=lambda settings: settings.on_engines(match_unit=settings.choose(draws.MATCH_UNITS)),
     ),
     # A state is also cached where prompts part, inside a block: an EAGLE hit resumes there.
     Feature(
         id="prefix_checkpoint",
-        section="prefix cache",
         name="states where prompts part",
         words="states that are cached where prompts part, inside a block",
         options="`prefix_checkpoint`",
@@ -200,7 +176,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Resets of the prefix cache, of an idle engine or also under load.
     Feature(
         id="resets",
-        section="prefix cache",
         name="resets",
         words="resets, also under load",
         options="`resets`, `resets_any_time`",
@@ -214,7 +189,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Sparse retention: only some blocks of windows and states stay in the cache.
     Feature(
         id="retention",
-        section="prefix cache",
         name="sparse retention",
         words="sparse or periodic retention",
         options="`retention`",
@@ -223,14 +197,12 @@ TABLE: tuple[Feature[Any], ...] = (
         off="retention null",
         exclusions=(
             Exclusion(
-                of=EngineConfig,
                 beside=("partial_block_hits", "windows"),
                 because="which keeps a window where two prompts diverge and a state at the block "
                 f"end before that, {NOT_MODELLED}",
                 instead="retention null, or no window group",
             ),
             Exclusion(
-                of=EngineConfig,
                 beside=("eagle",),
                 where=lambda engine: any(
                     g.eagle and g.block_size != engine.hit_unit for g in engine.groups
@@ -241,19 +213,17 @@ TABLE: tuple[Feature[Any], ...] = (
             ),
         ),
         limits=(
-            Limit(of=EngineConfig, check=checks.ends_where_a_hit_can),
-            Limit(
-                of=EngineConfig,
-                check=checks.periodic_beside_full,
-                words="a period, with full groups only",
-            ),
+            Limit(checks.ends_where_a_hit_can),
+            Limit(checks.periodic_beside_full, "a period, with full groups only"),
         ),
         draw=lambda settings: settings.on_engines(retention=settings.choose(draws.RETENTIONS)),
     ),
+)
+
+ENGINE: tuple[Feature[Any], ...] = (
     # Async scheduling: a step is scheduled while an earlier step is in flight.
     Feature(
         id="async_scheduling",
-        section="engine",
         name="async scheduling",
         words="async scheduling",
         options="`steps_in_flight`",
@@ -266,7 +236,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Chunked prefill: a step has a budget of tokens.
     Feature(
         id="chunked_prefill",
-        section="engine",
         name="chunked prefill",
         words="chunks below, at and above a block",
         options="`chunk_tokens`",
@@ -276,7 +245,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Speculative decoding: a drafter proposes tokens.
     Feature(
         id="drafts",
-        section="engine",
         name="drafts",
         words="speculative decoding",
         options="`drafts`",
@@ -286,7 +254,6 @@ TABLE: tuple[Feature[Any], ...] = (
         off="drafts 0",
         exclusions=(
             Exclusion(
-                of=EngineConfig,
                 beside=("mamba",),
                 where=checks.passes_two_boundaries,
                 only="as many as a Mamba block has tokens",
@@ -295,13 +262,12 @@ TABLE: tuple[Feature[Any], ...] = (
                 instead="fewer drafts than a Mamba block has tokens",
             ),
         ),
-        limits=(Limit(of=EngineConfig, check=checks.sample_fits_a_step),),
+        limits=(Limit(checks.sample_fits_a_step),),
         draw=lambda settings: settings.on_engines(drafts=settings.choose(draws.DRAFTS)),
     ),
     # EAGLE or MTP: the drafter has layers of its own in some cache groups.
     Feature(
         id="eagle",
-        section="engine",
         name="EAGLE",
         words="drafters with layers of their own (EAGLE, MTP)",
         options="`eagle` of a group",
@@ -312,38 +278,24 @@ TABLE: tuple[Feature[Any], ...] = (
         needs=("drafts",),
         exclusions=(
             Exclusion(
-                of=EngineConfig,
                 beside=("pd", "mamba"),
                 because="where vLLM looks up hits with the token that P truncates, which kvproof "
                 "does not model",
                 live=True,
             ),
         ),
-        limits=(
-            Limit(
-                of=EngineConfig,
-                check=checks.narrow_full,
-                words="full groups of wider blocks than others",
-            ),
-        ),
+        limits=(Limit(checks.narrow_full, "full groups of wider blocks than others"),),
         draw=draws.eagle,
     ),
     # A limit on the tokens that one request gets in a step beside other requests.
     Feature(
         id="long_prefill",
-        section="engine",
         name="a limit on long prefills",
         words="a limit on the tokens of one request in a step, beside others",
         options="`long_prefill_tokens`",
         of=EngineConfig,
         used=lambda engine: engine.long_prefill_tokens > 0,
-        limits=(
-            Limit(
-                of=EngineConfig,
-                check=checks.long_prefill_has_room,
-                words="a limit below a sample with its drafts",
-            ),
-        ),
+        limits=(Limit(checks.long_prefill_has_room, "a limit below a sample with its drafts"),),
         draw=lambda settings: settings.on_engines(
             long_prefill_tokens=settings.choose(draws.LONG_PREFILLS)
         ),
@@ -352,7 +304,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Requests are scheduled by the priority of their jobs.
     Feature(
         id="priority",
-        section="engine",
         name="serving by priority",
         words="requests served by priority",
         options="`policy`, `priority` of a job",
@@ -365,7 +316,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # A limit on the number of requests that run at the same time.
     Feature(
         id="request_limit",
-        section="engine",
         name="a limit on running requests",
         words="a limit on running requests",
         options="`max_requests`",
@@ -376,26 +326,24 @@ TABLE: tuple[Feature[Any], ...] = (
     # An external store, which loads prefixes within the step.
     Feature(
         id="store",
-        section="engine",
         name="a store",
         words="loads within the step, from a store",
         options="`store`",
         of=EngineConfig,
         used=lambda engine: engine.store,
         off="store false",
-        exclusions=(Exclusion(of=EngineConfig, beside=("pd",), live=True),),
+        exclusions=(Exclusion(beside=("pd",), live=True),),
         draw=lambda settings: settings.on_engines(store=True),
     ),
     # A watermark: blocks that an admission leaves free where another request runs.
     Feature(
         id="watermark",
-        section="engine",
         name="a watermark",
         words="blocks kept free at an admission beside running requests",
         options="`watermark_blocks`",
         of=EngineConfig,
         used=lambda engine: engine.watermark_blocks > 0,
-        limits=(Limit(of=EngineConfig, check=checks.below_the_pool),),
+        limits=(Limit(checks.below_the_pool),),
         draw=lambda settings: settings.on_engines(
             watermark_blocks=settings.choose(draws.WATERMARKS)
         ),
@@ -404,7 +352,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Whether a request is admitted only where all its tokens fit.
     Feature(
         id="whole_prompt",
-        section="engine",
         name="a choice of admission",
         words="admission where the whole prompt fits, or only its first chunk",
         options="`reserve_whole_prompt`",
@@ -415,10 +362,12 @@ TABLE: tuple[Feature[Any], ...] = (
         ),
         chance=0.3,
     ),
+)
+
+PREFILL_DECODE: tuple[Feature[Any], ...] = (
     # Transfers, or loads of a store, that fail.
     Feature(
         id="failures",
-        section="P/D",
         name="failing loads",
         words="P/D transfers, or loads of a store, that fail; both policies of failure",
         options="`failures`, `load_failure`",
@@ -427,7 +376,6 @@ TABLE: tuple[Feature[Any], ...] = (
         off="failures 0",
         exclusions=(
             Exclusion(
-                of=Cluster,
                 beside=("store",),
                 where=checks.of_more_than_one_full_group,
                 only="unless there is one group, of full attention, or P/D",
@@ -436,19 +384,17 @@ TABLE: tuple[Feature[Any], ...] = (
                 instead="one full group, or failures 0",
             ),
             Exclusion(
-                of=Cluster,
                 beside=("store", "drafts", "async_scheduling"),
                 where=checks.of_a_store,
                 only="unless there is P/D",
             ),
-            Exclusion(of=Cluster, beside=("sessions", "async_scheduling"), live=True),
+            Exclusion(beside=("sessions", "async_scheduling"), live=True),
         ),
         draw=draws.failures,
     ),
     # Follow-up turns: D keeps what it computed, and P loads it for the next turn.
     Feature(
         id="follow_up_turns",
-        section="P/D",
         name="follow-up turns",
         words="follow-up turns: D keeps what it computed, and P loads it (`bidirectional_kv_xfer`)",
         options="`follow_up_turns`, `follows` of a job",
@@ -460,19 +406,16 @@ TABLE: tuple[Feature[Any], ...] = (
         job_field="follows",
         exclusions=(
             Exclusion(
-                of=Cluster,
-                beside=("push",),
-                because="and vLLM's push connector has no reverse transfer",
+                beside=("push",), because="and vLLM's push connector has no reverse transfer"
             ),
-            Exclusion(of=Cluster, beside=("drafts", "mamba"), live=True),
+            Exclusion(beside=("drafts", "mamba"), live=True),
         ),
-        limits=(Limit(of=Cluster, check=checks.turns_follow),),
+        limits=(Limit(checks.turns_follow),),
         draw=lambda settings: settings.on_cluster(follow_up_turns=True),
     ),
     # P and D have unequal numbers of kernel blocks in a block.
     Feature(
         id="kernel_blocks",
-        section="P/D",
         name="unequal physical_per_logical",
         words="unequal kernel blocks per block of P and D",
         options="`physical_per_logical`",
@@ -481,7 +424,6 @@ TABLE: tuple[Feature[Any], ...] = (
         off="one physical_per_logical for both engines",
         exclusions=(
             Exclusion(
-                of=Cluster,
                 beside=("mamba",),
                 where=lambda cluster: cluster.decode.prefix_caching,
                 only="while D caches prefixes",
@@ -489,7 +431,6 @@ TABLE: tuple[Feature[Any], ...] = (
                 instead="prefix_caching false for D, or no Mamba group",
             ),
             Exclusion(
-                of=Cluster,
                 beside=("windows",),
                 where=checks.begins_inside,
                 only="unless P's is a multiple of D's",
@@ -497,12 +438,11 @@ TABLE: tuple[Feature[Any], ...] = (
                 instead="a physical_per_logical of P that is a multiple of D's, or no window group",
             ),
             Exclusion(
-                of=Cluster,
                 beside=("push",),
                 because="and vLLM then ends no transfer: D's worker dies at the end of the first "
                 "one, or P's worker never begins it",
             ),
-            Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
+            Exclusion(beside=("follow_up_turns",), live=True),
         ),
         idle_without=("pd",),
         draw=draws.kernel_blocks,
@@ -510,7 +450,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Reads whose end is never reported; P's lease ends instead.
     Feature(
         id="lost_reads",
-        section="P/D",
         name="lost reads",
         words="lost reads, and leases that end",
         options="`losses`",
@@ -522,7 +461,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # P only sends KV, and D only receives it: the roles that deployments give them.
     Feature(
         id="one_way",
-        section="P/D",
         name="one-way roles",
         words="P as `kv_producer` and D as `kv_consumer`, otherwise both as `kv_both`",
         options="`one_way`",
@@ -532,7 +470,6 @@ TABLE: tuple[Feature[Any], ...] = (
         needs=("pd",),
         exclusions=(
             Exclusion(
-                of=Cluster,
                 beside=("follow_up_turns",),
                 because="and P, which then loads from D, must be kv_both",
                 live=True,
@@ -544,7 +481,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # P/D: a request is prefilled on one engine and decoded on another.
     Feature(
         id="pd",
-        section="P/D",
         name="P/D",
         words="P/D: a prefill and a decode engine, over NIXL pull",
         options="`role`",
@@ -558,7 +494,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # P/D over NIXL push: P writes to the blocks of D.
     Feature(
         id="push",
-        section="P/D",
         name="push",
         words="P/D over NIXL push",
         options="`transfer`",
@@ -571,7 +506,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # A worker's report that no request waits for.
     Feature(
         id="stray_reports",
-        section="P/D",
         name="stray reports",
         words="a worker's report that no request waits for",
         options="`stray`",
@@ -581,10 +515,12 @@ TABLE: tuple[Feature[Any], ...] = (
         needs=("pd",),
         draw=lambda settings: settings.on_cluster(stray=True),
     ),
+)
+
+TRAFFIC: tuple[Feature[Any], ...] = (
     # Users who abort their request before it is finished.
     Feature(
         id="aborts",
-        section="traffic",
         name="aborts",
         words="requests that are aborted",
         options="`aborts`",
@@ -596,7 +532,6 @@ TABLE: tuple[Feature[Any], ...] = (
     # Prompts that are sent as embeddings instead of token ids.
     Feature(
         id="embeddings",
-        section="traffic",
         name="prompts of embeddings",
         words="prompts of embeddings",
         options="`embeds` of a job",
@@ -605,24 +540,19 @@ TABLE: tuple[Feature[Any], ...] = (
         off="embeds false",
         exclusions=(
             Exclusion(
-                of=Cluster,
-                beside=("kv_events",),
-                because="which could not name their tokens",
-                live=True,
+                beside=("kv_events",), because="which could not name their tokens", live=True
             ),
-            Exclusion(of=Cluster, beside=("follow_up_turns",), live=True),
+            Exclusion(beside=("follow_up_turns",), live=True),
             Exclusion(
-                of=Cluster,
                 beside=("sessions",),
                 because="where vLLM asserts that the prompt of a session has token ids",
             ),
         ),
-        limits=(Limit(of=Cluster, check=checks.tokens_apart),),
+        limits=(Limit(checks.tokens_apart),),
     ),
     # Requests with a salt or a LoRA adapter, whose KV nobody else may read.
     Feature(
         id="extra_keys",
-        section="traffic",
         name="extra keys",
         words="requests with a salt or a LoRA adapter",
         options="`extra_keys`, `extra_key` of a job",
@@ -632,30 +562,26 @@ TABLE: tuple[Feature[Any], ...] = (
         off="extra_keys false",
         job_field="extra_key",
         exclusions=(
-            Exclusion(
-                of=Cluster, beside=("kv_events",), because="which name token ids alone", live=True
-            ),
+            Exclusion(beside=("kv_events",), because="which name token ids alone", live=True),
         ),
-        limits=(Limit(of=Cluster, check=checks.keyed_letters),),
+        limits=(Limit(checks.keyed_letters),),
         draw=lambda settings: settings.on_cluster(extra_keys=True),
     ),
     # Prompts that the pool cannot hold.
     Feature(
         id="oversized",
-        section="traffic",
         name="oversized prompts",
         words="prompts that the pool cannot hold",
         options="`oversized`",
         of=Cluster,
         used=lambda cluster: cluster.oversized,
         off="oversized false",
-        exclusions=(Exclusion(of=Cluster, beside=("pd",), live=True),),
+        exclusions=(Exclusion(beside=("pd",), live=True),),
         draw=lambda settings: settings.on_cluster(oversized=True),
     ),
     # Streaming sessions: a prompt arrives in parts, each after the answer to the part before.
     Feature(
         id="sessions",
-        section="traffic",
         name="sessions",
         words="streaming sessions",
         options="`sessions`, `parts` of a job",
@@ -665,10 +591,9 @@ TABLE: tuple[Feature[Any], ...] = (
         off="sessions false",
         job_field="parts",
         exclusions=(
-            Exclusion(of=Cluster, beside=("pd",), live=True),
-            Exclusion(of=Cluster, beside=("drafts", "mamba"), live=True),
+            Exclusion(beside=("pd",), live=True),
+            Exclusion(beside=("drafts", "mamba"), live=True),
             Exclusion(
-                of=Cluster,
                 beside=("drafts",),
                 where=lambda cluster: not cluster.prefill.overlaps,
                 only="without async scheduling",
@@ -680,4 +605,12 @@ TABLE: tuple[Feature[Any], ...] = (
         draw=lambda settings: settings.on_cluster(sessions=True),
     ),
 )
-"""In the order of `SECTIONS`, and by name in each."""
+
+SECTIONS: dict[str, tuple[Feature[Any], ...]] = {
+    "cache groups": CACHE_GROUPS,
+    "prefix cache": PREFIX_CACHE,
+    "engine": ENGINE,
+    "P/D": PREFILL_DECODE,
+    "traffic": TRAFFIC,
+}
+"""The features by section, in the order of the pages, and by name in each."""
