@@ -3,7 +3,7 @@
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
-from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.arithmetic.ranges import Natural, Positive
 from kvproof.proofs.obligation import Claim, obligation
 
 
@@ -19,16 +19,12 @@ def _skipped_blocks(total: Num, window: Num, block_size: Num) -> tuple[Num, ...]
 
 @obligation(
     "after a hit and external tokens the counter counts blocks of the local hit only",
-    for_all={
-        "hit_blocks": at_least(0),
-        "external": at_least(0),
-        "block_size": at_least(1),
-        "window": at_least(1),
-    },
     origin="vllm#42547",
     killed_by="null_blocks_counted_as_cached",
 )
-def counter_is_the_local_hit(hit_blocks: Num, external: Num, block_size: Num, window: Num) -> Claim:
+def counter_is_the_local_hit(
+    hit_blocks: Natural, external: Natural, block_size: Positive, window: Positive
+) -> Claim:
     """So the counter never exceeds the full blocks of all tokens."""
     total = hit_blocks * block_size + external
     parts = []
@@ -43,18 +39,15 @@ def counter_is_the_local_hit(hit_blocks: Num, external: Num, block_size: Num, wi
 
 @obligation(
     "caching from the counter on after a load covers each full block outside the hit exactly once",
-    for_all={
-        "hit_blocks": at_least(0),
-        "external": at_least(0),
-        "block_size": at_least(1),
-        "window": at_least(1),
-        "position": at_least(0),
-    },
     origin="vllm#42547",
     killed_by="null_blocks_counted_as_cached",
 )
 def every_full_block_cached_once(
-    hit_blocks: Num, external: Num, block_size: Num, window: Num, position: Num
+    hit_blocks: Natural,
+    external: Natural,
+    block_size: Positive,
+    window: Positive,
+    position: Natural,
 ) -> Claim:
     """A block position is either in the hit, or at or after the counter."""
     total = hit_blocks * block_size + external
@@ -68,11 +61,10 @@ def every_full_block_cached_once(
 
 @obligation(
     "the longest hit has as many whole units as leave a token to compute",
-    for_all={"known": at_least(1), "hit_unit": at_least(1)},
     origin="KVCacheManager.get_computed_blocks",
     killed_by="hit_covers_whole_prompt",
 )
-def longest_hit_leaves_a_token(known: Num, hit_unit: Num) -> Claim:
+def longest_hit_leaves_a_token(known: Positive, hit_unit: Positive) -> Claim:
     """A hit may not cover the whole prompt: the last token's logits must be computed."""
     hit = counts.longest_hit_tokens(known, hit_unit)
     whole = counts.full_blocks(hit, hit_unit) * hit_unit == hit
@@ -81,18 +73,15 @@ def longest_hit_leaves_a_token(known: Num, hit_unit: Num) -> Claim:
 
 @obligation(
     "a block is hashed if and only if some sliding-window hit needs it",
-    for_all={
-        "block": at_least(0),
-        "units": at_least(1),
-        "window": at_least(1),
-        "block_size": at_least(1),
-        "blocks_per_unit": at_least(1),
-    },
     origin="SlidingWindowManager.reachable_block_mask",
     killed_by="mask_hides_needed_blocks",
 )
 def hashed_blocks_serve_hits(
-    block: Num, units: Num, window: Num, block_size: Num, blocks_per_unit: Num
+    block: Natural,
+    units: Positive,
+    window: Positive,
+    block_size: Positive,
+    blocks_per_unit: Positive,
 ) -> Claim:
     """A hit of any number of `units` needs the blocks before its end that its window reaches. If
     any hit needs a block, the first hit that ends after the block needs it."""

@@ -1,18 +1,17 @@
 """Growth: a request takes as many blocks as were predicted."""
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Num, all_of, either, max_
-from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.arithmetic.algebra import all_of, either, max_
+from kvproof.model.arithmetic.ranges import Natural, Positive
 from kvproof.proofs.obligation import Claim, obligation
 
 
 @obligation(
     "a running request takes exactly the blocks between what it holds and what it needs",
-    for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
     origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
     killed_by="growth_rounds_down",
 )
-def growth_is_exact(start: Num, tokens: Num, block_size: Num) -> Claim:
+def growth_is_exact(start: Natural, tokens: Natural, block_size: Positive) -> Claim:
     """Then its blocks hold all its tokens, and its last block is not empty."""
     held = counts.blocks_for_tokens(start, block_size)
     end = start + tokens
@@ -30,11 +29,10 @@ def growth_is_exact(start: Num, tokens: Num, block_size: Num) -> Claim:
 
 @obligation(
     "a running request takes no block while its last one has room",
-    for_all={"start": at_least(0), "tokens": at_least(0), "block_size": at_least(1)},
     origin="SingleTypeKVCacheManager.get_num_blocks_to_allocate",
     killed_by="growth_rounds_down",
 )
-def room_is_used_first(start: Num, tokens: Num, block_size: Num) -> Claim:
+def room_is_used_first(start: Natural, tokens: Natural, block_size: Positive) -> Claim:
     """Room is what the held blocks have beyond the computed tokens."""
     held = counts.blocks_for_tokens(start, block_size)
     taken = counts.attention_blocks_predicted(start + tokens, block_size, held, 0)
@@ -43,11 +41,10 @@ def room_is_used_first(start: Num, tokens: Num, block_size: Num) -> Claim:
 
 @obligation(
     "a Mamba block table takes one block if it must grow, otherwise none, and then fits",
-    for_all={"end": at_least(1), "held_blocks": at_least(0), "block_size": at_least(1)},
     origin="MambaManager.get_num_blocks_to_allocate",
     killed_by="placeholders_predicted",
 )
-def state_growth_is_one(end: Num, held_blocks: Num, block_size: Num) -> Claim:
+def state_growth_is_one(end: Positive, held_blocks: Natural, block_size: Positive) -> Claim:
     """Null placeholders fill the table up to the running state, whose block is the last."""
     taken = counts.state_blocks_predicted(end, block_size, held_blocks)
     blocks = counts.blocks_for_tokens(end, block_size)

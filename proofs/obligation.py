@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 from kvproof.model.arithmetic.algebra import Num, Truth, all_of
 from kvproof.model.arithmetic.ranges import Range
@@ -50,11 +50,15 @@ class Obligation:
 
 
 def obligation(
-    name: str, *, for_all: Mapping[str, Range], origin: str, killed_by: str = ""
+    name: str, *, origin: str, killed_by: str = "", for_all: Mapping[str, Range] | None = None
 ) -> Callable[[Callable[..., Claim]], Obligation]:
-    """Make an obligation of a function `(one argument for each variable) -> Claim`."""
+    """Make an obligation of a function that takes one argument for each variable. The annotation of
+    an argument has its range, as `Positive` has; a function that takes the variables as one mapping
+    says their ranges in `for_all`."""
 
     def make(claim: Callable[..., Claim]) -> Obligation:
-        return Obligation(claim.__name__, name, for_all, origin, killed_by, claim)
+        hints = get_type_hints(claim, include_extras=True).items()
+        ranges = for_all or {each: of.__metadata__[0] for each, of in hints if each != "return"}
+        return Obligation(claim.__name__, name, ranges, origin, killed_by, claim)
 
     return make

@@ -4,8 +4,8 @@ Each claim compares the rule with the spec and states for which numbers they agr
 """
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Num, all_of, both, if_, implies, max_, not_
-from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.arithmetic.algebra import all_of, both, if_, implies, max_, not_
+from kvproof.model.arithmetic.ranges import Bit, Natural, Positive
 from kvproof.model.faults.states import null_blocks_counted_as_cached
 from kvproof.model.faults.transfers import end_trim_across_ratios
 from kvproof.proofs.obligation import Claim, obligation
@@ -13,17 +13,11 @@ from kvproof.proofs.obligation import Claim, obligation
 
 @obligation(
     "lists cut by count from the end are right if and only if both tables end at the same token",
-    for_all={
-        "tokens": at_least(1),
-        "hit_blocks": at_least(0),
-        "local_ratio": at_least(1),
-        "remote_ratio": at_least(1),
-    },
     origin="vllm#50558",
     killed_by="front_trim",
 )
 def end_trim_is_right_where(
-    tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
+    tokens: Positive, hit_blocks: Natural, local_ratio: Positive, remote_ratio: Positive
 ) -> Claim:
     """`tokens` and both ratios count kernel blocks. D hits `hit_blocks` blocks and loads the rest;
     P lists all its blocks. With equal ratios both tables end at the same token; with unequal ratios
@@ -43,17 +37,11 @@ def end_trim_is_right_where(
 @obligation(
     "the number of hit blocks before slicing is the table's length for full attention, and for a "
     "window if and only if at most block size + window - 2 tokens come from the connector",
-    for_all={
-        "hit_blocks": at_least(0),
-        "external": at_least(0),
-        "block_size": at_least(1),
-        "window": at_least(1),
-    },
     origin="vllm#42547",
     killed_by="null_blocks_counted_as_cached",
 )
 def counting_before_slicing_is_no_change_where(
-    hit_blocks: Num, external: Num, block_size: Num, window: Num
+    hit_blocks: Natural, external: Natural, block_size: Positive, window: Positive
 ) -> Claim:
     """The pull request states that it changes nothing for full attention and for sliding windows.
     This is true for full attention, and false for a window once a load is longer than the limit of
@@ -71,11 +59,12 @@ def counting_before_slicing_is_no_change_where(
 
 @obligation(
     "without a connector a window's hit has as many null entries as blocks behind the window",
-    for_all={"hit_blocks": at_least(0), "block_size": at_least(1), "window": at_least(1)},
     origin="vllm#42547",
     killed_by="window_hit_one_block_short",
 )
-def null_in_a_hit_is_what_is_skipped(hit_blocks: Num, block_size: Num, window: Num) -> Claim:
+def null_in_a_hit_is_what_is_skipped(
+    hit_blocks: Natural, block_size: Positive, window: Positive
+) -> Claim:
     """The pull request also states this, and it is true."""
     need = counts.window_blocks_for_hit(window, block_size)
     skipped = counts.tokens_skipped_by_window(hit_blocks * block_size, window)
@@ -84,18 +73,15 @@ def null_in_a_hit_is_what_is_skipped(hit_blocks: Num, block_size: Num, window: N
 
 @obligation(
     "an attention group takes what is predicted, for every mix of hit and external tokens",
-    for_all={
-        "hit_blocks": at_least(0),
-        "external": at_least(1),
-        "block_size": at_least(1),
-        "left_behind": at_least(0),
-        "idle": at_least(0),
-    },
     origin="vllm#46892",
     killed_by="prediction_forgets_hits",
 )
 def attention_takes_what_is_predicted(
-    hit_blocks: Num, external: Num, block_size: Num, left_behind: Num, idle: Num
+    hit_blocks: Natural,
+    external: Positive,
+    block_size: Positive,
+    left_behind: Natural,
+    idle: Natural,
 ) -> Claim:
     """The first `left_behind` blocks are null, up to the end of the tokens; of the kept hit blocks,
     `idle` are free now and leave the queue too."""
@@ -110,17 +96,11 @@ def attention_takes_what_is_predicted(
 
 @obligation(
     "a Mamba group takes what is predicted, for every mix of hit and external tokens",
-    for_all={
-        "own_blocks": at_least(0),
-        "beyond": at_least(1),
-        "block_size": at_least(1),
-        "idle": between(0, 1),
-    },
     origin="vllm#46892",
     killed_by="superseded_state_reserved",
 )
 def state_takes_what_is_predicted(
-    own_blocks: Num, beyond: Num, block_size: Num, idle: Num
+    own_blocks: Natural, beyond: Positive, block_size: Positive, idle: Bit
 ) -> Claim:
     """The last of the `own_blocks` that the group hit itself has a state; the request ends `beyond`
     tokens after them. If a loaded state supersedes this state, its block is not taken. The released

@@ -1,21 +1,21 @@
 """The transfer from P to D: both count the same number of tokens (the N-1 rule, vllm#37310)."""
 
 import itertools
+from typing import Annotated
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, implies
-from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.arithmetic.ranges import Bit, Natural, Positive, at_least
 from kvproof.model.reference.transfers import offers
 from kvproof.proofs.obligation import Claim, obligation
 
 
 @obligation(
     "P shortens a prompt at most once, even if it is preempted and rescheduled several times",
-    for_all={"submitted_prompt_tokens": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncated_once(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
+def truncated_once(submitted_prompt_tokens: Positive, backoff: Natural) -> Claim:
     """The first result is a fixed point: applying the rule again, any number of times, gives the
     same result. P recognizes a shortened prompt because it is shorter than the submitted prompt."""
     once = counts.prompt_after_truncation(submitted_prompt_tokens, backoff, False)
@@ -25,11 +25,12 @@ def truncated_once(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
 
 @obligation(
     "P leaves at most the backoff to D and keeps a token, also if the rule is applied repeatedly",
-    for_all={"submitted_prompt_tokens": at_least(1), "prompt": at_least(1), "backoff": at_least(0)},
     origin="vllm#37310",
     killed_by="truncation_without_guard",
 )
-def truncation_is_bounded(submitted_prompt_tokens: Num, prompt: Num, backoff: Num) -> Claim:
+def truncation_is_bounded(
+    submitted_prompt_tokens: Positive, prompt: Positive, backoff: Natural
+) -> Claim:
     """Induction step: the bound holds before the first application of the rule, and one more
     application preserves it."""
     later = counts.prompt_after_truncation(prompt, backoff, prompt < submitted_prompt_tokens)
@@ -43,11 +44,10 @@ def truncation_is_bounded(submitted_prompt_tokens: Num, prompt: Num, backoff: Nu
 
 @obligation(
     "P and D back off by the same number of tokens, for all kinds of cache groups and prompts",
-    for_all={name: between(0, 1) for name in ("full", "window", "mamba", "embeds")},
     origin="vllm#37310",
     killed_by="truncates_for_any_non_full_group",
 )
-def same_backoff(full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
+def same_backoff(full: Bit, window: Bit, mamba: Bit, embeds: Bit) -> Claim:
     """Each variable is 1 where the engines have a group of that kind, or the prompt is given as
     embeddings. The functions take kinds and not numbers, so every combination is one case."""
     cases = []
@@ -63,11 +63,10 @@ def same_backoff(full: Num, window: Num, mamba: Num, embeds: Num) -> Claim:
 
 @obligation(
     "the prompt tokens P delivers are the tokens D counts as computed after the load",
-    for_all={"submitted_prompt_tokens": at_least(1), "backoff": between(0, 1)},
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",
 )
-def delivered_is_counted(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
+def delivered_is_counted(submitted_prompt_tokens: Positive, backoff: Bit) -> Claim:
     """P ends its prefill at the shortened prompt, and so delivers the state there; applying the
     rule again does not change the length (`truncated_once`)."""
     delivered = counts.prompt_after_truncation(submitted_prompt_tokens, backoff, False)
@@ -76,10 +75,9 @@ def delivered_is_counted(submitted_prompt_tokens: Num, backoff: Num) -> Claim:
 
 @obligation(
     "where a state is transferred, D loads all of a longer prompt but its last token",
-    for_all={"prompt": at_least(2)},
     origin="vllm#37310",
     killed_by="decode_loads_whole_prompt",
 )
-def decode_owns_the_last_token(prompt: Num) -> Claim:
+def decode_owns_the_last_token(prompt: Annotated[Num, at_least(2)]) -> Claim:
     """D applies the last prompt token to the state of the tokens before it, exactly once."""
     return Claim(counts.tokens_loaded_by_decode(prompt, 1) == prompt - 1)

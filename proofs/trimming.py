@@ -5,25 +5,17 @@ Positions count kernel blocks, which hold the same number of tokens on both side
 
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, all_of, both, either, max_
-from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.arithmetic.ranges import Natural, Positive
 from kvproof.proofs.obligation import Claim, obligation
-
-LISTS = {
-    "local_first": at_least(0),
-    "local_slots": at_least(0),
-    "remote_first": at_least(0),
-    "remote_slots": at_least(0),
-}
 
 
 @obligation(
     "trimming leaves as many local slots as remote ones",
-    for_all=LISTS,
     origin="vllm#42554",
     killed_by="last_zero_blocks_yield_all",
 )
 def trim_equal_counts(
-    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+    local_first: Natural, local_slots: Natural, remote_first: Natural, remote_slots: Natural
 ) -> Claim:
     """The worker copies slot by slot, so lists of unequal length are an error or worse."""
     a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
@@ -32,12 +24,11 @@ def trim_equal_counts(
 
 @obligation(
     "trimming pairs a local slot with the remote slot of the same position, within both lists",
-    for_all=LISTS,
     origin="vllm#42554",
     killed_by="front_trim",
 )
 def trim_equal_positions(
-    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num
+    local_first: Natural, local_slots: Natural, remote_first: Natural, remote_slots: Natural
 ) -> Claim:
     """The claim is about lists with at least one pair."""
     a, b, c, d = counts.trim(local_first, local_slots, remote_first, remote_slots)
@@ -48,12 +39,15 @@ def trim_equal_positions(
 
 @obligation(
     "trimming pairs exactly the positions that both lists hold",
-    for_all={**LISTS, "position": at_least(0)},
     origin="vllm#42554",
     killed_by="front_trim",
 )
 def trim_covers_both(
-    local_first: Num, local_slots: Num, remote_first: Num, remote_slots: Num, position: Num
+    local_first: Natural,
+    local_slots: Natural,
+    remote_first: Natural,
+    remote_slots: Natural,
+    position: Natural,
 ) -> Claim:
     """So D receives every block that it can."""
 
@@ -72,26 +66,17 @@ def trim_covers_both(
 
 @obligation(
     "trimming pairs equal tokens also where the logical blocks of P and D differ in size",
-    for_all={
-        "local_blocks_before": at_least(0),
-        "local_slots": at_least(0),
-        "local_ratio": at_least(1),
-        "remote_blocks_before": at_least(0),
-        "remote_slots": at_least(0),
-        "remote_ratio": at_least(1),
-        "kernel_tokens": at_least(1),
-    },
     origin="vllm#42554",
     killed_by="end_trim_across_ratios",
 )
 def trim_equal_tokens(
-    local_blocks_before: Num,
-    local_slots: Num,
-    local_ratio: Num,
-    remote_blocks_before: Num,
-    remote_slots: Num,
-    remote_ratio: Num,
-    kernel_tokens: Num,
+    local_blocks_before: Natural,
+    local_slots: Natural,
+    local_ratio: Positive,
+    remote_blocks_before: Natural,
+    remote_slots: Natural,
+    remote_ratio: Positive,
+    kernel_tokens: Positive,
 ) -> Claim:
     """`*_ratio` is kernel blocks per logical block, `*_blocks_before` the logical blocks in front
     of the list. The first tokens paired are the same on both sides, and so are the last."""
@@ -106,11 +91,10 @@ def trim_equal_tokens(
 
 @obligation(
     "trimming pairs the one slot with the state of two Mamba lists, on both sides or on neither",
-    for_all={"local_slots": at_least(1), "remote_slots": at_least(0)},
     origin="vllm#42554",
     killed_by="ssm_placeholders_not_trimmed",
 )
-def one_state_is_paired(local_slots: Num, remote_slots: Num) -> Claim:
+def one_state_is_paired(local_slots: Positive, remote_slots: Natural) -> Claim:
     """D has a list only if it loads; P's list may have placeholders before the state."""
     ours = counts.state_slots_moved(local_slots)
     theirs = counts.state_slots_moved(remote_slots)

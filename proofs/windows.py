@@ -1,20 +1,17 @@
 """Sliding windows and Mamba states: freed blocks are not needed, and needed blocks are offered."""
 
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import Num, all_of, any_of, both, max_
-from kvproof.model.arithmetic.ranges import at_least, between
+from kvproof.model.arithmetic.algebra import all_of, any_of, both, max_
+from kvproof.model.arithmetic.ranges import Bit, Natural, Positive
 from kvproof.proofs.obligation import Claim, obligation
-
-SIZES = {"window": at_least(1), "block_size": at_least(1)}
 
 
 @obligation(
     "a window skips exactly the tokens that the next token does not attend to",
-    for_all={"position": at_least(0), "computed": at_least(0), "window": at_least(1)},
     origin="SlidingWindowManager.get_num_skipped_tokens",
     killed_by="window_freed_too_soon",
 )
-def skipped_is_unattended(position: Num, computed: Num, window: Num) -> Claim:
+def skipped_is_unattended(position: Natural, computed: Natural, window: Positive) -> Claim:
     """The next token stands at `computed` and attends to the `window` positions that end there."""
     attended = position > computed - window
     skipped = position < counts.tokens_skipped_by_window(computed, window)
@@ -23,12 +20,11 @@ def skipped_is_unattended(position: Num, computed: Num, window: Num) -> Claim:
 
 @obligation(
     "a block behind the window holds no token that the next token attends to",
-    for_all={"position": at_least(0), "computed": at_least(0), **SIZES},
     origin="SlidingWindowManager.get_num_skipped_tokens",
     killed_by="window_freed_too_soon",
 )
 def skipped_block_is_unattended(
-    position: Num, computed: Num, window: Num, block_size: Num
+    position: Natural, computed: Natural, window: Positive, block_size: Positive
 ) -> Claim:
     """Only whole blocks are freed."""
     skipped = counts.full_blocks(counts.tokens_skipped_by_window(computed, window), block_size)
@@ -38,11 +34,10 @@ def skipped_block_is_unattended(
 
 @obligation(
     "a window hit needs exactly the blocks that hold the tokens the next token attends to",
-    for_all={"boundary": at_least(0), **SIZES},
     origin="SlidingWindowManager.find_longest_cache_hit",
     killed_by="window_hit_one_block_short",
 )
-def window_hit_is_enough(boundary: Num, window: Num, block_size: Num) -> Claim:
+def window_hit_is_enough(boundary: Natural, window: Positive, block_size: Positive) -> Claim:
     """`boundary` is the hit in blocks."""
     need = counts.window_blocks_for_hit(window, block_size)
     first_token = counts.tokens_skipped_by_window(boundary * block_size, window)
@@ -53,11 +48,10 @@ def window_hit_is_enough(boundary: Num, window: Num, block_size: Num) -> Claim:
 
 @obligation(
     "the blocks P offers of a window hold all tokens that D's next token attends to",
-    for_all={"computed": at_least(1), **SIZES},
     origin="NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
     killed_by="window_offer_one_block_short",
 )
-def window_offer_is_enough(computed: Num, window: Num, block_size: Num) -> Claim:
+def window_offer_is_enough(computed: Positive, window: Positive, block_size: Positive) -> Claim:
     """This also holds if the computed tokens end inside a block."""
     blocks = counts.blocks_for_tokens(computed, block_size)
     first_block = max_(blocks - counts.window_blocks_offered(window, block_size), 0)
@@ -67,17 +61,11 @@ def window_offer_is_enough(computed: Num, window: Num, block_size: Num) -> Claim
 
 @obligation(
     "in a load both sides keep all tokens that D's first computed token attends to",
-    for_all={
-        "position": at_least(0),
-        "prompt": at_least(1),
-        "backoff": between(0, 1),
-        **SIZES,
-    },
     origin="kvproof, vLLM 0.32.0",
     killed_by="window_of_loaded_tokens",
 )
 def window_of_a_load_is_enough(
-    position: Num, prompt: Num, backoff: Num, window: Num, block_size: Num
+    position: Natural, prompt: Positive, backoff: Bit, window: Positive, block_size: Positive
 ) -> Claim:
     """D always computes the last prompt token, to sample from it; if D has loaded that token too,
     its window begins one token earlier than the loaded tokens suggest."""
@@ -91,11 +79,10 @@ def window_of_a_load_is_enough(
 
 @obligation(
     "the block of the last computed token, which holds the running state, is never freed",
-    for_all={"computed": at_least(1), "block_size": at_least(1)},
     origin="MambaManager.get_num_skipped_tokens",
     killed_by="running_state_freed",
 )
-def running_state_is_kept(computed: Num, block_size: Num) -> Claim:
+def running_state_is_kept(computed: Positive, block_size: Positive) -> Claim:
     """All blocks before it are freed: one state is enough."""
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
     blocks = counts.blocks_for_tokens(computed, block_size)

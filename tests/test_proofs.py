@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kvproof.model.arithmetic.algebra import Num, if_
-from kvproof.model.arithmetic.ranges import at_least
+from kvproof.model.arithmetic.ranges import Positive
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.proofs.obligation import Claim, Obligation, obligation
@@ -118,13 +118,13 @@ def test_a_rule_that_z3_cannot_follow_is_unknown(rule: Callable[..., Num], why: 
     assert outcome(proofs).verdict.exit_code == 3
 
 
-@obligation("nothing can be asked here", for_all={"n": at_least(1)}, origin="this test")
-def about_nothing(n: Num) -> Claim:
+@obligation("nothing can be asked here", origin="this test")
+def about_nothing(n: Positive) -> Claim:
     return Claim(n == 0, given=n < 1)
 
 
-@obligation("a cube is no sum of two", for_all={n: at_least(1) for n in "abc"}, origin="Fermat")
-def too_hard(a: Num, b: Num, c: Num) -> Claim:
+@obligation("a cube is no sum of two", origin="Fermat")
+def too_hard(a: Positive, b: Positive, c: Positive) -> Claim:
     return Claim(a * a * a + b * b * b != c * c * c)
 
 

@@ -1,6 +1,6 @@
 """The range of an integer variable."""
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from kvproof.model.arithmetic.algebra import Num, Truth, both
 
@@ -33,3 +33,13 @@ def at_least(lowest: int) -> Range:
 def between(lowest: int, highest: int) -> Range:
     """Make the range between these two numbers, both included."""
     return Range(lowest, highest)
+
+
+Natural = Annotated[Num, at_least(0)]
+"""A variable of a proof: any number from 0 on."""
+
+Positive = Annotated[Num, at_least(1)]
+"""A variable of a proof: any number from 1 on."""
+
+Bit = Annotated[Num, between(0, 1)]
+"""A variable of a proof: 0 or 1."""
