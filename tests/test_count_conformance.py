@@ -5,11 +5,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.check import broken
 from kvproof.model import config, planting
-from kvproof.model.counting_abstraction import (
-    project_table,
-    project_transfer,
-    relation,
-)
+from kvproof.model.counting_abstraction import projection, relation
 from kvproof.model.counting_abstraction.table import GroupTable, TableCounts
 from kvproof.model.counting_abstraction.transfer import TransferCounts
 from kvproof.model.events import (
@@ -66,13 +62,13 @@ def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch
 def test_a_wrong_projection_of_tables_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    table_counts = project_table.table_counts
+    table_counts = projection.table_counts
 
     def signless(engine, request, index: int) -> TableCounts:
         table = table_counts(engine, request, index)
         return table._replace(null=-table.null)
 
-    monkeypatch.setattr(project_table, "table_counts", signless)
+    monkeypatch.setattr(projection, "table_counts", signless)
     assert_red("window", "null -1")
 
 
@@ -80,13 +76,13 @@ def test_a_wrong_projection_of_tables_turns_the_explorer_red(
 def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    transfer_counts = project_transfer.transfer_counts
+    transfer_counts = projection.transfer_counts
 
     def shifted(*args) -> TransferCounts:
         found = transfer_counts(*args)
         return found._replace(first_remote=found.first_remote + found.pairs_remote)
 
-    monkeypatch.setattr(project_transfer, "transfer_counts", shifted)
+    monkeypatch.setattr(projection, "transfer_counts", shifted)
     assert_red("pd-full", "the transfer of", "load(hit 0", "first_remote")
 
 

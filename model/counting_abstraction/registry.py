@@ -9,7 +9,6 @@ from kvproof.model import planting
 from kvproof.model.arithmetic.system import System
 from kvproof.model.counting_abstraction import (
     pool,
-    pool_claims,
     table,
     table_claims,
     table_system,
@@ -39,19 +38,10 @@ def _transfer(kind: str) -> System:
     )
 
 
-def _pool() -> System:
-    return dataclasses.replace(
-        pool.pool_system(),
-        invariants=pool_claims.pool_claims(),
-        parameters=pool.PoolSizes,
-        given=pool_claims.sizes_allowed,
-    )
-
-
 MAKERS: dict[str, Callable[[], System]] = {
     **{kind: functools.partial(_table, kind) for kind in TABLES},
     **{f"transfer of {kind}": functools.partial(_transfer, kind) for kind in TRANSFERS},
-    "pool": _pool,
+    "pool": lambda: pool.pool_system(),  # looked up anew, because a fault may replace it
 }
 
 

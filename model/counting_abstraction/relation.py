@@ -9,17 +9,17 @@ from typing import Any
 from kvproof.model.arithmetic.system import Action
 from kvproof.model.because import Reasons, reason
 from kvproof.model.config import Cluster
-from kvproof.model.counting_abstraction import project_pool, project_table, project_transfer
-from kvproof.model.counting_abstraction.observed import Move, Observed
+from kvproof.model.counting_abstraction import projection
+from kvproof.model.counting_abstraction.projection import Move, Observed
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.step import Step
 
 Projection = Callable[[Cluster, Step], Iterator[Observed]]
 
 PROJECTIONS: tuple[Projection, ...] = (
-    project_table.observed,
-    project_pool.observed,
-    project_transfer.observed,
+    projection.of_tables,
+    projection.of_pools,
+    projection.of_transfers,
 )
 """The projections of a step: its block tables, its pools, its transfers."""
 
@@ -56,9 +56,9 @@ def not_projected(cluster: Cluster) -> Iterator[tuple[str, str]]:
     whole = tuple(left_out(cluster))
     yield from (("any step", why) for why in whole)
     for cfg in cluster.engines if not whole else ():
-        skipped = tuple(project_table.left_out(cluster, cfg))
+        skipped = tuple(projection.tables_left_out(cluster, cfg))
         yield from (("the block tables of an engine", why) for why in skipped)
-        if not skipped and any(project_table.splits_elsewhere(cfg, each) for each in cfg.groups):
+        if not skipped and any(projection.splits_elsewhere(cfg, each) for each in cfg.groups):
             yield "the table of a Mamba group", "smaller blocks beside it"
 
 

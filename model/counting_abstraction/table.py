@@ -1,7 +1,7 @@
 """One request's block table in one cache group, in counts.
 
 The system is parametric in every size; the kind of the group is fixed. It has no positions and no
-block ids: a count says how many, and the model says which. `project_table` computes the counts of a
+block ids: a count says how many, and the model says which. `projection` computes the counts of a
 state.
 
 Sources: `Scheduler.schedule`, `KVCacheManager.allocate_slots`, `SingleTypeKVCacheManager` and its

@@ -2,7 +2,7 @@
 and D loads, and the lengths and start positions of the two block lists, before and after trimming.
 
 Lists of attention groups count kernel blocks, which hold the same number of tokens on both sides; a
-Mamba list counts blocks. `project_transfer` computes the counts of a state.
+Mamba list counts blocks. `projection` computes the counts of a state.
 
 Sources: `NixlPullConnectorScheduler` (`get_num_new_matched_tokens`, `update_state_after_alloc`,
 `request_finished`), `NixlBaseConnectorScheduler.get_exchange_clipped_blocks`, and the worker's
