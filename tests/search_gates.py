@@ -17,7 +17,7 @@ def packed_differs(
     states, edges and findings are equal. For scopes that the plain search can finish."""
     plain = search(cluster, invariants, states_max)
     packed = PackedSearch(cluster, invariants)
-    while not packed.over and len(packed.reached.packed) <= states_max:
+    while not packed.over and len(packed.reached.parts) <= states_max:
         packed.expand()
     for name in ALIKE:
         ours, theirs = getattr(plain, name), getattr(packed.reached, name)

@@ -1,21 +1,16 @@
-"""States as short byte strings, by sharing their parts (SPIN calls it COLLAPSE).
+"""States as a few numbers, by sharing their parts (SPIN calls it COLLAPSE).
 
 The parts of a state are its engines, the transfer of each request, what has ended on each engine,
 and the number of failures. Each distinct part is stored once, with a number. A state is stored as
-the numbers of its parts. Two states are equal if and only if their bytes are equal.
+the numbers of its parts. Two states are equal if and only if these numbers are equal.
 """
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import is_reverse, transfer_names
 from kvproof.model.state import State
-
-NUMBER = "I"
-"""The type of a number in a packed state, for `struct`: more than four billion parts would not fit
-in memory."""
 
 Parts = tuple[int, ...]
 """The numbers of a state's parts, in the order of `Collapse.split`."""
@@ -32,7 +27,6 @@ class Collapse:
         self.transfers = sorted(names)
         self.width = 2 * len(self.engines) + len(self.transfers) + 1
         self._sorted = sorted(range(len(self.engines)), key=self.engines.__getitem__)
-        self._packing = struct.Struct(f">{self.width}{NUMBER}")
         self.components: list[Any] = []
         self.numbers: dict[Any, int] = {}
         self._known: dict[int, int] = {}
@@ -93,11 +87,3 @@ class Collapse:
     def state(self, parts: Parts) -> State:
         """The state with these parts; equal parts are the same objects."""
         return self.join([self.components[number] for number in parts])
-
-    def pack(self, parts: Parts) -> bytes:
-        """The numbers as bytes."""
-        return self._packing.pack(*parts)
-
-    def unpack(self, packed: bytes) -> Parts:
-        """The numbers of the parts in a packed state."""
-        return self._packing.unpack(packed)

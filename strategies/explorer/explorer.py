@@ -78,7 +78,7 @@ def _coverage(cluster: Cluster, reached: SearchGraph) -> dict[str, Any]:
     number of events after which it occurred, and these events; `goals` has the number of events
     after which each coverage goal was first reached."""
     return {
-        "states_distinct": len(reached.packed),
+        "states_distinct": len(reached.parts),
         "states_generated": reached.generated,
         "depth": max(reached.depths),
         "events": dict(sorted(reached.fired.items())),

@@ -13,7 +13,7 @@ nothing follows.
 
 import functools
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import networkx as nx
@@ -78,7 +78,7 @@ def duty(cluster: Cluster, event: Event) -> Duty | None:
 
 
 def _outgoing(reached: SearchGraph) -> Outgoing:
-    outgoing: Outgoing = [[] for _ in reached.states]
+    outgoing: Outgoing = [[] for _ in reached.depths]
     for origin, target, event in reached.edges:
         outgoing[origin].append((target, event))
     for origin, event in reached.self_loops:
@@ -86,13 +86,13 @@ def _outgoing(reached: SearchGraph) -> Outgoing:
     return outgoing
 
 
-def _components(reached: SearchGraph, outgoing: Outgoing) -> list[list[int]]:
+def _components(states: Sequence[State], outgoing: Outgoing, *, cut: bool) -> list[list[int]]:
     """The strongly connected components of the expanded states in which not all requests have
     ended, in breadth-first order. The search expands states in the order of discovery."""
-    last = len(reached.states) - 1
-    if reached.cut:
+    last = len(states) - 1
+    if cut:
         last = max((i for i, events in enumerate(outgoing) if events), default=-1)
-    stays = {i for i in range(last + 1) if not termination.over(reached.states[i])}
+    stays = {i for i in range(last + 1) if not termination.over(states[i])}
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(sorted(stays))
     graph.add_edges_from((i, j) for i in sorted(stays) for j, _ in outgoing[i] if j in stays)
@@ -163,15 +163,15 @@ def lasso(cluster: Cluster, reached: SearchGraph) -> Lasso | None:
     graph is incomplete."""
     if reached.finding is not None:
         return None
-    outgoing = _outgoing(reached)
-    for states in _components(reached, outgoing):
-        component = _Component(cluster, outgoing, states)
+    outgoing, states = _outgoing(reached), reached.states
+    for numbers in _components(states, outgoing, cut=reached.cut):
+        component = _Component(cluster, outgoing, numbers)
         if component.owed():
             continue
-        entry = states[0]
+        entry = numbers[0]
         cycle = component.round(entry)
         kind = GOES_ROUND if cycle else RESTS if outgoing[entry] else DEADLOCK
-        return Lasso(reached.trace(entry), cycle, reached.states[entry], kind)
+        return Lasso(reached.trace(entry), cycle, states[entry], kind)
     return None
 
 

@@ -1,9 +1,9 @@
 """The explorer's search on packed states: what `kvproof explore` runs.
 
-It is a breadth-first search of the model. A state is a short byte string (`collapse`), a step is
-computed once for all that it looks at (`local_steps`), and the invariants of an engine or a state
-are checked once. A plain search without any of this visits the same states in the same order
-(`tests/breadth_first.py`); a test compares them. Cost: about 0.35 KiB for each state and its edges,
+It is a breadth-first search of the model. A state is the numbers of its parts (`collapse`), a step
+is computed once for all that it looks at (`local_steps`), and the invariants of an engine or a
+state are checked once. A plain search without any of this visits the same states in the same order
+(`tests/breadth_first.py`); a test compares them. Cost: about 0.6 KiB for each state and its edges,
 plus the distinct parts.
 """
 
@@ -42,12 +42,12 @@ class PackedJudge:
 
 
 class StepFrom(NamedTuple):
-    """A step from a state: the stimulus, the step, the packed state after it, and whether an
+    """A step from a state: the stimulus, the step, the parts of the state after it, and whether an
     invariant breaks."""
 
     event: Event
     taken: LocalStep
-    after: bytes
+    after: Parts
     breaks: bool
 
 
@@ -70,12 +70,12 @@ class PackedSearch:
     def over(self) -> bool:
         """Whether all states are expanded, or an invariant broke."""
         reached = self.reached
-        return reached.finding is not None or reached.expanded == len(reached.packed)
+        return reached.finding is not None or reached.expanded == len(reached.parts)
 
     @property
     def states(self) -> int:
         """The number of distinct states so far."""
-        return len(self.reached.packed)
+        return len(self.reached.parts)
 
     @property
     def expanded(self) -> int:
@@ -94,35 +94,33 @@ class PackedSearch:
                 self._fail(event, origin)
                 break
             target = reached.numbers.get(after)
-            by = reached.event_number(taken.event)
             if target is None:
-                target = reached.add(after, origin, by, reached.depths[origin] + 1)
+                target = reached.add(after, (origin, taken.event))
                 reached.new[kind] += 1
                 self._measure(target)
             for goal in taken.goals:
                 if goal not in reached.goals:
                     reached.goals[goal] = origin
                     self.steps.goals.drop(goal)
-            reached.join(origin, target, by)
+            reached.join(origin, target, taken.event)
         reached.expanded += 1
 
     def _steps_from(self, origin: int) -> Iterator[StepFrom]:
         """Every step from a state, in the order in which a search takes them."""
         reached = self.reached
-        collapse, parts = reached.collapse, reached.parts(origin)
+        collapse, parts = reached.collapse, reached.parts[origin]
         for event in model.stimuli(self.cluster, collapse.state(parts)):
             taken = self.steps.take(parts, event)
             after = taken.after(parts)
-            packed = collapse.pack(after)
             breaks = taken.breaks or (
-                packed not in reached.numbers and self.judge.breaks(after, collapse.state(after))
+                after not in reached.numbers and self.judge.breaks(after, collapse.state(after))
             )
-            yield StepFrom(event, taken, packed, breaks)
+            yield StepFrom(event, taken, after, breaks)
 
     def _measure(self, number: int) -> None:
         """Record a new smallest margin of an invariant."""
         reached = self.reached
-        for part in reached.parts(number)[: len(self.cluster.engines)]:
+        for part in reached.parts[number][: len(self.cluster.engines)]:
             if part in self.measured:
                 continue
             self.measured.add(part)
@@ -135,7 +133,7 @@ class PackedSearch:
 
     def _fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""
-        state = self.reached.states[origin]
+        state = self.reached.state(origin)
         step = model.apply(self.cluster, state, event)
         self.reached.finding = gravest(broken(self.cluster, step, self.invariants))[0]
         self.reached.events = (*self.reached.trace(origin), bare(step.event))

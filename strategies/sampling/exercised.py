@@ -42,7 +42,7 @@ def known_steps(cluster: Cluster, states_max: int = STATES_MAX) -> dict[str, Kno
     seen: Counter[str] = Counter()
     reached = explored(cluster, (), Limits(states_max))[1]
     for number in range(reached.expanded):
-        state = reached.states[number]
+        state = reached.state(number)
         for event in model.stimuli(cluster, state):
             step = model.apply(cluster, state, event)
             for name in abstract_steps(cluster, step):
