@@ -15,8 +15,8 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.events import describe
-from kvproof.strategies.conformance.filled import filled
+from kvproof.model.events import Event, bare, describe
+from kvproof.model.machine import ModelMachine
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -66,11 +66,19 @@ def explored(
     seconds = time.perf_counter() - start
     coverage = _coverage(cluster, reached)
     if finding is not None:
-        events = filled(cluster, events)
+        events = _with_blocks(cluster, events)
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached
     return Outcome(Verdict.EXHAUSTED, coverage, seconds=seconds), reached
+
+
+def _with_blocks(cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]:
+    """The events of a run, each with the blocks that its choices took and freed. The search stores
+    events without block ids, because there would be many more distinct events with them; the ids
+    are filled in by taking the run again."""
+    machine = ModelMachine(cluster)
+    return tuple(machine.take(bare(event)).event for event in events)
 
 
 def _coverage(cluster: Cluster, reached: SearchGraph) -> dict[str, Any]:

@@ -7,8 +7,7 @@ state are checked once. A plain search without any of this visits the same state
 plus the distinct parts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.check import Asked, Check, broken
 from kvproof.invariants.goals import OpenGoals
@@ -18,7 +17,7 @@ from kvproof.model.events import Event, bare
 from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine, State
 from kvproof.strategies.explorer.collapse import Parts
-from kvproof.strategies.explorer.local_steps import LocalStep, LocalSteps
+from kvproof.strategies.explorer.local_steps import LocalSteps
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
@@ -39,16 +38,6 @@ class PackedJudge:
                     return True
                 self.sound.add(number)
         return self.of_state.violated(state)
-
-
-class StepFrom(NamedTuple):
-    """A step from a state: the stimulus, the step, the parts of the state after it, and whether an
-    invariant breaks."""
-
-    event: Event
-    taken: LocalStep
-    after: Parts
-    breaks: bool
 
 
 class PackedSearch:
@@ -85,15 +74,19 @@ class PackedSearch:
     def expand(self) -> None:
         """Take every step from the next state."""
         reached = self.reached
-        origin = reached.expanded
-        for event, taken, after, breaks in self._steps_from(origin):
+        collapse, origin = reached.collapse, reached.expanded
+        parts = reached.parts[origin]
+        for event in model.stimuli(self.cluster, collapse.state(parts)):
+            taken = self.steps.take(parts, event)
+            after = taken.after(parts)
+            target = reached.numbers.get(after)
             kind = type(event).__name__
             reached.generated += 1
             reached.fired[kind] += 1
-            if breaks:
+            unsound = target is None and self.judge.breaks(after, collapse.state(after))
+            if taken.breaks or unsound:
                 self._fail(event, origin)
                 break
-            target = reached.numbers.get(after)
             if target is None:
                 target = reached.add(after, (origin, taken.event))
                 reached.new[kind] += 1
@@ -104,18 +97,6 @@ class PackedSearch:
                     self.steps.goals.drop(goal)
             reached.join(origin, target, taken.event)
         reached.expanded += 1
-
-    def _steps_from(self, origin: int) -> Iterator[StepFrom]:
-        """Every step from a state, in the order in which a search takes them."""
-        reached = self.reached
-        collapse, parts = reached.collapse, reached.parts[origin]
-        for event in model.stimuli(self.cluster, collapse.state(parts)):
-            taken = self.steps.take(parts, event)
-            after = taken.after(parts)
-            breaks = taken.breaks or (
-                after not in reached.numbers and self.judge.breaks(after, collapse.state(after))
-            )
-            yield StepFrom(event, taken, after, breaks)
 
     def _measure(self, number: int) -> None:
         """Record a new smallest margin of an invariant."""
