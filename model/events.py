@@ -120,7 +120,7 @@ class Schedule(_Recorded, frozen=True):
 class Complete(_Recorded, frozen=True):
     """The step's output reaches the scheduler: tokens are sampled, requests finish. `accepted` has
     the number of accepted draft tokens of each request that has some, in the order of the step.
-    `failed` is the request whose load from a store failed in this step (see `failed_load`)."""
+    `failed` is the request whose load from a store failed in this step (see `request_ends`)."""
 
     engine: str
     accepted: Mapping[str, Count] = NONE_ACCEPTED

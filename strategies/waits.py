@@ -20,7 +20,7 @@ from kvproof.model.config.sides import giver, taker
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase
-from kvproof.model.reference.scheduling import service_order
+from kvproof.model.reference.scheduling import scheduler_step
 from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.state import (
     ABORTED,
@@ -325,7 +325,7 @@ def _as_wait(
         holders = _holders(engine, request)
         return _wait(engine, request, Lack.BLOCKS, why=why, holders=holders, **counted)
     if isinstance(error, NoPlace):
-        taking = [r for r in engine.requests if service_order.takes_a_place(r.status)]
+        taking = [r for r in engine.requests if scheduler_step.takes_a_place(r.status)]
         holders = tuple((r.id, _held(r)) for r in taking)
         return _wait(engine, request, Lack.PLACE, needed=cfg.max_requests, holders=holders, why=why)
     if isinstance(error, NoTokens):

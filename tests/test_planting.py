@@ -186,7 +186,7 @@ def test_a_forked_process_has_the_fault() -> None:
         ("reference.blocks.pool:taken", lambda *_: 0, "no function reference.blocks.pool:taken"),
         ("reference.blocks.pool:take", lambda _engine: 0, "takes other arguments"),
         ("reference.blocks.pool:take", lambda _e, _count, _more: 0, "takes other arguments"),
-        ("reference.blocks.allocation:grow", lambda *_: 0, "takes other arguments"),
+        ("reference.blocks.allocation:extend", lambda *_: 0, "takes other arguments"),
         ("reference.blocks.pool:take", capacity.fits, "by a function of the model"),
         ("config.features.registry:refuse", lambda _part: None, "no function of the model's sched"),
     ],

@@ -22,7 +22,7 @@ class Cluster(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, 
     environment. `failures` is the most transfers, or loads of a store, that may fail;
     `load_failure` is what the engine then does (`kv_load_failure_policy`). With `sessions`, jobs
     may have parts (see `sessions`). `resets` allows resets of an idle engine;
-    `resets_any_time` also allows them under load (see `resets`). With `oversized`, randomly
+    `resets_any_time` also allows them under load (see `preemption`). With `oversized`, randomly
     generated jobs may need more blocks than an engine has. With `stray`, a worker may also report a
     transfer a second time, or report a transfer of a removed request; the worker of vLLM 0.32.0's
     NIXL pull connector never does this. With `follow_up_turns`, D keeps the blocks of a finished

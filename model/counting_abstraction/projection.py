@@ -30,7 +30,7 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.phases import NUMBERS, Phase
-from kvproof.model.reference.scheduling import chunks
+from kvproof.model.reference.scheduling import computing
 from kvproof.model.reference.transfers import offers
 from kvproof.model.reference.transfers.offers import kinds
 from kvproof.model.state import (
@@ -189,7 +189,7 @@ def splits_elsewhere(cfg: config.EngineConfig, group: config.Group) -> bool:
     """Whether the chunks of a Mamba group end at other multiples than of its blocks, as vLLM 0.32.0
     splits them beside smaller blocks. Its table is not projected: the system splits chunks at the
     group's own blocks."""
-    return group.aligned and chunks.split_unit(cfg) != group.block_size
+    return group.aligned and computing.split_unit(cfg) != group.block_size
 
 
 class _TableReader:

@@ -9,7 +9,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import NoRoom
 from kvproof.model.faults.fault import fault
 from kvproof.model.group_needs import grown
-from kvproof.model.reference.blocks.allocation import grow
+from kvproof.model.reference.blocks.allocation import extend
 from kvproof.model.reference.blocks.prefix_hits import longest_possible
 from kvproof.model.reference.scheduling.greedy import Greedy
 from kvproof.model.state import Death, Engine, Request, Table
@@ -258,7 +258,7 @@ def state_of_rejected_drafts(size: int, known: int, end: int, accepted: int) -> 
     "the engine dies if a request holds more blocks than its next step needs",
     origin="vllm#43382",
     in_vllm="MambaManager.allocate_new_blocks",
-    replaces="reference.blocks.allocation:grow",
+    replaces="reference.blocks.allocation:extend",
     breaks="engine_survives",
     cluster="hybrid-drafts-cut",
     trace_events=9,
@@ -276,7 +276,7 @@ def fewer_blocks_than_held_dies(
     """After drafts were rejected, a request may need fewer blocks than it holds. vLLM's align
     mode asserted that this never happens (vllm#39562, vllm#43382). Here an engine in align mode
     dies if a table has more entries than it needs."""
-    grown, longer = grow(cfg, engine, request, end, fresh=fresh, loads=loads)
+    grown, longer = extend(cfg, engine, request, end, fresh=fresh, loads=loads)
     for group, table in zip(cfg.groups, request.tables, strict=True):
         needed = int(counts.blocks_for_tokens(end, group.block_size)) + cfg.drafts
         if group.aligned and len(table) > needed:

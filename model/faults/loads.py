@@ -9,7 +9,7 @@ from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.scheduling.greedy import Greedy
-from kvproof.model.reference.transfers.failed_load import uncache_missing
+from kvproof.model.reference.transfers.request_ends import uncache_missing
 from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING, Engine, Request, Table
 
 
@@ -38,7 +38,7 @@ def load_evicts_hits(
 @fault(
     "blocks that a load fills are erased by the step that begins the load",
     origin="vllm#48481",
-    replaces="reference.scheduling.reported_to_worker:blocks_to_zero",
+    replaces="reference.scheduling.scheduler:blocks_to_zero",
     breaks="zeroed_blocks_are_new",
     cluster="pd",
     trace_events=7,
@@ -71,7 +71,7 @@ def loads_take_the_last_blocks(_work: Greedy, _before: Engine, _name: str) -> bo
     "a request that waits for its load counts as a running request",
     origin="vllm#53130",
     in_vllm="Scheduler.schedule",
-    replaces="reference.scheduling.service_order:takes_a_place",
+    replaces="reference.scheduling.scheduler_step:takes_a_place",
     breaks="every_request_can_finish",
     cluster="pd-limited",
     trace_events=12,
@@ -92,7 +92,7 @@ def waiting_on_in_counts(t: TableCounts) -> TableCounts:
     "a request continues to wait for its load after the load has failed",
     origin="vllm#35943",
     in_vllm="Scheduler._handle_failed_recving",
-    replaces="reference.transfers.transfer_ends:restarted",
+    replaces="reference.transfers.request_ends:restarted",
     also_replaces={"counting_abstraction.table_system:restarted": waiting_on_in_counts},
     breaks="every_request_can_finish",
     cluster="pd-recomputing",
@@ -127,7 +127,7 @@ def failed_load_holds_the_queue(_request: Request) -> bool:
     "blocks that a store failed to load stay cached until they are recomputed",
     origin="vLLM 0.32.0",
     in_vllm="Scheduler._handle_invalid_blocks",
-    replaces="reference.transfers.failed_load:uncache_missing",
+    replaces="reference.transfers.request_ends:uncache_missing",
     breaks=(
         "cached_block_holds_its_key",
         "counter_counts_only_cached",
@@ -158,7 +158,7 @@ def failed_load_stays_cached(
     "a step dispatched after a step with a failed load keeps its token and its placeholder",
     origin="vllm#45138",
     in_vllm="Scheduler._handle_invalid_blocks",
-    replaces="reference.transfers.failed_load:void_steps",
+    replaces="reference.transfers.request_ends:void_steps",
     breaks=(
         "no_token_of_a_failed_load",
         "placeholders_are_samples_in_flight",

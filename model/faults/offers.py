@@ -153,7 +153,7 @@ def partial_block_not_offered(tokens: Num, block_size: Num) -> Num:
     "P takes the last token of a request that it preempted, and offers freed blocks",
     origin="vllm#50297",
     in_vllm="Scheduler._preempt_request",
-    replaces="reference.features.in_flight:fate_of_preempted",
+    replaces="reference.in_flight:fate_of_preempted",
     breaks="offer_has_tokens",
     cluster="pd-roles-preempting",
     trace_events=5,

@@ -8,15 +8,15 @@ from kvproof.model.counting_abstraction.table_system import preempted as preempt
 from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.scheduling.greedy import Greedy, serve_running
-from kvproof.model.reference.scheduling.overlap import without_placeholder
 from kvproof.model.reference.scheduling.preemption import preempted
+from kvproof.model.reference.scheduling.step_output import without_placeholder
 from kvproof.model.state import PREEMPTED, RUNNING, Engine, Flight, Request
 
 
 @fault(
     "the job with the highest priority number is admitted first and preempted last",
     origin="vllm#19057",
-    replaces="reference.scheduling.service_order:rank",
+    replaces="reference.scheduling.scheduler_step:rank",
     breaks="priority_is_kept",
     cluster="priority",
     trace_events=3,
@@ -134,7 +134,7 @@ def preemption_keeps_counter(request: Request) -> Request:
     "the worker keeps the place of a preempted request",
     origin="vllm#46974",
     in_vllm="Scheduler._preempt_request",
-    replaces="reference.scheduling.reported_to_worker:keeps_its_place",
+    replaces="reference.scheduling.scheduler:keeps_its_place",
     breaks="worker_forgets_who_left",
     cluster="window",
     trace_events=5,
@@ -181,7 +181,7 @@ def reset_under_load(_engine: Engine) -> bool:
     "the output of a chunk that samples no token removes a placeholder",
     origin="vllm#57562",
     in_vllm="AsyncScheduler._update_request_with_output",
-    replaces="reference.scheduling.overlap:without_placeholder",
+    replaces="reference.scheduling.step_output:without_placeholder",
     breaks="placeholders_are_samples_in_flight",
     cluster="async",
     trace_events=3,
@@ -196,7 +196,7 @@ def chunk_takes_placeholder(engine: Engine, flight: Flight) -> Engine:
     "output from before a preemption removes a placeholder that the preemption already removed",
     origin="vllm#48245",
     in_vllm="AsyncScheduler._update_request_with_output",
-    replaces="reference.features.in_flight:placeholders_due",
+    replaces="reference.in_flight:placeholders_due",
     breaks="placeholders_are_samples_in_flight",
     cluster="async-preempting",
     trace_events=7,
@@ -211,7 +211,7 @@ def late_output_takes_placeholder(reserved: int, _late: bool) -> int:
     "a preempted request runs again before its pending token has arrived",
     origin="vllm#48245",
     in_vllm="Scheduler.schedule",
-    replaces="reference.features.in_flight:awaits_output",
+    replaces="reference.in_flight:awaits_output",
     breaks="placeholders_are_samples_in_flight",
     cluster="hybrid-async",
     trace_events=10,

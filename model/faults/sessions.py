@@ -9,9 +9,9 @@ from kvproof.model.config.sides import incoming
 from kvproof.model.faults.fault import fault
 from kvproof.model.phases import Phase
 from kvproof.model.reference.blocks import allocation
-from kvproof.model.reference.features.follow_up_turns import loadable
 from kvproof.model.reference.scheduling.greedy import Greedy, serve_waiting
 from kvproof.model.reference.scheduling.sessions import wait_for_user
+from kvproof.model.reference.transfers.offers import loadable_from_decode
 from kvproof.model.state import MISQUEUED, PREEMPTED, Request, State
 
 
@@ -103,8 +103,8 @@ def on_prefill(cluster: config.Cluster, request: Request) -> bool:
     "P waits a second time for a reverse transfer, and no second read is started",
     origin="kvproof, vLLM 0.32.0",
     in_vllm="NixlPullConnectorScheduler.get_num_new_matched_tokens",
-    replaces="reference.features.follow_up_turns:loadable",
-    also_replaces={"reference.features.follow_up_turns:asks_again": on_prefill},
+    replaces="reference.transfers.offers:loadable_from_decode",
+    also_replaces={"reference.transfers.offers:asks_again": on_prefill},
     breaks="every_request_can_finish",
     cluster="turns-recomputing",
     trace_events=15,
@@ -122,14 +122,14 @@ def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase in OVER:
         state = state.with_transfer(name, transfer._replace(phase=Phase.OFFERED))
-    return loadable(cluster, state, request)
+    return loadable_from_decode(cluster, state, request)
 
 
 @fault(
     "D's blocks are paired with P's blocks from the end of D's list, where D's answer is",
     origin="kvproof, vLLM 0.32.0",
     in_vllm="NixlPullConnectorWorker._read_blocks_for_req",
-    replaces="reference.transfers.block_pairs:cut_held_list",
+    replaces="reference.transfers.loads:cut_held_list",
     breaks="paired_offsets_are_equal",
     cluster="turns-shorter",
     trace_events=16,

@@ -10,7 +10,7 @@ from kvproof.model.events import Lists
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
-from kvproof.model.reference.blocks.growth import Grown
+from kvproof.model.reference.blocks.allocation import Grown
 from kvproof.model.reference.blocks.pool import cache_block
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.scheduling.admission import begin_load
@@ -78,7 +78,7 @@ def wide_block_never_crossed(
     "the align split uses the smallest block size of all groups",
     origin="vllm#54076",
     in_vllm="Scheduler._mamba_block_aligned_split",
-    replaces="reference.scheduling.chunks:split_unit",
+    replaces="reference.scheduling.computing:split_unit",
     breaks=("cached_block_holds_its_key", "state_read_is_state_at_computed"),
     cluster="partial-unequal",
     trace_events=4,

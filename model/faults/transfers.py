@@ -12,8 +12,11 @@ from kvproof.model.phases import Phase
 from kvproof.model.reference.transfers.loads import declined, start_load
 from kvproof.model.reference.transfers.offers import OPEN
 from kvproof.model.reference.transfers.push import lease_expired
-from kvproof.model.reference.transfers.request_ends import producer_done
-from kvproof.model.reference.transfers.transfer_ends import stray_report, transfer_done
+from kvproof.model.reference.transfers.request_ends import (
+    producer_done,
+    stray_report,
+    transfer_done,
+)
 from kvproof.model.state import FAILED, LOADED, Death, Engine, Request, State, Transfer
 
 
@@ -173,7 +176,7 @@ def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
     "P does not recognise the report that D has read the blocks, and keeps them",
     origin="vllm#36958",
     in_vllm="NixlBaseConnectorWorker._get_new_notifs",
-    replaces="reference.transfers.transfer_ends:transfer_done",
+    replaces="reference.transfers.request_ends:transfer_done",
     also_replaces={"counting_abstraction.transfer:done": still_pinned},
     breaks="every_request_can_finish",
     cluster="pd",
@@ -228,7 +231,7 @@ def write_awaited_for_ever(_cluster: Cluster, state: State, _name: str) -> State
     "a report that no request waits for fails an assertion",
     origin="vllm#46240",
     in_vllm="Scheduler._update_from_kv_xfer_finished",
-    replaces="reference.transfers.transfer_ends:stray_report",
+    replaces="reference.transfers.request_ends:stray_report",
     breaks="engine_survives",
     cluster="pd-stray",
     trace_events=3,
@@ -285,7 +288,7 @@ def abort_frees_under_load(_request: Request) -> bool:
     "the blocks of an aborted load are not freed when its transfer ends",
     origin="vllm#46283",
     in_vllm="Scheduler._update_from_kv_xfer_finished",
-    replaces="reference.transfers.transfer_ends:without_aborted",
+    replaces="reference.transfers.request_ends:without_aborted",
     breaks=("references_are_exact", "all_blocks_return"),
     cluster="pd-aborting",
     trace_events=7,

@@ -117,7 +117,7 @@ def window_offer_one_block_short(window: Num, block_size: Num) -> Num:
 @fault(
     "new blocks of a window group are not erased",
     origin="vllm#51749",
-    replaces="reference.scheduling.reported_to_worker:blocks_to_zero",
+    replaces="reference.scheduling.scheduler:blocks_to_zero",
     breaks="new_blocks_are_zeroed",
     cluster="three",
     trace_events=2,

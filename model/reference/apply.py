@@ -27,12 +27,12 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.phases import Phase
+from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.kv_event_queue import reported
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.scheduling import overlap, resets, scheduler, sessions, step_output
+from kvproof.model.reference.scheduling import preemption, scheduler, sessions, step_output
 from kvproof.model.reference.scheduling.greedy import Greedy
-from kvproof.model.reference.transfers import failed_load, pull, push, transfer_ends
+from kvproof.model.reference.transfers import pull, push, request_ends
 from kvproof.model.reference.transfers.loads import declined
 from kvproof.model.reference.transfers.offers import truncated
 from kvproof.model.reference.transfers.request_ends import leave
@@ -89,13 +89,15 @@ def _evict(_cluster: config.Cluster, state: State, event: Evict) -> State:
 
 def _complete(cluster: config.Cluster, state: State, event: Complete) -> State:
     if event.failed:
-        state = failed_load.taken_back(cluster, state, event.engine, event.failed)
+        state = request_ends.taken_back(cluster, state, event.engine, event.failed)
     if cluster.engine(event.engine).overlaps:
-        state = overlap.complete(cluster, state, event.engine, accepted=event.accepted)
+        state = step_output.complete_overlapping(
+            cluster, state, event.engine, accepted=event.accepted
+        )
     else:
         state = step_output.complete(cluster, state, event.engine, accepted=event.accepted)
     if event.failed:
-        state = failed_load.ended(cluster, state, event.engine, event.failed)
+        state = request_ends.end_failed(cluster, state, event.engine, event.failed)
     return state
 
 
@@ -128,13 +130,13 @@ def _after(cluster: config.Cluster, state: State, event: Event) -> State:
         case Evict():
             return _evict(cluster, state, event)
         case ResetPrefixCache():
-            return resets.of_idle_pool(cluster, state, event)
+            return preemption.of_idle_pool(cluster, state, event)
         case ResetRunning():
-            return resets.with_preemption(cluster, state, event)
+            return preemption.with_preemption(cluster, state, event)
         case Complete():
             return _complete(cluster, state, event)
         case TransferDone():
-            return transfer_ends.transfer_done(cluster, state, event.request)
+            return request_ends.transfer_done(cluster, state, event.request)
         case TransferFail():
             failed = push.transfer_failed if cluster.pushes else pull.transfer_failed
             return failed(cluster, state, event.request)
@@ -146,7 +148,7 @@ def _after(cluster: config.Cluster, state: State, event: Event) -> State:
             expired = push.lease_expired if cluster.pushes else pull.lease_expired
             return expired(cluster, state, event.request)
         case StrayReport():
-            return transfer_ends.stray_report(state, event.engine, event.request)
+            return request_ends.stray_report(state, event.engine, event.request)
     raise NotAllowed(f"{type(event).__name__} is no event of the model")
 
 
@@ -165,7 +167,7 @@ def apply(cluster: config.Cluster, state: State, event: Event) -> Step:
         effects = Effects(resets=(event.engine,))
     if isinstance(event, Complete) and cluster.engine(event.engine).overlaps:
         before, ran = state.engine(event.engine), after.engine(event.engine)
-        ran, reads = overlap.carried_out(cluster.engine(event.engine), before, ran)
+        ran, reads = step_output.carried_out(cluster.engine(event.engine), before, ran)
         after, effects = after.with_engine(ran), Effects(reads)
     if cluster.pushes:
         after = push.settled(cluster, after)

@@ -1,16 +1,22 @@
-"""Caching: which blocks of a request are cached when their tokens are computed.
+"""Caching: which blocks of a request are cached when their tokens are computed, and which states
+are cached after the step that computed them.
 
-Sources: `KVCacheManager.cache_blocks` and `BlockPool.cache_full_blocks` of vLLM V1.
+Sparse retention keeps the state at which the same prompt would resume. The next part of a session
+moves that position. If the session still holds the state at the new position, the step that
+computes the part caches it, unless that step has another full block to cache.
+
+Sources: `KVCacheManager.cache_blocks`, `BlockPool.cache_full_blocks` and
+`MambaManager._cache_partial_tail_block` of vLLM V1.
 """
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.reference.blocks import groups, kept_state, pool
+from kvproof.model.reference.blocks import groups, pool
 from kvproof.model.reference.blocks.kv_event_queue import (
     reporting_stored,
     reporting_stored_inside,
 )
-from kvproof.model.state import DRAFT, Engine, Request
+from kvproof.model.state import DRAFT, NULL, Engine, Request
 
 
 def cache(
@@ -48,7 +54,7 @@ def cache(
             engine, index, group.block_size, ahead, request.tokens, looked_at, new
         )
         if full == num_cached_blocks[index]:
-            engine = kept_state.cached_after_all(cfg, engine, request, index, full)
+            engine = cached_after_all(cfg, engine, request, index, full)
         if caches_prompt_end(cfg, group):
             engine = _cache_end(cfg, engine, request, index, cacheable)
         num_cached_blocks[index] = max(num_cached_blocks[index], full)
@@ -79,3 +85,24 @@ def caches_prompt_end(cfg: config.EngineConfig, group: config.Group) -> bool:
     """Whether a group caches a prompt's last hashed prefix where it ends inside a block: only where
     a hit can end there."""
     return cfg.partial_block_hits and group.kind != "window"
+
+
+def cached_after_all(
+    cfg: config.EngineConfig, engine: Engine, request: Request, index: int, full: int
+) -> Engine:
+    """The engine after a group cached the state after `full` blocks of a request, if this state is
+    worth caching now. An earlier step has processed all these blocks."""
+    group, position = cfg.groups[index], full - 1
+    if not group.aligned or cfg.retention is None or cfg.partial_block_hits or position < 0:
+        return engine
+    block = request.tables[index][position]
+    held = block != NULL and engine.blocks[block].key is None
+    if not held or not groups.worth_caching(cfg, request, group, position):
+        return engine
+    ahead = cfg.hash_lookahead_tokens
+    key = (index, groups.hashed_prefix(request.tokens, full * group.block_size, ahead))
+    engine = pool.promote(engine, key, block)
+    looked_at = range(position, full)
+    return reporting_stored(
+        engine, index, group.block_size, ahead, request.tokens, looked_at, (position,)
+    )

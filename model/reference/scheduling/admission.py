@@ -12,12 +12,12 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.config.sides import incoming
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, FinishLoad, Lists, bare_choice
+from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import caching, groups, partial_block_hits, pool
-from kvproof.model.reference.blocks.allocation import without_progress
-from kvproof.model.reference.blocks.growth import Grown
+from kvproof.model.reference.blocks.allocation import Grown, without_progress
 from kvproof.model.reference.blocks.prefix_hits import Hit, look_up
-from kvproof.model.reference.features import follow_up_turns, in_flight
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
+from kvproof.model.reference.transfers import offers
 from kvproof.model.reference.transfers.loads import start_load
 from kvproof.model.reference.transfers.offers import check_external, looked_up_again
 from kvproof.model.state import FAILED, LOADED, LOADING, PREEMPTED, WAITING, Request
@@ -114,7 +114,7 @@ def finish_load(work: SchedulerStep, choice: FinishLoad) -> None:
         work.engine, request = caching.cache(work.cfg, work.engine, request, request.computed)
         computed = int(counts.resumed_at(request.computed, len(request.tokens)))
         status = PREEMPTED if request.preemptions else WAITING
-        if not computed and follow_up_turns.asks_again(work.cluster, request):
+        if not computed and offers.asks_again(work.cluster, request):
             status, computed = LOADING, request.computed
             work.allocations.append(Allocation(work.engine.name, request.id, 0, 0))
         request = request._replace(status=status, computed=computed)

@@ -1,20 +1,76 @@
-"""Scheduling of the next tokens of a request.
+"""Scheduling of the next tokens of a request: how many, and the blocks for them.
 
-Sources: `Scheduler.schedule` and `KVCacheManager.allocate_slots` of vLLM V1.
+Sources: `Scheduler.schedule`, `Scheduler._mamba_block_aligned_split` and
+`KVCacheManager.allocate_slots` of vLLM V1.
 """
 
 from msgspec.structs import replace
 
-from kvproof.model import block_lists
+from kvproof.model import block_lists, config
 from kvproof.model.arithmetic import counts
 from kvproof.model.errors import NotAllowed, NoTokens
 from kvproof.model.events import Admit, Compute, bare_choice
-from kvproof.model.reference.blocks import caching
-from kvproof.model.reference.blocks.growth import Grown
-from kvproof.model.reference.features import drafting, in_flight
-from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference import in_flight
+from kvproof.model.reference.blocks import caching, partial_block_hits
+from kvproof.model.reference.blocks.allocation import Grown
+from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING, Death
+from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING, Death, Request
+
+
+def computable_tokens(work: SchedulerStep, request: Request, start: int, admitted: bool) -> int:
+    """The number of tokens of a request that this step may still compute: known tokens, pending
+    tokens of steps in flight, and drafts. 0 where the steps in flight complete the output."""
+    if request.status == RUNNING and in_flight.all_under_way(work.engine, request):
+        return 0
+    known = in_flight.counted_on(work.engine, request)
+    drafts = in_flight.computable_drafts(work.cfg, request, start, admitted)
+    most = most_beside_others(work.cfg.long_prefill_tokens, work.budget)
+    return min(known + drafts - start, most if work.shared else work.budget)
+
+
+def most_beside_others(limit: int, budget: int) -> int:
+    """The largest number of tokens that a request may compute in a step with other requests. The
+    step has `budget` tokens left; a `limit` of 0 means no limit."""
+    return min(limit, budget) if limit else budget
+
+
+def split_unit(cfg: config.EngineConfig) -> int:
+    """The align split ends chunks at multiples of this many tokens: the block size of the Mamba
+    group in align mode. 0 without such a group."""
+    group = cfg.aligned_group
+    return group.block_size if group else 0
+
+
+def aligned_chunk(
+    work: SchedulerStep, request: Request, start: int, tokens: int, hit: Hit | None
+) -> int:
+    """The tokens of a chunk after the align split."""
+    size = split_unit(work.cfg)
+    if not size:
+        return tokens
+    known = len(request.tokens)
+    shared_prefix_boundary = hit.shared_prefix_boundary if hit else request.shared_prefix_boundary
+    prefill_end = max(len(request.prompt), known - 1)
+    boundary, tail = counts.longest_hit_tokens(known, size), 0
+    if work.cfg.partial_block_hits:
+        shared_prefix_boundary = counts.round_down(shared_prefix_boundary, size)
+        tail = partial_block_hits.last_prefix(work.cfg, len(request.prompt))
+        if boundary < tail == start + tokens:
+            tokens = prefill_end - start  # a chunk may end there, inside a block
+    tokens = int(
+        counts.align_chunk(
+            start,
+            tokens,
+            prefill_end,
+            known,
+            size,
+            work.cfg.split_tokens,
+            shared_prefix_boundary,
+            work.cfg.eagle_drop_tokens,
+        )
+    )
+    return int(counts.tail_chunk(start, tokens, boundary, tail))
 
 
 def compute(work: SchedulerStep, choice: Compute) -> None:
@@ -69,7 +125,7 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
     if request.id not in running:
         running = (*running, request.id)
     ahead = end - in_flight.counted_on(work.engine, request)
-    request = drafting.scheduled(request, ahead)._replace(status=RUNNING, computed=end)
+    request = in_flight.with_drafts_of_step(request, ahead)._replace(status=RUNNING, computed=end)
     work.engine = work.engine.with_request(request)._replace(running=running)
     work.budget -= choice.tokens
     work.scheduled.append((request.id, choice.tokens))

@@ -7,12 +7,11 @@ from typing import Any
 from kvproof.model import capacity, group_needs
 from kvproof.model.errors import NoRoom, NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt
+from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.features import in_flight
 from kvproof.model.reference.scheduling import sessions
 from kvproof.model.reference.scheduling.admission import admit, finish_load
-from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
-from kvproof.model.reference.scheduling.computing import compute
+from kvproof.model.reference.scheduling.computing import aligned_chunk, computable_tokens, compute
 from kvproof.model.reference.scheduling.preemption import preempt
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.reference.transfers.offers import best_admission

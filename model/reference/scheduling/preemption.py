@@ -1,21 +1,30 @@
-"""Freeing blocks of requests: all blocks of a preempted request, or the blocks that a request no
-longer needs.
+"""Freeing blocks of requests: all blocks of a preempted request, the blocks that a request no
+longer needs, or all blocks in a reset of the cache.
 
-Source: `Scheduler._preempt_request` of vLLM V1.
+A reset needs a pool in which no block is in use; otherwise it is refused and changes nothing.
+Another kind of reset preempts all running requests first. After that, no earlier computed KV may be
+read: outputs of steps in flight are discarded, and requests start over.
+
+Sources: `Scheduler._preempt_request` and `Scheduler.reset_prefix_cache` of vLLM V1. Not modelled:
+`reset_running_requests` where other than running requests hold blocks (vLLM preempts, then raises),
+and `reset_connector`.
 """
 
 from msgspec.structs import replace
 
-from kvproof.model import block_lists
+from kvproof.model import block_lists, config
+from kvproof.model.environment import disturbances
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Preempt, Release
+from kvproof.model.events import Preempt, Release, ResetPrefixCache, ResetRunning
+from kvproof.model.kv_events import Cleared
+from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import allocation, pool
 from kvproof.model.reference.blocks.allocation import without_progress
-from kvproof.model.reference.features import in_flight
+from kvproof.model.reference.blocks.kv_event_queue import reporting
 from kvproof.model.reference.scheduling import sessions
-from kvproof.model.reference.scheduling.chunks import aligned_chunk, computable_tokens
+from kvproof.model.reference.scheduling.computing import aligned_chunk, computable_tokens
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import PREEMPTED, RUNNING, WAITING, Request
+from kvproof.model.state import PREEMPTED, RUNNING, VOID, WAITING, Engine, Request, State
 
 
 def preempt(work: SchedulerStep, choice: Preempt) -> None:
@@ -73,3 +82,36 @@ def _unschedule(work: SchedulerStep, victim: Request) -> None:
     work.budget += dict(work.scheduled)[victim.id]
     work.scheduled = [(name, tokens) for name, tokens in work.scheduled if name != victim.id]
     work.engine = pool.forget_uncomputed(work.begun, work.engine, victim)
+
+
+def emptied(engine: Engine) -> Engine:
+    """The engine without the cache entries of free blocks."""
+    reports = engine.reports
+    for block in engine.free:
+        engine = pool.unregister(engine, block)
+    return reporting(engine._replace(reports=reports), Cleared())
+
+
+def of_idle_pool(cluster: config.Cluster, state: State, event: ResetPrefixCache) -> State:
+    """Reset the cache. Where blocks are in use, the reset is refused and changes nothing."""
+    engine = state.engine(event.engine)
+    if not pool.is_idle(engine):
+        if not cluster.resets_any_time:
+            raise NotAllowed(f"the cache of {event.engine} is reset while blocks are in use")
+        return state
+    return state.with_engine(emptied(engine))
+
+
+def with_preemption(cluster: config.Cluster, state: State, event: ResetRunning) -> State:
+    """Preempt all running requests, the last one first, and empty the cache."""
+    engine = state.engine(event.engine)
+    if not disturbances.only_runners_hold(cluster.engine(event.engine), engine):
+        raise NotAllowed(
+            f"the cache of {event.engine} is reset while other than running requests hold blocks"
+        )
+    for name in reversed(engine.running):
+        request = engine.request(name)
+        engine = in_flight.invalidated(engine, name, VOID)
+        engine = pool.release_all(engine, request)
+        engine = engine.with_request(preempted(request))
+    return state.with_engine(emptied(engine._replace(running=())))

@@ -1,24 +1,28 @@
-"""The scheduler: carries out recorded choices and sends the step to the worker.
+"""The scheduler: carries out recorded choices and sends the step to the worker. Beside the batch,
+the worker learns who leaves it, and which blocks to erase.
 
 A choice that the spec forbids raises NotAllowed. The order of requests, the size of chunks below
 the limit, and whether to admit a request are policy: a recorded run may choose differently from
 `greedy`.
 
-Source: `Scheduler.schedule` of vLLM V1.
+Sources: `Scheduler.schedule`, `Scheduler.finished_req_ids`, `SchedulerOutput.preempted_req_ids` and
+`Scheduler._get_new_block_ids_to_zero` of vLLM V1.
 """
 
-from kvproof.model import memory
+from collections.abc import Sequence
+
+from kvproof.model import config, memory
+from kvproof.model.arithmetic import counts
 from kvproof.model.environment import acceptance
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Release
+from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Lists, Release
+from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import partial_block_hits
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.scheduling import reported_to_worker
 from kvproof.model.reference.scheduling.admission import admit, finish_load
 from kvproof.model.reference.scheduling.computing import compute
 from kvproof.model.reference.scheduling.preemption import preempt, release
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
-from kvproof.model.state import State
+from kvproof.model.state import PAUSED, RUNNING, WAITING, Engine, Request, State
 from kvproof.model.step import Effects
 
 
@@ -66,7 +70,55 @@ def dispatch(work: SchedulerStep) -> tuple[State, Effects]:
         admissions,
         allocations,
         copies=copies,
-        places=reported_to_worker.places(engine),
-        zeroed=reported_to_worker.zeroed(work.cfg, work.engine, work.chose),
+        places=places(engine),
+        zeroed=zeroed(work.cfg, work.engine, work.chose),
     )
     return work.state.with_engine(engine), effects
+
+
+def keeps_its_place(request: Request) -> bool:
+    """Whether the worker keeps the place of a request: it runs, or it is a session that keeps its
+    blocks between two parts of its prompt. All others have left, and this is reported to the
+    worker (vllm#46974)."""
+    session = request.status in (PAUSED, WAITING) and not request.external
+    return request.status == RUNNING or (session and bool(request.tables))
+
+
+def places(engine: Engine) -> tuple[str, ...]:
+    """The requests for which the worker keeps a place."""
+    return tuple(r.id for r in engine.requests if keeps_its_place(r))
+
+
+def zeroed(cfg: config.EngineConfig, engine: Engine, chose: Sequence[Choice]) -> tuple[int, ...]:
+    """The new blocks that the worker erases before it computes the step. Only an engine with Mamba
+    groups needs this (vllm#35219). Blocks that a load fills beside the steps are left out, because
+    the two writes would race (vllm#48481)."""
+    if all(group.attention for group in cfg.groups):
+        return ()
+    found: list[int] = []
+    for choice in chose:
+        if isinstance(choice, Admit | Compute) and choice.taken:
+            loaded = _loaded(cfg, engine, choice) if isinstance(choice, Admit) else ()
+            for group, blocks in zip(cfg.groups, choice.taken, strict=True):
+                found += blocks_to_zero(group, blocks, loaded)
+    return tuple(found)
+
+
+def _loaded(cfg: config.EngineConfig, engine: Engine, choice: Admit) -> Sequence[int]:
+    """The blocks up to the end of a load that fills them beside the steps. A group whose own hit is
+    shorter loads more than the tokens after the hit."""
+    request = engine.find(choice.request)
+    if cfg.store or not choice.external or request is None:
+        return ()
+    end = choice.local_hit + choice.external
+    lists: Lists = tuple(
+        table[: int(counts.blocks_for_tokens(end, group.block_size))]
+        for group, table in zip(cfg.groups, request.tables, strict=False)
+    )
+    return [block for blocks in lists for block in blocks]
+
+
+def blocks_to_zero(group: config.Group, blocks: Sequence[int], loaded: Sequence[int]) -> list[int]:
+    """The new blocks of an attention group without those that a load fills. A Mamba layer
+    overwrites a whole state."""
+    return [block for block in blocks if group.attention and block not in loaded]

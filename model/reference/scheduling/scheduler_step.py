@@ -6,12 +6,34 @@ Source: `Scheduler.schedule` of vLLM V1.
 from kvproof.model import config
 from kvproof.model.errors import NoPlace, NoRoom
 from kvproof.model.events import Choice, Lists
-from kvproof.model.reference.blocks import allocation, growth, pool
+from kvproof.model.reference import in_flight
+from kvproof.model.reference.blocks import allocation, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
-from kvproof.model.reference.features import in_flight
-from kvproof.model.reference.scheduling import service_order
-from kvproof.model.state import ABORTED, RUNNING, SENDING, Death, Engine, Request, State
+from kvproof.model.state import (
+    ABORTED,
+    MISQUEUED,
+    PAUSED,
+    RUNNING,
+    SENDING,
+    Death,
+    Engine,
+    Request,
+    State,
+)
 from kvproof.model.step import Admission, Allocation
+
+
+def rank(priority: int, arrival: int) -> tuple[int, ...]:
+    """The sort key with the policy `priority`: the lowest number first, then the earliest arrival.
+    The last request in this order is preempted first."""
+    return priority, arrival
+
+
+def takes_a_place(status: str) -> bool:
+    """Whether a request of this status counts against `max_requests`: a running request, a paused
+    session, or a misqueued request. Other waiting requests do not count, because they may wait
+    forever, and then no other request would be admitted (vllm#53130)."""
+    return status in (RUNNING, PAUSED, MISQUEUED)
 
 
 class SchedulerStep:
@@ -38,12 +60,12 @@ class SchedulerStep:
     def rank(self, name: str) -> tuple[int, ...]:
         """The place of a request in the order of priority."""
         arrival = [r.id for r in self.engine.requests].index(name)
-        return service_order.rank(self.cluster.job(name).priority, arrival)
+        return rank(self.cluster.job(name).priority, arrival)
 
     def refuse_more_than_run(self, request: Request) -> None:
         """Raise NotAllowed where `max_requests` requests run already. A load also counts at its
         start."""
-        running = sum(map(service_order.takes_a_place, (r.status for r in self.engine.requests)))
+        running = sum(map(takes_a_place, (r.status for r in self.engine.requests)))
         if request.status != RUNNING and running >= self.cfg.max_requests:
             limit = self.cfg.max_requests
             raise NoPlace(f"{request.id} cannot start: max_requests ({limit}) reached")
@@ -55,7 +77,7 @@ class SchedulerStep:
 
     def take_blocks(
         self, request: Request, hit: Hit | None, end: int, recorded: Lists
-    ) -> growth.Grown:
+    ) -> allocation.Grown:
         """Take blocks for `end` tokens, all or nothing; the recorded blocks, if there are any. The
         engine dies where the pool has fewer blocks than the request takes."""
         free = len(self.engine.free)
@@ -64,9 +86,9 @@ class SchedulerStep:
             text = f"{request.id} needs {needed} blocks but {free} are free"
             raise NoRoom(text, needed, free - self.kept_free)
         try:
-            grown = growth.follow(self.cfg, self.engine, request, hit, end, recorded)
+            grown = allocation.follow(self.cfg, self.engine, request, hit, end, recorded)
         except pool.Exhausted as error:
-            grown = growth.Grown(self.engine._replace(dead=Death(message=str(error))), request)
+            grown = allocation.Grown(self.engine._replace(dead=Death(message=str(error))), request)
         if grown.engine.dead and not self.engine.dead:
             self.die(grown.engine.dead)
             return grown

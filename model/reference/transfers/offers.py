@@ -1,17 +1,32 @@
 """The tokens that a connector offers to load in addition to the local hit, from P, D or a store.
 
-Sources: `get_num_new_matched_tokens` of `NixlPullConnectorScheduler`, and
+D offers to P in follow-up turns: it keeps the blocks of a finished request. The client sends the
+next turn to P: the earlier prompt and answer, and perhaps more. P loads the part that D still has,
+computes the rest, and offers all of it to D, as for any request. The reverse transfer goes from D
+to P; its name is the name of the earlier request with ` reverse` at the end. D keeps the blocks
+until its lease ends; the lease is never renewed (see `phases`).
+
+Sources: `get_num_new_matched_tokens` of `NixlPullConnectorScheduler`, with `bidirectional_kv_xfer`
+(vllm#32553) and `kv_recompute_threshold` 0, so that P requests any number of tokens;
 `NixlBaseConnectorScheduler._truncate_request_for_prefill`.
+
+All layouts are modelled like a layout with several groups: a failed read is reported for its
+request, and P starts over. In vLLM with one full-attention group, the worker also reports the
+blocks, and P keeps its local hit.
+
+Not modelled: a read that lasts longer than the rest of D's lease, a read whose end is never
+reported, and follow-up turns whose tokens differ from D's tokens, which vLLM expects the router to
+check (vllm#43094).
 """
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
+from kvproof.model.config.sides import incoming
 from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Schedule
 from kvproof.model.phases import Way, before
 from kvproof.model.reference.blocks import prefix_hits
-from kvproof.model.reference.features import follow_up_turns
 from kvproof.model.state import Request, State
 
 OPEN = before(Schedule, Way.PULL, Way.PUSH)
@@ -57,7 +72,7 @@ def loadable(cluster: config.Cluster, state: State, request: Request) -> int:
     if cluster.decode.store:
         return stores.offered(state.engine(cluster.decode.name).stored, request.tokens)
     if request.route == "to_decode":
-        return follow_up_turns.loadable(cluster, state, request) if cluster.follow_up_turns else 0
+        return loadable_from_decode(cluster, state, request) if cluster.follow_up_turns else 0
     transfer = state.transfer(request.id)
     if request.route != "from_prefill" or transfer is None or transfer.phase not in OPEN:
         return 0
@@ -95,3 +110,23 @@ def best_admission(
         full = prefix_hits.longest_full(cfg, engine, request.tokens)
         hit = max(together, min(full, int(counts.longest_hit_tokens(offered, cfg.hit_unit))))
     return hit, max(offered - hit, 0)
+
+
+OPEN_ON_DECODE = before(Schedule, Way.REVERSE)
+"""Phases of a reverse transfer in which P has not requested it."""
+
+
+def loadable_from_decode(cluster: config.Cluster, state: State, request: Request) -> int:
+    """The number of tokens that P may load from D's kept blocks. P requests them once; tokens that
+    it could not load, or that it lost again, it computes."""
+    transfer = state.transfer(incoming(cluster, cluster.prefill.name, request.id))
+    if transfer is None or transfer.phase not in OPEN_ON_DECODE:
+        return 0
+    whole = all(g.kind == "full" for g in cluster.prefill.groups)
+    return int(counts.held_tokens_loaded(transfer.tokens, len(request.prompt), whole))
+
+
+def asks_again(cluster: config.Cluster, request: Request) -> bool:
+    """Whether P, when it starts at the first token, requests D's kept blocks a second time."""
+    on_p = cluster.follow_up_turns and request.route == "to_decode"
+    return on_p and not request.external

@@ -11,8 +11,7 @@ from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
-from kvproof.model.reference.transfers.request_ends import producer_done
-from kvproof.model.reference.transfers.transfer_ends import load_failed
+from kvproof.model.reference.transfers.request_ends import load_failed, producer_done
 from kvproof.model.state import State, Transfer
 
 LEASED = (*before(LeaseExpire, Way.PULL, Way.REVERSE), Phase.READING)

@@ -17,9 +17,8 @@ from kvproof.model.config import Cluster
 from kvproof.model.environment import pushes
 from kvproof.model.errors import NotAllowed
 from kvproof.model.phases import Phase
-from kvproof.model.reference.transfers.block_pairs import paired
-from kvproof.model.reference.transfers.request_ends import producer_done
-from kvproof.model.reference.transfers.transfer_ends import load_failed
+from kvproof.model.reference.transfers.loads import paired
+from kvproof.model.reference.transfers.request_ends import load_failed, producer_done
 from kvproof.model.state import State, Transfer
 
 

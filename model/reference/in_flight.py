@@ -1,13 +1,23 @@
-"""Steps in flight of an engine whose steps overlap (async scheduling).
+"""Steps in flight of an engine whose steps overlap (async scheduling), and the drafts that they
+verify.
 
 A step is scheduled before the output of the step before it has arrived. The token that the earlier
 step samples is not known yet: a *placeholder* represents it, and the next step continues after it.
 So the computed tokens are ahead of the known tokens. Outputs arrive in the order of the steps. The
 computed tokens of a request are *settled* when the outputs of its steps have arrived.
 
-Sources: `AsyncScheduler`, `Scheduler._free_request_blocks` and `_drain_deferred_frees` of vLLM V1,
-`EngineCore.step_with_batch_queue`. vLLM processes an output only when its queue is full or nothing
-can be scheduled; in this model an output may arrive at any time.
+A drafter proposes tokens, and the next step verifies them (speculative decoding). A step computes
+the draft tokens of a request after its known tokens. The environment chooses how many are accepted,
+and the step's output reports it: accepted drafts become tokens, the others are rejected. The
+drafter proposes the full number of drafts after each sampled token. Where steps overlap, a step is
+scheduled as if all drafts of the step before were accepted. Its tokens are known when that step has
+ended, and only then the worker executes it.
+
+Sources: `AsyncScheduler`, `Scheduler._free_request_blocks`, `_drain_deferred_frees`,
+`update_from_output` and `update_draft_token_ids` of vLLM V1, `EngineCore.step_with_batch_queue`; of
+the worker `preprocess_mamba` and `postprocess_mamba_fused_kernel`, for a Mamba group in align mode.
+vLLM processes an output only when its queue is full or nothing can be scheduled; in this model an
+output may arrive at any time.
 """
 
 from collections.abc import Sequence
@@ -17,7 +27,7 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.environment import stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import COUNTS, LATE, NULL, VOID, Engine, Flight, Request
+from kvproof.model.state import COUNTS, LATE, NULL, SAMPLED, VOID, Engine, Flight, Request
 
 
 def with_placeholders(engine: Engine, name: str, count: int) -> Engine:
@@ -155,3 +165,26 @@ def free_behind_steps(engine: Engine, request: Request) -> Engine:
     if not blocks:
         return engine
     return engine._replace(deferred=(*engine.deferred, (len(engine.steps), blocks)))
+
+
+def computable_drafts(
+    cfg: config.EngineConfig, request: Request, start: int, admitted: bool
+) -> int:
+    """The number of tokens that a step may compute after the known tokens of a request: its drafts.
+    A request that is admitted with one token left may get padding up to the width of the other
+    requests; padding is no draft and is never accepted."""
+    fill = admitted and len(request.tokens) - start == 1
+    return cfg.drafts if fill else request.drafts
+
+
+def with_drafts_of_step(request: Request, ahead: int) -> Request:
+    """The request with the drafts that a step verifies. The step ends `ahead` tokens after the
+    known and pending tokens; drafts after its end are dropped."""
+    return request._replace(drafts=max(min(request.drafts, ahead), 0))
+
+
+def lengthened(request: Request, tokens: int) -> Request:
+    """The request with more sampled tokens, at most `max_tokens` in total. Dropped tokens still
+    count as computed; vLLM may differ here, because the request ends."""
+    tokens = min(tokens, request.max_tokens - len(request.output))
+    return request._replace(output=request.output + SAMPLED * tokens)

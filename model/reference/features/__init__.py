@@ -1,1 +1,0 @@
-"""Optional features of an engine: a store, drafts, steps in flight, follow-up turns."""
