@@ -5,10 +5,8 @@ import functools
 from collections.abc import Hashable, Iterable, Sequence
 
 from kvproof.model.counting_abstraction.registry import systems
-from kvproof.proofs.cti import counterexample, run_to
-from kvproof.proofs.induction import Claimed, steps
-from kvproof.proofs.inductive import ClaimResult, settle
-from kvproof.proofs.proof import Proof
+from kvproof.proofs.induction import Claimed, ClaimResult, settle, steps
+from kvproof.proofs.proof import Proof, counterexample, run_to
 from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.strategies.verdict import Verdict
 

@@ -1,4 +1,4 @@
-"""One obligation given to Z3: are there numbers that break it?
+"""Queries to Z3: are there numbers that break an obligation?
 
 Each query has its own context, which is deleted afterwards. Z3 5.4 gives other answers while a
 second context exists: two of the obligations then reach the time limit, with every seed. So no code
@@ -6,15 +6,54 @@ here creates Z3's main context, which would exist until the end of the process.
 
 `z3.Solver()` tries one method after another, each with a limit in wall time, so its answer depends
 on the load of the machine. The solvers here use fixed methods.
+
+A query can be interrupted by the user. Z3 has a handler of its own for Ctrl-C, which would make the
+interruption an answer, "unknown"; it is switched off for each solver. While Z3 runs, Python runs no
+handler in the thread that called it: so the query runs in a thread of its own, and the main thread
+waits for it.
 """
 
+import threading
 import time
 from typing import Any, NamedTuple
 
 import z3
 
+from kvproof.model import interruption
 from kvproof.proofs.obligation import Obligation
-from kvproof.proofs.query import checked
+
+OWN_HANDLER = "ctrl_c"
+
+INTERRUPTED_EVERY_S = 0.05
+"""The time between two interruptions of a query, in seconds: it may not have begun at the first."""
+
+
+def checked(solver: z3.Solver, *assumptions: Any) -> str:
+    """The answer of a solver: sat, unsat or unknown. Raises KeyboardInterrupt."""
+    solver.set(OWN_HANDLER, False)
+    answers: list[str] = []
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(str(solver.check(*assumptions)))
+        except BaseException as error:
+            failed.append(error)
+
+    query = threading.Thread(target=ask, daemon=True)
+    query.start()
+    try:
+        query.join()
+    except KeyboardInterrupt:
+        with interruption.held():
+            while query.is_alive():
+                solver.ctx.interrupt()
+                query.join(INTERRUPTED_EVERY_S)
+        raise
+    if failed:
+        raise failed[0]
+    return answers[0]
+
 
 TIMEOUT_S = 60.0
 """The default time limit of one query, in seconds of wall time. Each query takes less than one

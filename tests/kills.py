@@ -76,7 +76,7 @@ MOMENTS = {
     "explore, searches": Moment(EXPLORE, "explorer/packed.py", "expand", 200),
     "sample, searches": Moment(SAMPLE, "strategies/run.py", "take", 2000),
     "prove, begins": Moment(("prove",), "proofs/prove.py", "everything"),
-    "prove, asks Z3": Moment(("prove",), "proofs/query.py", "checked", 5),
+    "prove, asks Z3": Moment(("prove",), "proofs/solve.py", "checked", 5),
     "gate, waits for its sides": Moment(made_trees.DIFFERENT, "search/comparison.py", "look"),
     "releases, installs": Moment(RELEASES, "pip", "which kills"),
 }

@@ -6,7 +6,7 @@ import pytest
 
 from kvproof.model.arithmetic.ranges import between
 from kvproof.model.arithmetic.system import Action, System
-from kvproof.proofs.cti import shortest_run
+from kvproof.proofs.proof import shortest_run
 
 
 class Heap(NamedTuple):

@@ -124,7 +124,7 @@ def test_z3_is_interrupted() -> None:
     done = python(
         """
         import z3
-        from kvproof.proofs.query import checked
+        from kvproof.proofs.solve import checked
         context = z3.Context()
         x, y, z = z3.Ints("x y z", context)
         solver = z3.SimpleSolver(ctx=context)
