@@ -23,7 +23,7 @@ from kvproof.gate.difference.workload import Loops, Plays, Starts
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
-from kvproof.model.presets.roomy import roomy
+from kvproof.model.presets.room import roomy
 from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 
 UNIT_STEPS = 100

@@ -8,7 +8,7 @@ cache entry during its prefill. So it never claims too much.
 
 from collections.abc import Sequence
 
-from kvproof.model import config, history
+from kvproof.model import config
 from kvproof.model.events import Complete, Event
 from kvproof.model.ghost_state import PREFIX_EVICTED, Ghost, Served
 from kvproof.model.kv_events import Keys, replayed
@@ -39,7 +39,7 @@ def after(
     """The ghost state of an engine after an event, from its ghost state before the event."""
     cfg = cluster.engine(before.name)
     ours = getattr(event, "engine", cluster.decode.name) == cfg.name
-    lost = history.lost(before.cached, after.cached)
+    lost = lost_entries(before.cached, after.cached)
     admitted = [a for a in effects.admissions if a.engine == cfg.name]
     return Ghost(
         () if lost or cfg.name in effects.resets else _served(before, event if ours else None),
@@ -51,7 +51,7 @@ def after(
 def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
     """The prompts that were served, with nothing evicted, when a request looked up the cache. Other
     requests may have taken blocks earlier in the same step."""
-    lost = history.lost(before.cached, admission.cached)
+    lost = lost_entries(before.cached, admission.cached)
     return () if lost else before.ghost.served
 
 
@@ -138,7 +138,7 @@ def shared_with(cfg: config.EngineConfig, served: Sequence[Served], admission: A
     tokens = admission.tokens
     if admission.external and cfg.store:
         return 0
-    longest = max((history.common_prefix(s.prompt, tokens) for s in served), default=0)
+    longest = max((common_prefix(s.prompt, tokens) for s in served), default=0)
     # The last token is computed. With an EAGLE drafter the prompts must also share the block after
     # a hit, or the token after it.
     alike_after_hit = cfg.eagle_drop_tokens or cfg.hash_lookahead_tokens
@@ -181,3 +181,22 @@ def _has_all(
         return False
     last = min((whole + 1) * size, len(tokens) - 1)
     return not inside or any((index, tokens[:end]) in keys for end in range(length, last + 1))
+
+
+def common_prefix(a: str, b: str) -> int:
+    """The number of tokens that two prompts share from the start."""
+    length = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        length += 1
+    return length
+
+
+def lost_entries(before: Cached, after: Cached) -> tuple[tuple[Key, int], ...]:
+    """The cache entries that `before` has and `after` lacks: pairs of a key and a block that was
+    cached under it."""
+    if before is after:
+        return ()
+    kept = {(key, block) for key, blocks in after for block in blocks}
+    return tuple((k, b) for k, blocks in before for b in blocks if (k, b) not in kept)

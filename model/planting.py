@@ -33,7 +33,6 @@ REPLACEABLE = (
     "counting_abstraction.transfer",
     "draft_memory",
     "group_needs",
-    "history",
     "memory",
     "reference",
     "termination",

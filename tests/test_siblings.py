@@ -8,7 +8,7 @@ from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, cluster_named
-from kvproof.model.presets.roomy import REQUESTS, roomy
+from kvproof.model.presets.room import REQUESTS, roomy
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from kvproof.strategies.sampling import siblings

@@ -11,7 +11,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.presets.roomy import SUFFIX
+from kvproof.model.presets.room import SUFFIX
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.wide import EPISODES, random_clusters, sample_many
 from kvproof.strategies.verdict import Verdict

@@ -8,7 +8,7 @@ from kvproof.live.known import traces
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
-from kvproof.model.presets.roomy import SUFFIX, roomy
+from kvproof.model.presets.room import SUFFIX, roomy
 from kvproof.strategies.sampling.wide import ROOMY
 from kvproof.strategies.witnesses import witnesses
 

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from kvproof.model.config import Cluster
 from kvproof.model.config.limits import Name
-from kvproof.model.files.decoding import check_named_once, converted, decoded_json
+from kvproof.model.files.decoding import check_named_once, decoded_json
 
 USE = "one JSON object that describes a cluster, as kvproof explain pd --json prints"
 
@@ -26,12 +26,6 @@ class ClusterFile(Cluster, frozen=True, forbid_unknown_fields=True, kw_only=True
         return Cluster(*(getattr(self, field) for field in Cluster.__struct_fields__))
 
 
-def to_json(cluster: Cluster) -> dict[str, Any]:
-    """The cluster as plain data, for trace headers and `--json`."""
-    data: dict[str, Any] = msgspec.to_builtins(cluster)
-    return data
-
-
 def without_defaults(record: Struct) -> dict[str, Any]:
     """The fields of a cluster, or of a part of it, that differ from their defaults, as plain
     data."""
@@ -42,11 +36,6 @@ def without_defaults(record: Struct) -> dict[str, Any]:
             parts = isinstance(value, tuple) and value and isinstance(value[0], Struct)
             short[field.name] = list(map(without_defaults, value)) if parts else value
     return short
-
-
-def from_json(data: Any) -> Cluster:
-    """A cluster from plain data. Raises UsageError where the data describes no valid cluster."""
-    return converted(data, ClusterFile, "The cluster", USE).cluster
 
 
 def parse(text: str, source: str) -> ClusterFile:

@@ -14,8 +14,7 @@ from kvproof.model.config.config_json import ClusterFile, parse
 from kvproof.model.errors import NotValid, UsageError, nearest
 from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
-from kvproof.model.presets.room import check_room
-from kvproof.model.presets.roomy import SUFFIX, roomy
+from kvproof.model.presets.room import SUFFIX, check_room, roomy
 
 FOLDER = Path(__file__).parent / "clusters"
 LIVE_FOLDER = Path(__file__).parent / "live_clusters"

@@ -24,7 +24,7 @@ from kvproof.model.events import (
     TransferLost,
 )
 from kvproof.model.machine import Machine
-from kvproof.model.presets.roomy import has_room
+from kvproof.model.presets.room import has_room
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import siblings
