@@ -77,8 +77,8 @@ def duty(cluster: Cluster, event: Event) -> Duty | None:
     return None
 
 
-def _outgoing(reached: SearchGraph) -> Outgoing:
-    outgoing: Outgoing = [[] for _ in reached.depths]
+def _outgoing(reached: SearchGraph, count: int) -> Outgoing:
+    outgoing: Outgoing = [[] for _ in range(count)]
     for origin, target, event in reached.edges:
         outgoing[origin].append((target, event))
     for origin, event in reached.self_loops:
@@ -163,7 +163,8 @@ def lasso(cluster: Cluster, reached: SearchGraph) -> Lasso | None:
     graph is incomplete."""
     if reached.finding is not None:
         return None
-    outgoing, states = _outgoing(reached), reached.states
+    states = reached.states
+    outgoing = _outgoing(reached, len(states))
     for numbers in _components(states, outgoing, cut=reached.cut):
         component = _Component(cluster, outgoing, numbers)
         if component.owed():
