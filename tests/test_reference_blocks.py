@@ -12,7 +12,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import COUNT_MAX
 from kvproof.model.kv_events import Cleared, Removed, Stored, replayed
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.blocks import allocation, caching, groups, growth, pool, prefix_hits
+from kvproof.model.reference.blocks import allocation, caching, groups, pool, prefix_hits
 from kvproof.model.reference.blocks.kv_event_queue import report_spans
 from kvproof.model.reference.blocks.prefix_hits import Hit
 from kvproof.model.state import NULL, Death, Engine, initial
@@ -182,7 +182,7 @@ def test_a_hit_inside_a_block_is_copied() -> None:
     cfg = config(WIDE, WIDE_STATE, match_unit=2, num_blocks=12)
     hit = Hit(6, (6, 6), 0)
     engine, admitted = allocation.admit(cfg, cached((4, 6), (4, 6)), request(TOKENS), hit)
-    engine, grown = allocation.grow(cfg, engine, admitted, 7, fresh=True)
+    engine, grown = allocation.extend(cfg, engine, admitted, 7, fresh=True)
     assert grown.tables == ((1, 3), (NULL, 5))
     assert engine.copies == ((0, 2, 3), (1, 4, 5))
 
@@ -218,7 +218,7 @@ def test_who_is_admitted_and_goes_on_takes_what_was_predicted(
     for end in ends:
         admission = found if end == ends[0] else None
         wanted = allocation.predicted(cfg, engine, asked, admission, end)
-        grown = growth.grow(cfg, engine, asked, admission, end)
+        grown = allocation.grow(cfg, engine, asked, admission, end)
         assert wanted == len(engine.free) - len(grown.engine.free)
         engine = grown.engine._replace(copies=())
         asked = grown.request._replace(computed=end)

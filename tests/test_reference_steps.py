@@ -8,7 +8,7 @@ from kvproof.model.config import Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt, Release
 from kvproof.model.reference.scheduling import step_output
-from kvproof.model.reference.scheduling.chunks import aligned_chunk
+from kvproof.model.reference.scheduling.computing import aligned_chunk
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import COUNTS, LATE, Death, Flight, State

@@ -13,14 +13,7 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Admit
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.reference.transfers import (
-    block_pairs,
-    loads,
-    offers,
-    pull,
-    request_ends,
-    transfer_ends,
-)
+from kvproof.model.reference.transfers import loads, offers, pull, request_ends
 from kvproof.model.state import Request, State, Transfer
 from tests.by_hand import FULL, MAMBA, both, on_decode, on_prefill, pair, request
 from tests.planted import under
@@ -64,7 +57,7 @@ def test_all_that_is_offered_beyond_the_hit_is_loaded() -> None:
 def pairs(cluster: Cluster, table: tuple[int, ...], local: Any, remote: Any, tokens: int) -> Any:
     held = on_decode("abcdefgh", *(table,) * len(cluster.decode.groups), external=2)
     transfer = Transfer("r0", "reading", tokens, remote, local)
-    return block_pairs.paired(cluster, held, transfer).pairs
+    return loads.paired(cluster, held, transfer).pairs
 
 
 def unequal(prefill: int, decode: int) -> Cluster:
@@ -148,10 +141,10 @@ def test_who_loads_keeps_its_blocks_until_the_load_has_ended() -> None:
 def test_what_has_not_begun_cannot_end() -> None:
     for transfers in (), (OFFERED,):
         with pytest.raises(NotAllowed, match="has no transfer that could end"):
-            transfer_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0")
+            request_ends.transfer_done(PAIR, both(SENT, ASKS, *transfers), "r0")
     unfinished = Transfer("r0", "releasing", 0, ())
     with pytest.raises(NotAllowed, match="is not finished on P"):
-        transfer_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0")
+        request_ends.transfer_done(PAIR, both(None, ASKS, unfinished), "r0")
 
 
 def test_a_read_that_is_refused_is_no_failure_of_the_network() -> None:

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.config.config_json import from_json, to_json
+from kvproof.model.config.config_json import parse
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
 from kvproof.model.machine import ModelMachine
@@ -75,8 +75,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "names": (lambda: cluster(Job("a", "b"), Job("a", "c")), "name a"),
     "part": (lambda: Job("r0", "a", parts=("",)), "of job r0 is"),
     "parts": (
-        lambda: from_json(
-            to_json(CLUSTERS["sessions"]) | {"jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]}
+        lambda: parse(
+            '{"engines": [{"name": "E", "groups": [{"kind": "full", "block_size": 2}]}],'
+            ' "jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]}',
+            "This",
         ),
         r"parts: expected `array`, got `str`\. Use a list",
     ),

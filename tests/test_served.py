@@ -107,7 +107,7 @@ def first_step(jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
 
 
 def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
-    ignores = {"reference.scheduling.chunks:most_beside_others": lambda _limit, budget: budget}
+    ignores = {"reference.scheduling.computing:most_beside_others": lambda _limit, budget: budget}
     step = under(ignores, first_step, long_prefill_tokens=4)
     cluster = Cluster(
         "c", (EngineConfig("E", (FULL,), 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS

@@ -16,7 +16,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.transfers import block_pairs
+from kvproof.model.reference.transfers import loads
 from kvproof.model.state import COUNTS, LATE, VOID, State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.explorer import explore
@@ -119,8 +119,8 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
 
 def test_scratch_is_never_all_of_a_list() -> None:
     engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
-    assert block_pairs.without_scratch(engine, (5, 6, 7)) == (5,)
-    assert block_pairs.without_scratch(engine, (5,)) == (5,)
+    assert loads.without_scratch(engine, (5, 6, 7)) == (5,)
+    assert loads.without_scratch(engine, (5,)) == (5,)
 
 
 # Drafts under sparse retention
