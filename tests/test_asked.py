@@ -39,14 +39,14 @@ def test_a_check_that_is_not_asked_says_what_it_lacks() -> None:
 def test_every_fact_is_needed_and_every_view_is_asked() -> None:
     assert {need for each in CHECKS.values() for need in each.needs} == {*Need} - {Need.STATE}
     for view in Views:
-        assert view.value.checks, view
-        named = {need for each in view.value.checks for need in each.needs}
-        assert view.value.shows == named, view
+        assert view.checks, view
+        named = {need for each in view.checks for need in each.needs}
+        assert view.shows == named, view
 
 
 def test_a_check_of_whole_states_is_asked_by_no_watcher() -> None:
     new = replace(CHECKS["pool_adds_up"], needs=(Need.STATE,))
-    shown = [view.value.shows for view in Views]
+    shown = [view.shows for view in Views]
     assert lacking(new, *shown) == Need.STATE.value
     assert not lacking(new, frozenset(Need))
 

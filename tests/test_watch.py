@@ -91,7 +91,7 @@ def test_every_view_of_a_watcher_has_something_to_show() -> None:
     check that needs no other facts is asked wherever its view has something to show."""
     judged_here = {name for names in PRESETS.values() for name in names}
     assert judged_here <= set(JUDGED)
-    seen = {view for view in Views if judged_here & {check.id for check in view.value.checks}}
+    seen = {view for view in Views if judged_here & {check.id for check in view.checks}}
     assert set(Views) - seen == {Views.DEATH, Views.PROGRESS}
 
 

@@ -98,7 +98,7 @@ class Watched:
 
     def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
         """A step in which a connector fills blocks, by their keys, with some content."""
-        from kvproof.watch.bytes.computed import WatchedLoad
+        from kvproof.watch.bytes.entries import WatchedLoad
 
         self.entries.settle()
         for block, key in blocks.items():

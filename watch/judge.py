@@ -17,7 +17,7 @@ from kvproof.watch.history import History
 from kvproof.watch.noted import Noted
 from kvproof.watch.parts.part import Part
 from kvproof.watch.parts.registry import PARTS
-from kvproof.watch.shown import View, Views
+from kvproof.watch.shown import Views
 
 Parts = dict[Part, list[Check]]
 
@@ -65,7 +65,7 @@ class Judge:
             parts[part] = list(self._shown(part.view, part.hidden()))
         return {part: checks for part, checks in parts.items() if checks}
 
-    def _shown(self, view: View, hidden: Mapping[Need, str]) -> Iterator[Check]:
+    def _shown(self, view: Views, hidden: Mapping[Need, str]) -> Iterator[Check]:
         """Return the checks that a view of this engine is asked, and note why the others are
         not."""
         for check in view.checks:
@@ -106,7 +106,7 @@ class Judge:
         death = death_of(error)
         dead = alive._replace(dead=death)
         step = Step(State((alive,)), event, Effects(), State((dead,)))
-        for finding in self._findings(step, seen, Views.DEATH.value.checks):
+        for finding in self._findings(step, seen, Views.DEATH.checks):
             self.report(finding, seen.history)
 
     def failed(self, error: BaseException) -> None:

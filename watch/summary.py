@@ -3,6 +3,7 @@ of many engines."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.watch.shown import JUDGED, NOT_JUDGED
@@ -10,22 +11,8 @@ from kvproof.watch.shown import JUDGED, NOT_JUDGED
 Plain = Mapping[str, Mapping[str, int]]
 """The numbers of a summary as plain data."""
 
-COUNTERS = (
-    "watched",
-    "lost",
-    "records",
-    "trusted",
-    "times_judged",
-    "found",
-    "unjudged",
-    "by_hand",
-    "mistakes",
-    "not_watched",
-    "no_bytes",
-    "skipped",
-)
 
-
+@dataclass
 class Summary:
     """Numbers by name: the engines that are watched, and their steps; how often a check was
     asked, and does not hold; what was not judged because it is not known; engines that were changed
@@ -35,28 +22,27 @@ class Summary:
     reason". `records` are lines about files, and `lost` sentences about processes whose numbers are
     not whole."""
 
-    def __init__(self) -> None:
-        self.watched: Counter[str] = Counter()
-        self.lost: Counter[str] = Counter()
-        self.records: Counter[str] = Counter()
-        self.trusted: Counter[str] = Counter()
-        self.times_judged: Counter[str] = Counter()
-        self.found: Counter[str] = Counter()
-        self.unjudged: Counter[str] = Counter()
-        self.by_hand: Counter[str] = Counter()
-        self.mistakes: Counter[str] = Counter()
-        self.not_watched: Counter[str] = Counter()
-        self.no_bytes: Counter[str] = Counter()
-        self.skipped: Counter[str] = Counter()
+    watched: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    trusted: Counter[str] = field(default_factory=Counter)
+    times_judged: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    unjudged: Counter[str] = field(default_factory=Counter)
+    by_hand: Counter[str] = field(default_factory=Counter)
+    mistakes: Counter[str] = field(default_factory=Counter)
+    not_watched: Counter[str] = field(default_factory=Counter)
+    no_bytes: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
 
     def plain(self) -> Plain:
         """Return the numbers as plain data, which another process can add to its own."""
-        return {name: dict(getattr(self, name)) for name in COUNTERS}
+        return {name: dict(counter) for name, counter in vars(self).items()}
 
     def add(self, plain: Plain) -> None:
         """Add what another process has counted."""
-        for name in COUNTERS:
-            getattr(self, name).update(plain.get(name, {}))
+        for name, counter in vars(self).items():
+            counter.update(plain.get(name, {}))
 
     @property
     def verdict(self) -> str:

@@ -42,7 +42,7 @@ def claims_about(check: str) -> tuple[str, ...]:
 
 def rows() -> Iterator[Row]:
     """A row for each check. The model and a driven vLLM show their whole state."""
-    watched = [view.value.shows for view in Views]
+    watched = [view.shows for view in Views]
     for check in CHECKS.values():
         whole = "asked" if check.kind != "eventually" else "asked at the end of runs"
         needs = _words(check.needs)
@@ -72,12 +72,12 @@ def checks() -> str:
 def views() -> str:
     """What a watcher shows of an engine."""
     return table(
-        ("what an event touches", "facts", "checks"),
+        ("view", "facts", "checks"),
         [
             (
-                view.value.about,
-                _words(need for need in Need if need in view.value.shows),
-                ", ".join(f"`{check.id}`" for check in view.value.checks),
+                f"`{view.name}`",
+                _words(need for need in Need if need in view.shows),
+                ", ".join(f"`{check.id}`" for check in view.checks),
             )
             for view in Views
         ],

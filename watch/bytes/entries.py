@@ -1,17 +1,65 @@
 """This module keeps the blocks whose bytes are watched, and the comparisons that wait for the
-device."""
+device. A connector that loads tokens which this engine has computed must bring their bytes back."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from kvproof.invariants.of_bytes import CACHED, LOADED, NULL
-from kvproof.watch.bytes.computed import Computed, WatchedLoad
+from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, TRANSFERRED
+from kvproof.model.records.lines import BlockSums
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.sums import Sums
+from kvproof.watch.slices import WatchedRequest
 
 AUDITED = 1024
 """So many blocks are read at a time in an audit."""
+
+PER_BLOCK, LEAST = 4, 10_000
+"""So many keys are kept for each block of the pool, and at least."""
+
+
+class Computed:
+    """Keep the sums of the blocks of each key. A key may have several: an engine that computes the
+    same tokens again may get other bits. What is kept is never dropped for something new, because a
+    store may still have it: of the keys that have no place nothing is known."""
+
+    def __init__(self, blocks: int) -> None:
+        self._keys_max = max(PER_BLOCK * blocks, LEAST)
+        self._of: dict[Any, tuple[int, ...]] = {}
+        self._unread: set[Any] = set()
+
+    def learn(self, key: Any, found: int) -> None:
+        """Keep the sum of a block of this key, which was computed."""
+        known = self._of.get(key, ())
+        if found not in known and (known or len(self._of) < self._keys_max):
+            self._of[key] = (*known, found)
+
+    def miss(self, key: Any) -> None:
+        """Note that a block of this key was computed and that its bytes are not known."""
+        self._unread.add(key)
+
+    def of(self, key: Any) -> tuple[int, ...]:
+        """Return all sums that the blocks of a key had: none if one of them is not known."""
+        return () if key in self._unread else self._of.get(key, ())
+
+
+class WatchedLoad:
+    """A load of one request. Its full `blocks` can be compared, each of which ends so many tokens;
+    `left` are those that were not read yet, and `wrong` those whose bytes are others. `whole` means
+    that all that it loads is compared. In its `step` it may still turn out to have failed."""
+
+    def __init__(self, request: str, blocks: dict[int, int], step: Any, *, whole: bool) -> None:
+        self.request = request
+        self.blocks = blocks
+        self.step = step
+        self.whole = whole
+        self.left = 0
+        self.wrong: list[Any] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether the result of the load is known for every block."""
+        return self.step is None and not self.left
 
 
 class WatchedBlock:
@@ -41,6 +89,41 @@ class WatchedBlock:
         self.failed = False
         self.load: WatchedLoad | None = None
         self.sum: int | None = None
+
+
+class Moved:
+    """The blocks of a request in one group that hold its tokens from `first` to `tokens`."""
+
+    def __init__(
+        self, watched: WatchedRequest, group: int, size: int, first: int, tokens: int, *, sent: bool
+    ) -> None:
+        self.request = watched.live.request_id
+        self.group = group
+        self.at = first // size
+        self.tokens = tokens
+        self.sent = sent
+        self._columns = [
+            None if block.is_null else WatchedBlock(block.block_id, group, TRANSFERRED, filled=True)
+            for block in watched.tables[group][self.at : -(-tokens // size)]
+        ]
+
+    @property
+    def entries(self) -> list[WatchedBlock]:
+        """The blocks of the request, without the null block."""
+        return [entry for entry in self._columns if entry is not None]
+
+    def sums(self, form: str) -> BlockSums:
+        """Return the sums of the blocks as a line of a record. All must be known."""
+        words = (f"{entry.sum or 0:016x}" if entry else "" for entry in self._columns)
+        return BlockSums(
+            request=self.request,
+            sent=self.sent,
+            group=self.group,
+            at=self.at,
+            tokens=self.tokens,
+            form=form,
+            sums=tuple(words),
+        )
 
 
 class ReadBlock(NamedTuple):

@@ -31,7 +31,7 @@ SERVED_MAX = 64
 class Hits(Part):
     """The hit of each admission, with the part of the cache that its tokens name."""
 
-    view = Views.HITS.value
+    view = Views.HITS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide the blocks of a hit where it may end inside a block, because it then ends in a copy
@@ -170,7 +170,7 @@ class Repeated(Part):
     A prompt counts as served from the step on that ends its prefill. All are forgotten when a cache
     entry is lost: so less is required than could be."""
 
-    view = Views.REPEATED.value
+    view = Views.REPEATED
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

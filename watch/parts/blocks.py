@@ -28,7 +28,7 @@ from kvproof.watch.shown import Views
 class TouchedBlocks(Part):
     """The blocks that an event touches, with all requests that hold them and all their keys."""
 
-    view = Views.BLOCKS.value
+    view = Views.BLOCKS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide the reference counts where a connector may hold blocks by itself."""
@@ -57,7 +57,7 @@ UNSEEN = "cache entries whose content was never seen written"
 class CachedBlocks(Part):
     """The blocks that an event caches, with their content and the prefixes that their keys name."""
 
-    view = Views.CACHED.value
+    view = Views.CACHED
 
     def questions(self) -> Iterator[Question]:
         """Ask about all blocks at once."""
@@ -102,7 +102,7 @@ class Changed(Part):
 class Gained(Changed):
     """The blocks whose reference count an event changes that is no step."""
 
-    view = Views.GAINED.value
+    view = Views.GAINED
 
     def questions(self) -> Iterator[Question]:
         """Ask about all blocks at once."""
@@ -119,7 +119,7 @@ class Gained(Changed):
 class LostEntries(Changed):
     """The cache entries that an event loses, with the blocks that it takes."""
 
-    view = Views.ENTRIES.value
+    view = Views.ENTRIES
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide lost entries where an entry may be replaced by a longer one of the same block."""
@@ -156,7 +156,7 @@ class LostEntries(Changed):
 class Resets(Part):
     """A reset, with the number of cache entries and the computed tokens of all requests."""
 
-    view = Views.RESETS.value
+    view = Views.RESETS
 
     def questions(self) -> Iterator[Question]:
         """Ask about each reset."""

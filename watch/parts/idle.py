@@ -23,7 +23,7 @@ LEFT_OUT = (
 class IdleBlocks(Part):
     """The number of free blocks of an engine that has nothing to do any more."""
 
-    view = Views.IDLE.value
+    view = Views.IDLE
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -53,7 +53,7 @@ class KeptItems(Part):
     """What the scheduler and its KV cache manager keep from one idle time to the next. Caches of
     other parts of vLLM grow on purpose."""
 
-    view = Views.KEPT.value
+    view = Views.KEPT
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

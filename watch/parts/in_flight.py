@@ -34,7 +34,7 @@ class Flying(Part):
 class Placeholders(Flying):
     """The requests that an event touches, with their placeholders and their steps in flight."""
 
-    view = Views.PLACEHOLDERS.value
+    view = Views.PLACEHOLDERS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide placeholders unless scheduling is async and samples one token at a time."""
@@ -81,7 +81,7 @@ class Settled(Flying):
     A connector that fills blocks beside the steps makes the engine keep also the blocks of ended
     requests."""
 
-    view = Views.SETTLED.value
+    view = Views.SETTLED
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide blocks in flight where steps do not overlap: then nothing is in flight when blocks
@@ -156,7 +156,7 @@ class FailedLoads(Flying):
     """Each request of a step of whose loaded blocks some were not filled, before and after the
     result of the step."""
 
-    view = Views.FAILED_LOADS.value
+    view = Views.FAILED_LOADS
 
     def questions(self) -> Iterator[Question]:
         """Ask about one request after the other."""

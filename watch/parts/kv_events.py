@@ -51,7 +51,7 @@ class Listening(Part):
 class Mirror(Listening):
     """The keys that have changed since events were taken last, and what a listener believes."""
 
-    view = Views.MIRROR.value
+    view = Views.MIRROR
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -92,7 +92,7 @@ class Carried(Listening):
     """Each event of stored blocks, with the tokens of the request that has cached them, from its
     parent on."""
 
-    view = Views.CARRIED.value
+    view = Views.CARRIED
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)

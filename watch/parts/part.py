@@ -8,7 +8,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
 from kvproof.model.state import Engine, State, Transfer
 from kvproof.model.step import Effects, Step
-from kvproof.watch.shown import View
+from kvproof.watch.shown import Views
 
 if TYPE_CHECKING:
     from kvproof.watch.noted import Noted
@@ -28,7 +28,7 @@ class Part:
     A part is closed and true: what it has of the engine is all that these checks look at. Where
     this is not known, nothing is asked."""
 
-    view: ClassVar[View]
+    view: ClassVar[Views]
 
     def __init__(self, seen: "Noted") -> None:
         self.seen = seen

@@ -20,7 +20,7 @@ class Priority(Part):
     """The admissions and preemptions of a step, with the requests that ran and the first of those
     that wait on."""
 
-    view = Views.PRIORITY.value
+    view = Views.PRIORITY
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide the order where something decides it that the invariant does not know."""

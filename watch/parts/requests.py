@@ -14,7 +14,7 @@ class TouchedRequests(Part):
     """The requests that an event touches, without the tokens at their beginning that are
     settled."""
 
-    view = Views.REQUESTS.value
+    view = Views.REQUESTS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide what this engine has beyond what the invariants know, and what it does not have."""
@@ -31,7 +31,7 @@ class TouchedRequests(Part):
 class TouchedQueues(Part):
     """The requests that an event touches, with their places in the queues."""
 
-    view = Views.QUEUES.value
+    view = Views.QUEUES
 
     def questions(self) -> Iterator[Question]:
         """Ask about all requests at once, and about names in the running queue that are no
@@ -53,7 +53,7 @@ class Reads(Part):
     """What each request reads and does not find in the step that it begins with, through the block
     tables that the worker gets. It is nothing for most."""
 
-    view = Views.READS.value
+    view = Views.READS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide reads of states, or of tokens, where no group has any."""

@@ -18,7 +18,7 @@ class StepBatch(Part):
     """The batch of a step. A request is left out if it computes no more tokens than are known, or
     than steps in flight may sample: then it is within its limits."""
 
-    view = Views.BATCH.value
+    view = Views.BATCH
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide the batch where a step samples in another way."""
@@ -88,7 +88,7 @@ class StepCounts(Part):
     """The computed tokens of the requests of a step: what the output gives the worker, from which
     it takes the positions of the tokens, and what the scheduler counts after the step."""
 
-    view = Views.COUNTS.value
+    view = Views.COUNTS
 
     def questions(self) -> Iterator[Question]:
         """Ask about each step that computes something, with the requests whose numbers differ."""
@@ -125,7 +125,7 @@ class StepCounts(Part):
 class Admissions(Part):
     """The requests that a step admits, or whose load it finishes, as they were before."""
 
-    view = Views.ADMITTED.value
+    view = Views.ADMITTED
 
     def questions(self) -> Iterator[Question]:
         """Ask about all admissions of a step at once."""
@@ -152,7 +152,7 @@ class Admissions(Part):
 class Watermark(Part):
     """The admissions of a step, and the number of blocks that it leaves free."""
 
-    view = Views.WATERMARK.value
+    view = Views.WATERMARK
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide the watermark where the engine has none, as most do."""
@@ -186,7 +186,7 @@ TOO_LONG = (
 class EmptyStep(Part):
     """A step that schedules nothing, with all requests."""
 
-    view = Views.PROGRESS.value
+    view = Views.PROGRESS
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide empty steps where a step may wait for something that the invariant does not know."""
@@ -240,7 +240,7 @@ class Places(Part):
     """The places in the worker's batch, as the scheduler's outputs say it: those of the requests
     that a step does not schedule, or all if they are too many."""
 
-    view = Views.PLACES.value
+    view = Views.PLACES
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -274,7 +274,7 @@ class Places(Part):
 class Allocations(Part):
     """All allocations of a step, with what was predicted for them."""
 
-    view = Views.ALLOCATIONS.value
+    view = Views.ALLOCATIONS
 
     def questions(self) -> Iterator[Question]:
         """Ask about all allocations at once."""

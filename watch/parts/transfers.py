@@ -16,7 +16,7 @@ class Transfers(Part):
     of its request, for which the connector keeps the blocks, until its report: whether somebody
     reads them at the moment, one engine does not know."""
 
-    view = Views.TRANSFERS.value
+    view = Views.TRANSFERS
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
@@ -82,7 +82,7 @@ def _ids(table: list[Any]) -> tuple[int, ...]:
 class Offers(Part):
     """The transfer parameters of a request that ends."""
 
-    view = Views.OFFERS.value
+    view = Views.OFFERS
 
     def questions(self) -> Iterator[Question]:
         """Ask about one offer after the other."""

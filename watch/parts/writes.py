@@ -32,7 +32,7 @@ class Writes(Part):
     """The blocks that requests write into and that are cached, shared or the null block, with all
     requests that hold them. Other writes cannot be wrong."""
 
-    view = Views.WRITES.value
+    view = Views.WRITES
 
     def questions(self) -> Iterator[Question]:
         """Ask about one write after the other."""

@@ -18,7 +18,7 @@ from kvproof.watch.slices import WatchedRequest
 class Zeroed(Part):
     """The erased blocks of a step, and those that it takes, with all requests that hold them."""
 
-    view = Views.ERASED.value
+    view = Views.ERASED
 
     def hidden(self) -> Mapping[Need, str]:
         """Hide erased blocks where the worker erases none, as in most engines."""
