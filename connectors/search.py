@@ -30,7 +30,7 @@ from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.severity import FAIL_ON
-from kvproof.strategies.sampling.choices import of_the_seed
+from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""

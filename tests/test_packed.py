@@ -13,10 +13,11 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine, State, Transfer
 from kvproof.strategies.count_conformance import conformance_checks
-from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden_parts import (
+from kvproof.strategies.explorer.collapse import (
+    Collapse,
     HiddenEngine,
     HiddenEntries,
+    Parts,
     Unseen,
 )
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps

@@ -1,7 +1,7 @@
 """A machine that is driven, and whose runs go on after each finding.
 
 A search ends at its first violation. Here every violation is recorded by its signature, with the
-known finding that explains it, and the run continues from the observed state (see `resync`). So a
+known finding that explains it, and the run continues from the observed state (see `Watched`). So a
 check that fails early hides no later one, and the consequences of one wrong block are not counted
 again. For each signature the preferred run is kept: one in which nothing broke at an earlier event,
 and of these the shortest.

@@ -9,7 +9,7 @@ from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.workload import Plays
-from kvproof.strategies.sampling.choices import of_the_seed
+from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 
 def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:

@@ -17,8 +17,15 @@ from kvproof.live.releases import cache_folder
 from kvproof.live.trees.mirror import mirrored, remove_orphans, wheel
 from kvproof.live.trees.tree import Tree
 from kvproof.model.errors import UsageError
-from kvproof.model.files.archives import unpack
-from kvproof.model.files.folders import appear, hold, made_folder, part_of, remove_unused, size_of
+from kvproof.model.files.folders import (
+    appear,
+    hold,
+    made_folder,
+    part_of,
+    remove_unused,
+    size_of,
+    unpack,
+)
 from kvproof.model.files.reading import printable, shown
 
 SHORT = 10

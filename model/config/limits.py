@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from kvproof.model.errors import NotValid
-from kvproof.model.files import declared
+from kvproof.model.files import decoding
 
 NUMBER_MAX = 10**18
 """The largest number that an error writes out."""
@@ -37,12 +37,12 @@ Prompt = Annotated[
 def check_declared(record: msgspec.Struct, called: str) -> None:
     """Raises NotValid where a field of a new record is not what its type declares, or is a text
     with characters that cannot be printed. `called` is what the record is, such as "engine"."""
-    for name, kind, _ in declared.fields(type(record)):
+    for name, kind, _ in decoding.fields(type(record)):
         value = getattr(record, name)
         try:
             msgspec.convert(value, kind, strict=True)
         except msgspec.ValidationError as error:
-            why, place, instead = declared.refused(str(error), kind)
+            why, place, instead = decoding.refused(str(error), kind)
             raise refusal(record, called, name + place[1:], instead or why) from error
         texts = value if isinstance(value, tuple) else (value,)
         if not all(text.isprintable() for text in texts if isinstance(text, str)):

@@ -4,6 +4,7 @@ that uses a removable folder holds a lock on it."""
 import fcntl
 import os
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -135,3 +136,18 @@ def folder_errors(folder: Path) -> Iterator[None]:
             f"The folder {shown(folder)} cannot be made or written to ({why}). "
             "Use a folder that you may write to."
         ) from error
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar archive to a folder. Nothing is written outside the folder. Raises UsageError
+    where the archive is damaged, or where a file cannot be written."""
+    with folder_errors(folder):
+        try:
+            with tarfile.open(archive) as opened:
+                # Python 3.11.3 and earlier have no filter.
+                opened.extraction_filter = getattr(tarfile, "data_filter", None)
+                opened.extractall(folder)
+        except tarfile.TarError as error:
+            raise UsageError(
+                f"The archive {shown(archive)} cannot be unpacked ({error}). Use a whole archive."
+            ) from error

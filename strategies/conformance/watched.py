@@ -1,25 +1,30 @@
 """A machine with known findings, checked for all other findings.
 
 Every step is checked against the guards and the invariants (see `run`). A finding that a known
-finding explains is counted, and the run continues from the observed state (see `resync`). A finding
-that was explained at an earlier step and still holds is not judged again. Any other finding is new,
-and ends the run. The gate continues after these, too.
+finding explains is counted, and the run continues from the observed state. From then on each block
+is assumed to hold what the cache and its requests record for it, and listeners to KV events are
+assumed to know what is cached. So the consequences of one wrong block are reported once, and they
+hide no later finding.
+
+A finding that was explained at an earlier step and still holds is not judged again. Any other
+finding is new, and ends the run. The gate continues after these, too.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from kvproof.invariants.memory import promised
 from kvproof.invariants.registry import gravest
+from kvproof.model import memory
 from kvproof.model.because import About
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.machine import Machine
-from kvproof.model.state import State
+from kvproof.model.state import NULL, Engine, State
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.policy import differs
-from kvproof.strategies.conformance.resync import believed
 
 
 class Watched:
@@ -106,3 +111,30 @@ class Watched:
     def explained_by(self, step: Step, finding: Finding) -> str:
         """The name of the first known finding that explains a finding; empty if none does."""
         return next((d.name for d in explaining(self.known, self.cluster, step, finding)), "")
+
+
+def believed(cluster: Cluster, step: Step) -> State:
+    """The state after a step, in which each block holds what the cache and its requests record for
+    it."""
+    engines = tuple(_believed_engine(cluster, step, engine) for engine in step.after.engines)
+    return step.after._replace(engines=engines)
+
+
+def _believed_engine(cluster: Cluster, step: Step, engine: Engine) -> Engine:
+    cfg, held = cluster.engine(engine.name), list(engine.memory)
+    for (index, prefix), blocks in engine.cached:
+        width = memory.width(cfg, cfg.groups[index])
+        slots = dict(enumerate(promised(cfg, (index, prefix))))
+        if cfg.groups[index].attention and width > cfg.groups[index].block_size:
+            slots[width - 1] = prefix
+        for block in blocks:
+            memory.write(held, block, index, width, slots)
+    for read in step.effects.reads:
+        if read.engine == engine.name and read.found != read.expected and read.block != NULL:
+            width = memory.width(cfg, cfg.groups[read.group])
+            memory.write(held, read.block, read.group, width, {read.slot: read.expected})
+    engine = engine._replace(memory=tuple(held))
+    if engine.reports is None:
+        return engine
+    mirror = tuple(sorted(key for key, blocks in engine.cached if blocks))
+    return engine._replace(ghost=engine.ghost._replace(mirror=mirror))

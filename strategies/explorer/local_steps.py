@@ -3,7 +3,7 @@
 Most steps look at few parts of a state: one engine, and perhaps the transfer of one request. A step
 is computed with a placeholder for each other part, and cached by the parts that it looked at. A
 placeholder raises an exception when it is accessed, and then the step is computed again with this
-part. The same applies to the checks of a step. `hidden_parts` says which questions do not count as
+part. The same applies to the checks of a step. `collapse` says which questions do not count as
 an access; that nobody asks them is the assumption of this cache.
 """
 
@@ -24,8 +24,7 @@ from kvproof.model.events import (
 from kvproof.model.reference import apply as model
 from kvproof.model.state import State
 from kvproof.model.step import Step
-from kvproof.strategies.explorer.collapse import Collapse, Parts
-from kvproof.strategies.explorer.hidden_parts import Unseen, guarded, hidden_parts
+from kvproof.strategies.explorer.collapse import Collapse, Parts, Unseen, guarded, hidden_parts
 
 KEPT_MAX = 200_000
 """The maximum number of cached steps, about 1 KiB each. When it is reached, the cache is
