@@ -24,6 +24,8 @@ pytestmark = pytest.mark.live
 
 RULE = "stored_prefix_is_offered"
 PLANS = 60
+SEEDS = range(5)
+"""Of these many plans, one seed in eight to one in four does not show a planted mistake."""
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -75,13 +77,17 @@ ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
 AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14), Drain())
 
 
-def lost(name: str) -> list[bool]:
-    """Whether the check is broken by a prompt that comes again, and by the gate's random plans."""
+def lost_again(name: str) -> bool:
+    """Whether the check is broken by a prompt that comes again."""
     result = play(SHIPPED[name].subject, ConnectorPlan(ENGINE, AGAIN))
     assert result.judged["prompts that came again"]
-    breaks = connector_plans.driven(Plays("plans", name, 3, PLANS)).breaks
-    found = ({each.invariant for each in result.findings}, {b.signature.check for b in breaks})
-    return [RULE in each for each in found]
+    return RULE in {each.invariant for each in result.findings}
+
+
+def lost_in_plans(name: str, seed: int) -> bool:
+    """Whether the check is broken by the gate's random plans of this seed."""
+    breaks = connector_plans.driven(Plays("plans", name, seed, PLANS)).breaks
+    return RULE in {each.signature.check for each in breaks}
 
 
 @pytest.mark.parametrize("mistake", PLANTED)
@@ -90,12 +96,14 @@ def test_the_kit_and_the_gate_name_what_is_lost(
 ) -> None:
     name, plant = PLANTED[mistake]
     plant(monkeypatch)
-    assert lost(name) == [True, True]
+    assert lost_again(name)
+    assert any(lost_in_plans(name, seed) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in PLANTED.values()}))
 def test_nothing_is_lost_without_a_mistake(name: str) -> None:
-    assert lost(name) == [False, False]
+    assert not lost_again(name)
+    assert not lost_in_plans(name, SEEDS[0])
 
 
 @pytest.mark.parametrize(
