@@ -1,9 +1,11 @@
 """Plans that Hypothesis draws: engines of every kind that a connector takes, and traffic in which
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, product
+from typing import Any
 
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -33,6 +35,7 @@ from kvproof.connectors.plan import (
     bare,
 )
 from kvproof.model.config import EngineConfig, Group
+from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 ALONE: tuple[ConnectorPlan, ...] = (
     bare(Group("full", 4)),
@@ -166,6 +169,37 @@ WHICH = st.integers(0, len(IMAGES) - 1)
 SIZES = st.integers(1, IMAGE_TOKENS_MAX)
 TURNS_MAX = 8
 ROUNDS_MAX = 4
+
+
+def draw_plans(
+    kinds: Sequence[ConnectorPlan],
+    traffic: Mapping[str, Any],
+    episodes: int,
+    start: int,
+    take: Callable[[ConnectorPlan], None],
+    overlaps: bool = True,
+) -> None:
+    """Draw this number of plans and take each. `start` is the seed; `kinds`, `overlaps` and
+    `traffic` are the arguments of `plans`. An exception of `take` ends the drawing, and is passed
+    on."""
+
+    @seed(start)
+    @settings(
+        max_examples=episodes,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate,),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(plans(kinds, overlaps, **traffic))
+    def each(plan: ConnectorPlan) -> None:
+        take(plan)
+
+    with of_the_seed():
+        each()
 
 
 @st.composite

@@ -417,15 +417,9 @@ class DrivenEngine:
 
     def _propose(self, output: Any) -> None:
         """Propose draft tokens for the requests of a step."""
-        if (
-            self.cfg.drafts
-            and not self.worker.encoder.alone
-            and (names := list(output.num_scheduled_tokens))
-        ):
-            from vllm.v1.outputs import DraftTokenIds
-
-            drafts = [[step_output.SAMPLED_ID] * self.cfg.drafts for _ in names]
-            self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
+        names = [*output.num_scheduled_tokens]
+        if self.cfg.drafts and names and not self.worker.encoder.alone:
+            self.scheduler.update_draft_token_ids(step_output.drafted(names, self.cfg.drafts))
 
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from msgspec.structs import fields, replace
 
 from kvproof.connectors.drawn import (
@@ -18,7 +17,7 @@ from kvproof.connectors.drawn import (
     HYBRID,
     NARROWER,
     SPREAD,
-    plans,
+    draw_plans,
     unequal,
 )
 from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
@@ -30,7 +29,6 @@ from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.severity import FAIL_ON
-from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes and of worker steps so far."""
@@ -218,26 +216,14 @@ def search(
             progress(found.episodes, found.steps)
         return result if breaks else None
 
-    @seed(start)
-    @settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=(Phase.generate,),
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
-    )
-    @given(plans(kinds, overlaps, **subject.traffic))
     def episode(plan: ConnectorPlan) -> None:
         if plan not in played:
             played[plan] = broken(plan)
         if played[plan] is not None:
             raise RuleBroken
 
-    with suppress(RuleBroken), of_the_seed():
-        episode()
+    with suppress(RuleBroken):
+        draw_plans(kinds, subject.traffic, examples, start, episode, overlaps)
     if shrinks and found.plan is not None:
         smaller(found.plan, lambda plan: broken(plan) is not None)
     return found

@@ -262,7 +262,7 @@ WRITING = TestedConnector(
 )
 """Here P writes too, with the transfer engine of Mooncake."""
 
-IMAGES = TestedConnector("kvproof.connectors.storeless:Storeless", images=True)
+IMAGES = TestedConnector("kvproof.live.store:Storeless", images=True)
 """No connector: with images, the encoder cache is driven."""
 
 

@@ -1,6 +1,6 @@
 """Makes the outputs of steps as a model runner does."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +37,9 @@ def encoded(output: Any, **more: Any) -> ModelRunnerOutput:
     return replace(make_empty_encoder_model_runner_output(output), **more)
 
 
-def drafted(shares: Iterable[Flight], drafts: int) -> Any:
-    """The tokens that a drafter predicts after a step with these parts, as vLLM's DraftTokenIds."""
+def drafted(names: Sequence[str], drafts: int, token: int = SAMPLED_ID) -> Any:
+    """The tokens that a drafter predicts after a step for these requests, all equal, as vLLM's
+    DraftTokenIds."""
     from vllm.v1.outputs import DraftTokenIds
 
-    names = [share.request for share in shares if share.samples]
-    return DraftTokenIds(names, [[SAMPLED_ID] * drafts for _ in names])
+    return DraftTokenIds(list(names), [[token] * drafts for _ in names])

@@ -38,7 +38,38 @@ class Loads(KVConnectorMetadata):  # type: ignore[misc]
         self.loads = loads
 
 
-class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+class Storeless(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
+    """A connector that stores nothing, and therefore matches nothing and keeps no blocks."""
+
+    def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> Any:  # noqa: ARG002
+        """Match no tokens."""
+        return 0, False
+
+    def update_state_after_alloc(self, *_: Any) -> None:
+        """Load nothing."""
+
+    def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:  # noqa: ARG002
+        """Give the worker nothing to do."""
+        return KVConnectorMetadata()
+
+    def request_finished_all_groups(self, *_: Any) -> tuple[bool, None]:
+        """Keep no blocks."""
+        return False, None
+
+    def start_load_kv(self, *_: Any, **__: Any) -> None:
+        """Load nothing."""
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Wait for nothing."""
+
+    def save_kv_layer(self, *_: Any, **__: Any) -> None:
+        """Save nothing."""
+
+    def wait_for_save(self) -> None:
+        """Wait for nothing."""
+
+
+class StoreConnector(Fake, Storeless):
     """The scheduler side of a store. `stored` has the prefixes that it can load, and `known` the
     jobs of its requests: their letters say what KV belongs to besides token ids."""
 
@@ -86,15 +117,3 @@ class StoreConnector(Fake, KVConnectorBase_V1, SupportsHMA):  # type: ignore[mis
         """Do the same for several cache groups."""
         self.hits.pop(request.request_id, None)
         return False, None
-
-    def start_load_kv(self, *_anything: Any, **_more: Any) -> None:
-        """Do nothing: there is no KV here."""
-
-    def wait_for_layer_load(self, layer_name: str) -> None:
-        """Do nothing: there is no KV here."""
-
-    def save_kv_layer(self, *_anything: Any, **_more: Any) -> None:
-        """Do nothing: there is no KV here."""
-
-    def wait_for_save(self) -> None:
-        """Do nothing: there is no KV here."""

@@ -16,6 +16,19 @@ LEASE_S = 30
 clock."""
 
 
+class FakeModule:
+    """The base class of fakes of a module in a module of vLLM, on the clock of the kit. A name that
+    a fake does not define is that of the `real` module."""
+
+    real: Any = None
+
+    def __init__(self, clock: "Clock") -> None:
+        self.clock = clock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
 class ThreadIdle(BaseException):
     """A thread has no work. It is no Exception, so no `except Exception` of vLLM catches it."""
 

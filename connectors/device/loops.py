@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextvars import Context
 from typing import Any, TypeVarTuple
 
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import Clock, FakeModule
 from kvproof.connectors.device.threads import TaskThread
 from kvproof.connectors.device.wire import AtOnce
 
@@ -101,14 +101,10 @@ class AwaitedFuture:
         return self.future.result()
 
 
-class LoopModule:
-    """A fake of the module `asyncio` in a module of vLLM."""
+class LoopModule(FakeModule):
+    """A fake of the module `asyncio`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
+    real = asyncio
 
     def new_event_loop(self) -> ClockLoop:
         """Make a loop."""
@@ -130,11 +126,6 @@ class SenderExecutor(TaskThread):
         if self.tasks.clock.late:
             return super().submit(task, *arguments)
         return AtOnce().submit(task, *arguments)
-
-
-def executors(clock: Clock) -> Any:
-    """Make the class that replaces the class of executors."""
-    return lambda *_, **__: SenderExecutor(clock)
 
 
 def close(clock: Clock) -> None:

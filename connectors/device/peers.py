@@ -10,11 +10,10 @@ an error.
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
 
 import zmq
 
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import Clock, FakeModule
 from kvproof.connectors.device.nixl import CopyingAgent
 from kvproof.connectors.device.store_client import StoreClient
 
@@ -128,14 +127,10 @@ class PeerContext:
         """End the context."""
 
 
-class PeerSockets:
-    """A fake of the module `zmq` in a module of vLLM."""
+class PeerSockets(FakeModule):
+    """A fake of the module `zmq`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(zmq, name)
+    real = zmq
 
     def Context(self) -> PeerContext:
         """Make a new context."""

@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from kvproof.connectors.caches import BACKEND, OTHER_BACKEND
 from kvproof.connectors.device import copies, lmcache, loops, mooncake, nixl, peers, streams, wire
-from kvproof.connectors.device.clock import LEASE_S, Clock
+from kvproof.connectors.device.clock import LEASE_S, Clock, FakeModule
 from kvproof.connectors.device.copies import watched
 from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThreads, Threads
+from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThread, Threads
 from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
@@ -55,6 +55,11 @@ class Replacement(NamedTuple):
 
 def _always(what: Any) -> Callable[[Clock], Any]:
     return lambda _clock: what
+
+
+def _executors(kind: Callable[[Clock], Any]) -> Callable[[Clock], Any]:
+    """Make the fakes of a class of executors: each makes executors of this kind."""
+    return lambda clock: lambda *_, **__: kind(clock)
 
 
 class Platform:
@@ -110,17 +115,13 @@ def _kernel_sizes(clock: Clock) -> Any:
     return classmethod(lambda *_: [clock.kernel_tokens or MultipleOf(1)])
 
 
-class StepTime:
-    """A fake of the module `time` in a module of vLLM: a step takes a second."""
+class StepTime(FakeModule):
+    """A fake of the module `time`: a step takes a second."""
+
+    real = time
 
     ahead = False
     """Whether this clock is ahead of others by `clock.ahead`."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
 
     def perf_counter(self) -> float:
         """The time in seconds."""
@@ -280,7 +281,7 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:threading", Threads, THREADS),
     Replacement(f"{STORE}:time", PeerTime, "who sleeps waits for a copy"),
     Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
-    Replacement(f"{HIDDEN}:ThreadPoolExecutor", TaskThreads, THREADS),
+    Replacement(f"{HIDDEN}:ThreadPoolExecutor", _executors(TaskThread), THREADS),
     Replacement(f"{HIDDEN}:get_tensor_model_parallel_rank", _rank, RANKS),
     Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _rank, RANKS),
@@ -334,7 +335,7 @@ REPLACED: tuple[Replacement, ...] = (
             ("MooncakeConnectorWorker.__init__", mooncake.ends_in_time, ENDS),
             ("asyncio", loops.LoopModule, THREADS),
             ("threading", EventThreads, THREADS),
-            ("ThreadPoolExecutor", loops.executors, COPIES),
+            ("ThreadPoolExecutor", _executors(loops.SenderExecutor), COPIES),
             ("zmq", wire.AsyncSockets, NO_SOCKET),
             ("make_zmq_socket", _always(wire.make_zmq_socket), NO_SOCKET),
             ("httpx", mooncake.clients, NO_SOCKET),

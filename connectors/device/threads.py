@@ -8,17 +8,13 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from kvproof.connectors.device.clock import Clock
+from kvproof.connectors.device.clock import Clock, FakeModule
 
 
-class Threads:
-    """A fake of the module `threading` in a module of vLLM."""
+class Threads(FakeModule):
+    """A fake of the module `threading`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(threading, name)
+    real = threading
 
     def Thread(
         self, target: Callable[..., None], args: Iterable[Any] = (), **_: object
@@ -174,18 +170,8 @@ class Queue:
         return not self.items
 
 
-class TaskThreads:
-    """A fake of the class of executors in a module of vLLM: a thread takes the tasks."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-
-    def __call__(self, *_: object, **__: object) -> "TaskThread":
-        return TaskThread(self.clock)
-
-
 class TaskThread:
-    """An executor with one thread."""
+    """An executor with one thread, which takes the tasks."""
 
     def __init__(self, clock: Clock) -> None:
         self.tasks = Queue(clock)

@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from kvproof.connectors.device.clock import Clock, ThreadIdle
+from kvproof.connectors.device.clock import Clock, FakeModule, ThreadIdle
 
 ASKER = b"asker"
 """The identity of a socket that sends a question to a ROUTER."""
@@ -215,14 +215,14 @@ class AsyncContext:
         self.sockets.clear()
 
 
-class AsyncSockets:
-    """A fake of the module `zmq` in a module of vLLM."""
+class AsyncSockets(FakeModule):
+    """A fake of the module `zmq`."""
+
+    real = zmq
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self.asyncio = SimpleNamespace(Context=lambda: AsyncContext(clock), Socket=AsyncSocket)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(zmq, name)
 
 
 def make_zmq_socket(ctx: AsyncContext, path: str, socket_type: int, **_: object) -> AsyncSocket:

@@ -2,14 +2,12 @@
 play the same plans: what a side would draw by itself depends on what it accepts."""
 
 import msgspec
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
-from kvproof.connectors.drawn import plans
+from kvproof.connectors.drawn import draw_plans
 from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.workload import Plays
-from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 
 def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:
@@ -47,20 +45,12 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
     if not kinds:
         return msgspec.structs.replace(workload, plans=tuple(chosen))
 
-    @seed(workload.seed)
-    @settings(
-        max_examples=workload.episodes,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-        verbosity=Verbosity.quiet,
+    traffic = SHIPPED[workload.connector].subject.traffic
+    draw_plans(
+        kinds,
+        traffic,
+        workload.episodes,
+        workload.seed,
+        lambda plan: chosen.append(msgspec.to_builtins(plan)),
     )
-    @given(plans(kinds, True, **SHIPPED[workload.connector].subject.traffic))
-    def draw(plan: ConnectorPlan) -> None:
-        chosen.append(msgspec.to_builtins(plan))
-
-    with of_the_seed():
-        draw()
     return msgspec.structs.replace(workload, plans=tuple(chosen))

@@ -247,10 +247,8 @@ class Node:
         for live in served:  # a request that ends now may have filled a block
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names and not self.cfg.overlaps:
-            from vllm.v1.outputs import DraftTokenIds
-
-            drafts = [[DRAFT_ID] * self.cfg.drafts for _ in names]
-            self.scheduler.update_draft_token_ids(DraftTokenIds(names, drafts))
+            drafts = step_output.drafted(names, self.cfg.drafts, DRAFT_ID)
+            self.scheduler.update_draft_token_ids(drafts)
         return {
             o.request_id: o.kv_transfer_params
             for outputs in result.values()

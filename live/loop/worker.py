@@ -161,7 +161,8 @@ class LoopExecutor(Executor):
     def take_draft_token_ids(self) -> Any:
         """The draft tokens that are predicted after the last sampled tokens."""
         step = self._sampled
-        made = drafted(step.parts if step else (), self.drafts)
+        parts = step.parts if step else ()
+        made = drafted([part.request for part in parts if part.samples], self.drafts)
         for name, tokens in zip(made.req_ids, made.draft_token_ids, strict=True):
             if step is not None:
                 self._end_reasoning(name, step.next_of(name), tokens)

@@ -254,7 +254,8 @@ class StartedEngine:
                 taken, parts = flying.popleft()
                 scheduler.update_from_output(taken, step_output.sampled(parts, {}))
                 if self.plan.drafts and not self.plan.overlaps:
-                    scheduler.update_draft_token_ids(step_output.drafted(parts, self.plan.drafts))
+                    names = [part.request for part in parts if part.samples]
+                    scheduler.update_draft_token_ids(step_output.drafted(names, self.plan.drafts))
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break

@@ -14,7 +14,6 @@ pytest.importorskip("vllm")
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED, Shipped
-from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
@@ -22,6 +21,7 @@ from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search import connector_plans
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
+from kvproof.live.store import Storeless
 from kvproof.model.config import EngineConfig, Group
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF

@@ -17,11 +17,11 @@ from kvproof.connectors.judging import CONTRACT, broken, times_judged
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
-from kvproof.connectors.storeless import Storeless
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
 from kvproof.live import build
 from kvproof.live.adapt import CONFIG
+from kvproof.live.store import Storeless
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift, NotValid
 from kvproof.model.facts.connectors import (
