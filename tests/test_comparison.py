@@ -112,15 +112,42 @@ def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any)
     assert [each.workload for each in found.not_again] == [r.name for r in runs[:TRIES]]
 
 
-def test_what_shows_after_earlier_runs_alone_is_told_so(compare: Any) -> None:
-    """Random episodes in one process: the last one finds what the others left."""
+@pytest.mark.parametrize(
+    ("base", "where"),
+    [
+        ((), "introduced"),
+        ((CRASH,), "on_both"),
+        ("base has not what it needs", "needs_earlier"),
+    ],
+)
+def test_what_shows_after_earlier_runs_alone_is_asked_of_base_after_these(
+    compare: Any, base: tuple[Break, ...] | str, where: str
+) -> None:
+    """Random episodes in one process: the last one finds what the others left. Base says something
+    of it the second time."""
     episodes = Episodes("episodes of full", FULL, 0, 6)
-    found = compare(nothing, first_only(CRASH))
+    seen: list[str] = []
+
+    def on_base(workload: Workload) -> Result:
+        seen.append(workload.name)
+        if seen.count(episodes.name) < 2:
+            return nothing(workload)
+        if isinstance(base, str):
+            return Result(workload.name, reason=base)
+        return result(workload.name, *base)
+
+    found = compare(on_base, first_only(CRASH))
     found.drive([episodes])
     found.confirm([episodes.name])
-    assert not found.introduced
     assert not found.not_again
-    assert [each.found.key for each in found.needs_earlier] == [CRASH.key]
+    kept = {
+        "introduced": [each.found.key for each in found.introduced if not each.alone],
+        "on_both": list(found.on_both),
+        "needs_earlier": [each.found.key for each in found.needs_earlier],
+    }
+    assert {name: keys for name, keys in kept.items() if keys} == {where: [CRASH.key]}
+    for one in found.introduced:
+        assert shorter(found, one, time.monotonic() + 60) == one
 
 
 def test_a_finding_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:

@@ -13,9 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.connectors.judging import CONTRACT
+from kvproof.gate.difference.compare import Candidate
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Play, Plays, Workload, follow
+from kvproof.gate.difference.workload import Episodes, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
 from kvproof.gate.search.comparison import Comparison
@@ -170,7 +171,10 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
 def test_what_shows_only_after_earlier_runs_is_not_green(
     judged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Comparison, "_again_with_all", lambda *_: True)
+    def confirm(self: Comparison, candidate: Candidate, _around: Result) -> None:
+        self.needs_earlier.append(candidate)
+
+    monkeypatch.setattr(Comparison, "_confirm_with_all", confirm)
 
     def head(workload: Workload) -> Result:
         whole = workload.name == RUN.name
@@ -178,7 +182,19 @@ def test_what_shows_only_after_earlier_runs_is_not_green(
 
     gate = judged(nothing, head)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason == "what head breaks shows only after earlier runs of its process"
+    assert gate.reason.startswith("what head breaks shows only after earlier runs of its process")
+
+
+def test_what_head_alone_breaks_after_earlier_runs_has_no_trace(judged: Any) -> None:
+    def head(workload: Workload) -> Result:
+        whole = isinstance(workload, Episodes) and workload.name != "around"
+        return (shows(CRASH, reached=(SOME,)) if whole else nothing)(workload)
+
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 1)
+    [found] = gate.findings
+    assert (found.kind, found.trace) == ("introduced", None)
+    assert any("only after earlier runs of its process" in line for line in gate.not_run)
 
 
 def test_a_tolerated_finding_does_not_hide_what_is_unknown(judged: Any) -> None:

@@ -79,13 +79,15 @@ def features_of(found: Break) -> frozenset[str]:
 class Confirmed(NamedTuple):
     """A break that was seen again on one side and not on the other. `reached` has the functions of
     head that its run called, and `also` what else this side alone breaks in the run. `parting` says
-    where head leaves a run of base, if it does."""
+    where head leaves a run of base, if it does. It is not seen `alone` where it needs what earlier
+    runs of its process left."""
 
     workload: str
     found: Break
     reached: frozenset[str]
     also: frozenset[Key] = frozenset()
     parting: str = ""
+    alone: bool = True
 
 
 def as_run(name: str, found: Break) -> Fixed:
@@ -214,8 +216,7 @@ class Comparison:
         result, on_base = self._tried(candidate)
         again = same(key, result)
         if again is None:
-            kept = self.needs_earlier if self._again_with_all(candidate) else self.not_again
-            kept.append(candidate)
+            self._confirm_with_all(candidate, on_base[1])
         elif (
             any(the_same(key, other) for other in on_base)
             or dies_alike(key, on_base[0])
@@ -234,14 +235,32 @@ class Comparison:
             self.introduced.append(Confirmed(candidate.workload, again, reached))
             self.notify(self.introduced[-1])
 
-    def _again_with_all(self, candidate: Candidate) -> bool:
-        """Whether head breaks the same in all runs of the workload once more: then it needs what
-        earlier ones left."""
-        workload = self.workloads[candidate.workload]
+    def _confirm_with_all(self, candidate: Candidate, around_it: Result) -> None:
+        """Confirm what head breaks only in all runs of the workload once more: it needs what
+        earlier ones left. Base takes the same runs once more, too."""
+        key, workload = candidate.found.key, self.workloads[candidate.workload]
         if isinstance(workload, Fixed):
-            return False
-        [result] = self.head.drive([self._drawn(workload)])
-        return the_same(candidate.found.key, result)
+            self.not_again.append(candidate)
+            return
+        runs = [self._drawn(workload)]
+        [on_base], [on_head] = self.at_once(
+            lambda base: base.drive(runs), lambda head: head.drive(runs, reach=True)
+        )
+        again, others = same(key, on_head), (on_base, around_it)
+        if again is None:
+            self.not_again.append(candidate)
+        elif (
+            any(the_same(key, other) for other in others)
+            or dies_alike(key, on_base)
+            or self._near_on_base(candidate)
+        ):
+            self.on_both.add(key)
+        elif any(other.reason for other in others) or hides(again, on_base, on_head):
+            self.needs_earlier.append(candidate)
+        else:
+            reached = frozenset(on_head.reached)
+            self.introduced.append(Confirmed(candidate.workload, again, reached, alone=False))
+            self.notify(self.introduced[-1])
 
     def _freed(self, candidate: Candidate) -> Candidate | None:
         """The same break in a run that says something of base, once for each break. None for what

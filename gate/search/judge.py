@@ -225,6 +225,10 @@ class _Judge:
 
     def _written(self, one: Confirmed) -> tuple[Confirmed, Written]:
         """Write the trace of a finding, from head, and a reproducer."""
+        if not one.alone:
+            why = "it shows only after earlier runs of its process, and no trace has these"
+            self.not_written.append(f"the trace of {one.found.key.words}: {why}")
+            return one, Written()
         folder, stem = Path(self.args.traces), one.found.signature.check
         recorded = self.comparison.head.record(RecordRun(one.found, str(folder), stem))
         if recorded.error:
@@ -264,7 +268,7 @@ class _Judge:
         ]
         searched = [*self.search.not_run, *self.comparison.one_sided, *undriven(self.comparison)]
         needs_earlier = [
-            f"seen on head and not alone in a fresh process, as it needs what earlier runs left: "
+            f"seen on head after earlier runs of its process alone, and base could not be asked: "
             f"{one.found.key.words} in {one.workload}"
             for one in self.comparison.needs_earlier
         ]
@@ -323,7 +327,10 @@ class _Judge:
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         if self.comparison.needs_earlier:
-            return "what head breaks shows only after earlier runs of its process"
+            return (
+                "what head breaks shows only after earlier runs of its process, and base could not "
+                "be asked after these"
+            )
         return ""
 
     def _left(self, functions: Sequence[ChangedFunction]) -> str:

@@ -24,7 +24,9 @@ def shorter(
     comparison: Comparison, found: Confirmed, until: float, runs_max: int = RUNS_MAX
 ) -> Confirmed:
     """The same difference with the shortest run that was found in time, or before an interruption.
-    Raises Ended."""
+    A run that needs earlier ones stays as it is. Raises Ended."""
+    if not found.alone:
+        return found
     key, best = found.found.key, found
     until, tried = min(until, time.monotonic() + SHRINK_S), 0
 
