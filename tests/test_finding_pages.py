@@ -1,20 +1,26 @@
-"""Each finding has a page for vLLM's bug-report form, with its reproducer and a diff that applies.
+"""Each finding has a page for the bug-report form of vLLM, with its reproducer and a diff."""
 
-`tests/test_reproducers.py` runs the reproducers, `tests/engine/test_findings.py` the engines,
-`tests/test_finding_diffs.py` the reproducers with the diffs, and `benchmarks/finding_diffs.py` the
-gate and vLLM's own tests with the diffs.
-"""
-
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from findings.report import self_contained
 from tests.engine.test_findings import SHOWN
-from tests.finding_diffs import BLOCK, diff_of, files_of, offered, patched
+from tests.finding_diffs import BLOCK, diff_of, files_of, offered, overlay, patched
 from tests.finding_gates import is_red, known, rewritten
-from tests.finding_releases import README, ROW
-from tests.findings import ISSUES, OTHERS, REPORTED_WITH, report_of
+from tests.finding_releases import (
+    README,
+    ROW,
+    disagreements,
+    seen,
+    tried,
+)
+from tests.finding_releases import rewritten as with_releases
+from tests.findings import FINDINGS, ISSUES, OTHERS, REPORTED_WITH, report_of
 
 REPORTS = [path.parent.name for path in ISSUES]
 OURS = "## Found with kvproof"
@@ -85,3 +91,54 @@ def test_a_diff_of_other_lines_does_not_apply(tmp_path: Path) -> None:
     assert other != diff
     with pytest.raises(AssertionError, match="patch does not apply"):
         patched(other, tmp_path / "patched")
+
+
+# The reproducers with the diffs
+
+
+WITH_DIFF = [path.parent.name for path in ISSUES if offered(path.parent.name)]
+NAMES = sorted({*WITH_DIFF, *REPORTED_WITH})
+
+
+@pytest.mark.live
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reproducer_passes_with_the_diff(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "patched"
+    overlay(diff_of(REPORTED_WITH.get(name, name)), folder)
+    (tmp_path / f"test_{name}.py").write_text(self_contained(name), encoding="utf-8")
+    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = [sys.executable, "-m", "pytest", "--noconftest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-k", "released", f"test_{name}.py"],
+        cwd=tmp_path,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(paths)}
+        | {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+# The releases on which a finding is
+
+
+def test_the_reproducers_and_the_heat_map_agree() -> None:
+    assert disagreements(tried(), seen()) == []
+
+
+def test_the_page_says_on_which_releases_a_finding_is() -> None:
+    """Rewrite it with `python -m tests.finding_releases`."""
+    text = README.read_text(encoding="utf-8")
+    assert with_releases(text) == text
+    assert {row["name"] for row in ROW.finditer(text)} == set(tried())
+
+
+def test_every_finding_is_declared_and_has_a_row_in_the_map_or_is_newer() -> None:
+    """The survey of all releases takes hours. A finding that came after it was run on the releases
+    that its reproducer names."""
+    assert sorted(tried()) == sorted(path.parent.name for path in (*ISSUES, *OTHERS))
+    newer = set(FINDINGS) - set(seen().verdicts)
+    assert all(len(tried()[name].fails) > 1 for name in newer)

@@ -1,23 +1,35 @@
-"""A signature is narrow: each finding on live vLLM is excused by its own known finding and by no
-other, and no mistake that is put back into live vLLM is excused at all."""
+"""The findings on live vLLM: each trace shows its own again, and its entry excuses it alone."""
+
+import dataclasses
 
 import pytest
 
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live.known.facts import seen
-from kvproof.live.known.registry import KNOWN
+from kvproof.live.known.registry import KNOWN, recognised
 from kvproof.model.because import About
 from kvproof.model.events import stimulus
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.finding import Finding
+from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.step import Effects, Step
+from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports.ledger.of_trace import of_trace
+from kvproof.reports.terminal import Extra, render
+from kvproof.reports.trace.at_fault import at_fault
+from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
-from tests.findings import FINDINGS, trace_of
+from tests.findings import FINDINGS, FOLDER, MODELLED, report_of, trace_of
 from tests.mistakes import TOLD
-from tests.watching import Counting, watched
+from tests.planted import under
+from tests.watching import Counting, known_faults, watched
 
 SEEDS = 4
 
@@ -113,3 +125,101 @@ def test_no_known_finding_passes_for_a_mistake(name: str, monkeypatch: pytest.Mo
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in CHECKS
+
+
+# On live vLLM and on the model
+
+
+def same(one: Finding | None, other: Finding | None) -> bool:
+    """Whether two findings are of the same check and about the same. The words may be newer."""
+    assert one is not None
+    assert other is not None
+    return (one.invariant, one.about) == (other.invariant, other.about)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", FINDINGS)
+def test_live_vllm_shows_it_again(name: str) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    trace = trace_of(name)
+    replayed = replay(LiveMachine(trace.cluster), trace)
+    assert replayed.differs is None
+    assert same(replayed.outcome.finding, trace.finding)
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_every_finding_is_told(name: str) -> None:
+    finding = trace_of(name).finding
+    assert finding is not None
+    assert f"`{name}`" in report_of(name)
+    assert finding.invariant in report_of(name)
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_fault_of_this_name_breaks_it(name: str) -> None:
+    finding = trace_of(name).finding
+    assert finding is not None
+    assert finding.invariant in FAULTS[name].breaks
+
+
+@pytest.mark.parametrize("name", MODELLED)
+def test_the_model_with_the_faults_of_these_names_replays_it(name: str) -> None:
+    trace = trace_of(name)
+    replayed = under(known_faults(trace.cluster), replay, ModelMachine(trace.cluster), trace)
+    if trace.finding is not None and trace.finding.invariant == "engine_survives":
+        # That the engine dies here is the model's; the words are vLLM's own.
+        assert replayed.differs is not None
+        assert replayed.differs.step == len(trace.events)
+        assert replayed.differs.field in [f"/engines/{e.name}/dead" for e in trace.cluster.engines]
+        assert replayed.differs.replayed
+        return
+    assert replayed.differs is None
+    assert same(replayed.outcome.finding, trace.finding)
+
+
+# Without vLLM
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_a_finding_is_recognised_from_its_trace(name: str) -> None:
+    """By the same signature and cause as in a search, or not at all, but as no other one. The
+    function at fault is then known."""
+    trace = read(FOLDER / name / "trace.jsonl")
+    known = recognised(trace)
+    shows = trace.machine == "live" and name not in SEEN_IN_EFFECTS
+    assert known is (KNOWN[name] if shows else None)
+    if known is not None:
+        text = " ".join(render(trace, Extra(known=known)).split())
+        assert text.count(f"Known finding: {name}: {known.says}") == 2
+        (function,) = at_fault((), known)
+        assert f"In vLLM, at fault: {function}" in text
+        assert of_trace(trace, known=known).at_fault == (function,)
+    assert recognised(dataclasses.replace(trace, machine="model")) is None
+
+
+SEEN_IN_EFFECTS = {
+    "copied_before_filled",
+    "deeper_state_gives_up_hit",
+    "eagle_drop_before_the_last_token",
+    "embeddings_not_loaded",
+    "fewer_than_none_predicted",
+    "full_hit_gives_up_load",
+    "report_spans_skipped_blocks",
+    "shrunk_hit_is_not_matched_again",
+    "window_of_load_not_reserved",
+    "superseded_state_reserved",
+    "window_prefix_aligned_before_drop",
+}
+"""Findings whose cause shows only in what a step does, which is not in a trace."""
+
+
+def test_a_block_of_a_pair_is_named_as_the_tables_name_it() -> None:
+    """With kernel blocks, the numbers of a pair are not those of the block tables."""
+    trace = read(FOLDER / "end_trim_across_ratios" / "trace.jsonl")
+    before, after = list(map(restored, trace.states()))[-2:]
+    step = Step(before, trace.events[-1], Effects(), after)
+    found = next(broken(trace.cluster, step, [INVARIANTS["paired_offsets_are_equal"]]))
+    assert found.sentences[1] == (
+        "it is read from kernel block 3 of P (in its block 1), whose tokens start at 2"
+    )

@@ -12,8 +12,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from tests.test_ledger import FINDINGS, page_of
-from tests.test_ledger_records import FILE
+from tests.test_ledger import FILE, FINDINGS, page_of
 from tests.test_rendering import trace_of
 
 pytestmark = pytest.mark.nightly

@@ -1,10 +1,24 @@
-"""The heat map over releases, from made-up surveys: what is bad, what is good, what is unknown."""
+"""The heat map over releases, its surveys, and what lies in the cache folder."""
 
+import functools
+import json
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.releases import __main__ as command
+from benchmarks.releases import survey
+from benchmarks.releases import surveys as release_surveys
 from benchmarks.releases import table as heat_table
+from benchmarks.releases.recognised import (
+    made_by,
+    on_the_model,
+    repeats,
+)
 from benchmarks.releases.rows import (
     HeatCell,
     SurveyedRelease,
@@ -14,10 +28,22 @@ from benchmarks.releases.rows import (
     story_rows,
 )
 from benchmarks.releases.stories import STORIES
+from benchmarks.releases.surveys import Surveys, whole
+from kvproof.cli.on_releases import first_bad_and_good, in_order
+from kvproof.gate.difference.judged import Break, followed
 from kvproof.invariants.registry import INVARIANTS
+from kvproof.live import availability
+from kvproof.live import releases as cache_folder
+from kvproof.live.known.registry import KNOWN
+from kvproof.live.releases import Cache
+from kvproof.model.errors import UsageError
+from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.traces.trace_reader import read
+from kvproof.reports.output.search import ReleaseAnswer
 from kvproof.strategies.verdict import Verdict
-from kvproof.strategies.witnesses import broken_by
+from kvproof.strategies.witnesses import Witness, broken_by, witnesses
 
 
 def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
@@ -163,3 +189,283 @@ def test_stories_and_deaths_name_what_there_is() -> None:
     assert all(name in FAULTS for story in STORIES.values() for name in story.faults)
     assert all(name in INVARIANTS for story in STORIES.values() for name in story.symptoms)
     assert all("engine_survives" in f.breaks for f in FAULTS.values() if f.dies_in)
+
+
+# The table and the JSON of a run
+
+
+def check_agreement(text: str, said: dict[str, Any]) -> None:
+    """Assert that a table and a JSON object tell the same of every story, invariant and fault."""
+    marks = {v.value: mark for v, mark in heat_table.MARKS.items()}
+    rows = (*said["stories"], *said["invariants"], *said["faults"])
+    for row in rows:
+        line = next(x for x in text.splitlines() if x.startswith(f"| `{row['name']}`"))
+        cells = [cell.strip() for cell in line.split("|")[2:-2]]
+        assert cells == [marks[row["releases"][v]["verdict"]] for v in said["releases"]]
+        assert all(row["releases"][v]["why"] for v in said["releases"])
+        assert line.count("bad from") == (row["first_bad"] is not None)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The folder with the files of a run with made-up surveys: the first release shows a fault, the
+    second nothing, and of the third nothing is known."""
+    fault = "front_trim"
+    shown = {"shown": True, "broken": [broken(FAULTS[fault].breaks[0])]}
+    bad = [r | shown if r["fault"] == fault else r for r in good()]
+    records = {"0.18.0": bad, "0.19.0": good()}
+
+    def survey(_surveys: Surveys, version: str, *_: int) -> SurveyedRelease:
+        if version in records:
+            return SurveyedRelease(version, tuple(records[version]))
+        return SurveyedRelease(version, reason="no")
+
+    monkeypatch.setattr(Surveys, "survey", survey)
+    argv = ["--cache", str(tmp_path), "--out", str(tmp_path)]
+    assert command.main([*argv, "--releases", "0.20.2", "0.19.0", "0.18.0"]) == 3
+    return tmp_path
+
+
+def test_the_table_and_the_json_of_a_run_agree(made: Path) -> None:
+    said = json.loads((made / "releases.json").read_text(encoding="utf-8"))
+    check_agreement((made / "releases.md").read_text(encoding="utf-8"), said)
+    row = next(row for row in said["faults"] if row["name"] == "front_trim")
+    assert [cell["verdict"] for cell in row["releases"].values()] == [
+        *("VIOLATED", "SAMPLED", "UNKNOWN")
+    ]
+    assert (row["first_bad"], row["first_good"]) == ("0.18.0", "0.19.0")
+
+
+# A break is told apart by the signs of its fault
+
+
+@functools.cache
+def witness(name: str) -> Witness:
+    return next(witnesses([FAULTS[name]]))
+
+
+def broken_with(fault: Fault, run: Witness) -> list[Break]:
+    """What breaks on the model with a fault that takes the stimuli of a run."""
+    with planted(fault):
+        found = followed(run.cluster, ModelMachine, run.events, known=KNOWN.values())
+    return list(found.breaks.values())
+
+
+def recognised(name: str, other: str) -> list[bool]:
+    """Whether what `other` breaks on the run of a fault is taken for this fault."""
+    run = witness(name)
+    signs = on_the_model(run.cluster, run.events, run.fault, KNOWN.values())
+    return [made_by(run.fault, signs, each) for each in broken_with(FAULTS[other], run)]
+
+
+def test_a_fault_is_recognised_by_its_own_signs() -> None:
+    assert recognised("preemption_keeps_counter", "preemption_keeps_counter") == [True, True]
+    assert recognised("front_trim", "front_trim") == [True]
+    assert recognised("superseded_state_reserved", "superseded_state_reserved") == [True]
+
+
+def test_another_fault_that_breaks_the_same_invariant_is_not_taken_for_it() -> None:
+    invariant = "counter_counts_only_cached"
+    name, other = "preemption_keeps_counter", "null_blocks_counted_as_cached"
+    found = broken_with(FAULTS[other], witness(name))
+    assert invariant in {each.signature.check for each in found}
+    assert invariant in FAULTS[name].breaks
+    assert not any(recognised(name, other))
+
+
+def test_a_finding_of_a_trace_is_repeated_by_the_same_signature_alone() -> None:
+    run = witness("preemption_keeps_counter")
+    own, *_ = broken_with(run.fault, run)
+    assert repeats(run.cluster, run.events[-1], run.finding, own)
+    for wrong in broken_with(FAULTS["null_blocks_counted_as_cached"], run):
+        if wrong.signature != own.signature:
+            assert not repeats(run.cluster, run.events[-1], run.finding, wrong)
+
+
+# The cache folder
+
+
+def survey_of(version: str, *records: dict[str, Any]) -> str:
+    return json.dumps({"vllm": version, "records": records})
+
+
+def test_a_half_written_survey_is_no_survey(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    assert whole(file, "0.1.0") is None
+    file.write_text(survey_of("0.1.0", good()[0]))
+    assert whole(file, "0.1.0") == [good()[0]]
+    assert whole(file, "0.2.0") is None
+    file.write_text(file.read_text()[:-5])
+    assert whole(file, "0.1.0") is None
+
+
+def test_what_two_processes_install_at_once_is_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pip(command: list[str], **_: Any) -> "subprocess.CompletedProcess[str]":
+        target = Path(command[command.index("--target") + 1])
+        (target / "vllm").mkdir(parents=True)
+        # The other process is faster.
+        (tmp_path / "vllm" / "0.1.0" / "site-packages" / "other").mkdir(parents=True, exist_ok=True)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(cache_folder.children, "run", pip)
+    place = Cache(tmp_path).installed("0.1.0")
+    assert [path.name for path in place.iterdir()] == ["other"]
+    assert [path.name for path in (tmp_path / "vllm").iterdir()] == ["0.1.0"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_survey_appears_with_its_traces_or_not_at_all(
+    ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def process(_env: Any, arguments: list[str]) -> None:
+        survey = survey_of("0.18.0", *good())
+        Path(arguments[0]).write_text(survey if ends else survey[:-1])
+        traces = Path(arguments[arguments.index("--traces") + 1])
+        traces.mkdir()
+        (traces / "t.jsonl").write_text("a trace")
+
+    monkeypatch.setattr(release_surveys, "_in_its_own_process", process)
+    monkeypatch.setattr(Surveys, "witnesses", lambda _: tmp_path)
+    monkeypatch.setattr(Cache, "installed", lambda *_: tmp_path)
+    monkeypatch.setattr(Surveys, "_environment", lambda *_: {})
+    release = Surveys(tmp_path).survey("0.18.0", 0, 1)
+    there = sorted(path.name for path in (tmp_path / "surveys").rglob("*"))
+    stem = f"0.18.0-{release_surveys.fingerprint()}-0-1"
+    assert there == ([stem, f"{stem}.json", "t.jsonl"] if ends else [])
+    assert release.reason == ("" if ends else "its survey is not whole")
+
+
+@pytest.mark.nightly
+def test_a_broken_folder_is_unknown_with_a_reason(tmp_path: Path) -> None:
+    surveys = Surveys(tmp_path)
+    for name in ("0.18.0", "needed"):
+        (tmp_path / "vllm" / name / "site-packages").mkdir(parents=True)
+    half = tmp_path / "vllm" / "0.18.0" / "site-packages" / "vllm.py"
+    half.write_text("raise ImportError('half of a vLLM')")
+    release = surveys.survey("0.18.0", 0, 1)
+    assert release.records == ()
+    assert release.reason
+
+
+def test_what_all_releases_need_is_installed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+
+    def install(_self: Cache, folder: Path, _choices: Any) -> None:
+        made.append(folder)
+        time.sleep(0.05)
+        cache_folder.packages(folder).mkdir(parents=True)
+
+    monkeypatch.setattr(Cache, "_install", install)
+    cache = Cache(tmp_path)
+    with ThreadPoolExecutor(2) as two:
+        folders = list(two.map(lambda _: cache.needed(), range(2)))
+    assert len(made) == 1
+    assert folders == [cache_folder.packages(made[0])] * 2
+
+
+def test_what_pip_says_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_folder, "PACKAGES", ("kvproof-no-such-package",))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    release = Surveys(tmp_path).survey("0.18.0", 0, 1)
+    assert release.reason.startswith("pip cannot install it: ")
+    assert not list((tmp_path / "vllm").iterdir())
+
+
+# A trace on releases
+
+
+ROOT = Path(__file__).parent.parent
+FINDING = ROOT / "findings" / "superseded_state_reserved" / "trace.jsonl"
+
+
+def in_cache(cache: Path, version: str) -> None:
+    """Make the installed vLLM a release of a cache folder that needs no further packages."""
+    import vllm
+
+    site = Path(vllm.__file__).parent.parent
+    folder = cache / "vllm" / version / "site-packages"
+    folder.mkdir(parents=True)
+    for path in site.glob("vllm*"):
+        (folder / path.name).symlink_to(path)
+    (cache / "vllm" / "needed" / "site-packages").mkdir(parents=True)
+
+
+@pytest.mark.live
+@pytest.mark.nightly
+def test_a_release_shows_the_finding_of_a_trace(run: Any, tmp_path: Path) -> None:
+    in_cache(tmp_path / "cache", availability.installed())
+    argv = ["--releases", availability.installed(), "--cache", str(tmp_path / "cache")]
+    code, out, _ = run("replay", str(FINDING), *argv)
+    assert code == 0
+    assert out.startswith(f"{availability.installed():8} BAD ")
+    assert f"bad from {availability.installed()} or earlier, not good since" in out
+
+
+def answers(*verdicts: str) -> dict[str, ReleaseAnswer]:
+    """The answers of 0.1.0, 0.2.0, ..."""
+    return {
+        f"0.{number}.0": ReleaseAnswer(verdict=verdict, why="w")  # type: ignore[arg-type]
+        for number, verdict in enumerate(verdicts, 1)
+    }
+
+
+def test_the_first_bad_release_and_the_first_good_one_after_the_last_bad() -> None:
+    history = answers("SAMPLED", "VIOLATED", "SAMPLED", "VIOLATED", "UNKNOWN", "SAMPLED")
+    assert first_bad_and_good(history) == ("0.2.0", "0.6.0")
+    assert first_bad_and_good(answers("SAMPLED", "UNKNOWN")) == (None, None)
+    assert first_bad_and_good(answers("VIOLATED", "UNKNOWN")) == ("0.1.0", None)
+
+
+def test_releases_are_asked_from_the_oldest_on(refused: Any) -> None:
+    assert in_order(["0.19.0", "0.9.1", "0.19.0"]) == ["0.9.1", "0.19.0"]
+    with pytest.raises(UsageError, match="three numbers"):
+        in_order(["newest"])
+    assert "has no finding" in refused("replay", str(quiet()), "--releases")
+
+
+def quiet() -> Path:
+    """A trace without a finding, in this folder."""
+    lines = FINDING.read_text(encoding="utf-8").splitlines()
+    path = Path("quiet.jsonl")
+    path.write_text("\n".join(x for x in lines if '"finding"' not in x) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.live
+def test_the_survey_of_the_installed_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "SAMPLED", ("full-evicting",))
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    (runs / "000-superseded_state_reserved.jsonl").write_bytes(FINDING.read_bytes())
+    out = tmp_path / "out.json"
+    options = ["--traces", str(tmp_path / "traces"), "--witnesses", str(runs)]
+    assert survey.main([str(out), *options]) == 0
+    records = whole(out, availability.installed())
+    assert records is not None
+    followed, sampled = records
+    assert (followed["shown"], sampled["kind"]) == (True, "sampled")
+    kept = read(tmp_path / "traces" / followed["broken"][0]["trace"])
+    assert kept.finding is not None
+
+
+@pytest.mark.live
+def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.gate.difference.judged import sampled
+    from kvproof.live.machine import LiveMachine
+    from kvproof.live.observer.recorder import Recorder
+    from kvproof.model.presets import CLUSTERS
+
+    monkeypatch.delattr(Recorder, "start")
+    surveyor = survey.Surveyor("0.0.0", Path())
+    cluster = CLUSTERS["full"]
+    record = surveyor.record(
+        cluster, "sampled", "full", lambda: sampled(cluster, LiveMachine, 0, 3, 10)
+    )
+    assert "no attribute 'start'" in record["reason"]
+    assert "broken" not in record

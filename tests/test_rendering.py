@@ -1,6 +1,6 @@
-"""Golden transcripts: what a person reads. Rewrite them with `pytest --rewrite`, and only commit
-the changes if you understand them."""
+"""What a person reads of a trace: golden transcripts, the first lines, and who waits for what."""
 
+import importlib
 import io
 import json
 import os
@@ -10,21 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.registry import INVARIANTS
+from benchmarks.releases.stories import STORIES
+from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.live.known.registry import KNOWN
+from kvproof.model import events as vocabulary
 from kvproof.model.events import Complete
-from kvproof.model.faults.registry import fault_named
+from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
+from kvproof.model.step import BlockRefusal
+from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
+from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.search import Explored
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.terminal import Extra, render, shell_word, show
+from kvproof.reports.trace import in_words
+from kvproof.reports.trace.functions import FUNCTIONS
+from kvproof.reports.trace.hang import hang_of
+from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.waits import DECIDES, HangContext, Lack, waits
+from tests.findings import FOLDER
 from tests.planted import under
 from tests.reasons import said
 
@@ -117,3 +129,171 @@ def test_the_json_object_of_a_violation() -> None:
         "trace_length": 1,
         "leads_to": None,
     }
+
+
+# The answers come first
+
+
+STORY_FAULTS = [fault for story in STORIES.values() for fault in story.faults]
+
+
+@pytest.mark.parametrize("fault", STORY_FAULTS)
+def test_the_first_lines_answer_the_questions(fault: str) -> None:
+    """What broke, in which event, why, in which function of vLLM, and how to replay it."""
+    trace = trace_of(fault)
+    assert trace.finding is not None
+    first = " ".join(" ".join(render(trace, Extra(Path("t.jsonl"))).splitlines()[:25]).split())
+    known = CHECKS[trace.finding.invariant]
+    assert known.severity is not None
+    assert f"BROKEN: {trace.finding.invariant} (severity: {known.severity.words})" in first
+    assert known.name in first
+    assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
+    assert f"Where: event {len(trace.events)}" in first
+    function = FAULTS[fault].in_vllm
+    assert function
+    assert f"In vLLM, at fault: {function}" in first
+    assert "Replay it: kvproof replay t.jsonl --machine model" in first
+    assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
+    assert f"Event {len(trace.events)} in words: " in first
+
+
+def in_one_line(text: str) -> str:
+    """The text in one line."""
+    return " ".join(text.split())
+
+
+def test_a_cause_before_the_last_event_is_marked() -> None:
+    """The lease ends at event 6, and the wrong tokens are read at event 11."""
+    trace = read(FOLDER / "lease_ends_under_writer" / "trace.jsonl")
+    found = first_sign(trace)
+    assert found is not None
+    assert (found.event, found.finding.invariant) == (6, "nothing_reused_under_transfer")
+    text = in_one_line(render(trace))
+    wrong = "Went wrong: event 6, LeaseExpire(r0): a transfer still reads blocks [1, 2]"
+    assert text.count(wrong) == 2  # in the first and in the last lines
+    mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
+    assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
+    assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
+    assert first_sign(trace_of("front_trim")) is None
+
+
+def test_each_event_has_a_function_and_words() -> None:
+    names = {kind.__name__ for kind in (*_kinds(vocabulary.Event), *_kinds(vocabulary.Choice))}
+    assert names == {*FUNCTIONS} == {*in_words.WORDS}
+
+
+def _kinds(union: object) -> tuple[type, ...]:
+    return union.__args__  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.live
+def test_vllm_has_these_functions() -> None:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    owners = {"Scheduler": Scheduler, "KVCacheManager": KVCacheManager}
+    for module in MODULES:
+        owners |= vars(importlib.import_module(f"vllm.{module}"))
+    made_in = [each.in_vllm for each in (*FAULTS.values(), *KNOWN.values()) if each.in_vllm]
+    for names in (*FUNCTIONS.values(), made_in, DECIDES.values()):
+        for name in names:
+            owner, method = name.split(".")
+            assert hasattr(owners[owner], method), name
+
+
+MODULES = (
+    *("v1.core.kv_cache_coordinator", "v1.core.single_type_kv_cache_manager"),
+    *("v1.core.block_pool", "v1.core.sched.async_scheduler", "v1.request"),
+    *(
+        f"distributed.kv_transfer.kv_connector.v1.nixl.{name}"
+        for name in (
+            *("base_scheduler", "base_worker", "pull_scheduler", "pull_worker"),
+            *("push_scheduler", "push_worker"),
+        )
+    ),
+)
+"""Where the classes of these functions are."""
+
+
+# Hangs
+
+
+FINDINGS = Path(__file__).parent.parent / "findings"
+HANG = INVARIANTS["every_request_can_finish"]
+
+LACKS = {
+    "align_split_during_load": ("D", "r0", Lack.RULE),
+    "deferred_requests_take_places": ("D", "r1", Lack.PLACE),
+    "failed_load_holds_the_queue": ("D", "r0", Lack.BLOCKS),
+    "failed_load_waits_on": ("D", "r0", Lack.REPORT),
+    "held_is_loaded_again": ("P", "r1", Lack.REPORT),
+    "hit_covers_whole_prompt": ("E", "r0", Lack.TOKENS),
+    "hit_without_room_waits": ("E", "r0", Lack.RULE),
+    "impossible_fit_waits": ("E", "r0", Lack.BLOCKS),
+    "late_end_loses_session": ("E", "r1", Lack.QUEUE),
+    "load_keeps_room_for_drafts": ("D", "r0", Lack.BLOCKS),
+    "loads_take_the_last_blocks": ("D", "r0", Lack.BLOCKS),
+    "one_token_prompt_truncated": ("P", "r0", Lack.RULE),
+    "poisoned_step_counts": ("E", "r1", Lack.TOKENS),
+    "read_is_not_reported": ("P", "r0", Lack.REPORT),
+    "shared_prefix_boundary_inside_a_block": ("E", "r1", Lack.RULE),
+    "waiting_sessions_hold_on": ("E", "r0", Lack.BLOCKS),
+    "wide_block_never_crossed": ("E", "r0", Lack.TOKENS),
+    "write_awaited_for_ever": ("D", "r0", Lack.REPORT),
+}
+"""For each fault that stops progress: who waits first, and what it lacks."""
+
+
+def hang(fault: str) -> Trace:
+    chosen = FAULTS[fault]
+    faults, cluster = [chosen], cluster_named(chosen.cluster)
+    outcome = under(faults, explore, cluster, [HANG])
+    changes = under(faults, record, ModelMachine(cluster), outcome.events)
+    assert changes is not None
+    return Trace(cluster, outcome.events, changes, outcome.finding, (fault,))
+
+
+def test_every_fault_that_stops_progress_is_in_the_table() -> None:
+    assert {name for name, fault in FAULTS.items() if HANG.id in fault.breaks} == {*LACKS}
+
+
+@pytest.mark.parametrize("fault", LACKS)
+def test_a_hang_names_the_waiting_requests_and_what_they_lack(fault: str) -> None:
+    trace = hang(fault)
+    found = hang_of(trace)
+    assert found is not None
+    first = found.waits[0]
+    assert (first.engine, first.request, first.lack) == LACKS[fault]
+    assert trace.finding is not None
+    assert trace.finding.sentences[0] == first.sentence
+    assert (trace.finding.about.engine, trace.finding.about.request) == LACKS[fault][:2]
+    text = " ".join(render(trace, Extra(Path("t.jsonl"))).split())
+    assert found.refuses[0] in text
+    if found.begins is not None:
+        assert "from here on the events repeat for ever" in text
+        states = list(trace.states())
+        assert states[found.begins - 1] == states[-1]
+
+
+def test_the_block_counts_of_vllm_take_precedence_over_the_references() -> None:
+    trace = hang("impossible_fit_waits")
+    state = restored(list(trace.states())[-1])
+    asked = [BlockRefusal("E", "r0", 9, 2)]
+    found = waits(trace.cluster, state, HangContext(refused=asked))[0]
+    assert (found.lack, found.needed, found.free) == (Lack.BLOCKS, 9, 2)
+    assert found.sentence == "r0 on E (waiting) needs 9 blocks, and the whole pool has 3"
+
+
+TOLD = {
+    "waiting_sessions_hold_on": "r0 on E (waiting, has 3 blocks) needs 1 block and 0 of 6 are free",
+    "hit_without_room_waits": "the reference would go on with it (Admit(r0, ",
+    "impossible_fit_waits": "r0 on E (preempted) needs 5 blocks, and the whole pool has 4",
+    "write_awaited_for_ever": "its transfer has ended, yet the copy has failed and is not tried",
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_an_older_trace_of_real_vllm_explains_its_hang_too(name: str) -> None:
+    """These traces were written before findings said who waits for what."""
+    trace = read(FINDINGS / name / "trace.jsonl")
+    assert TOLD[name] in " ".join(render(trace).split())

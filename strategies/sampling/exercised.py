@@ -25,7 +25,7 @@ from kvproof.strategies.verdict import Outcome, Verdict
 STATES_MAX = 2_000
 """The number of states of a cluster, in breadth-first order, whose steps are collected. Some
 presets have more states; no step to a further state is a new abstract step
-(tests/test_exercised.py)."""
+(tests/test_abstract_steps.py)."""
 
 
 class Known(NamedTuple):

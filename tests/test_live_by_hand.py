@@ -1,0 +1,304 @@
+"""Small runs of live vLLM, each for one thing."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference import judged
+from kvproof.gate.difference.judged import Break
+from kvproof.invariants.check import broken
+from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.live.known.registry import KNOWN
+from kvproof.live.observer import kept
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.events import Complete, Compute, Event, Schedule, Submit, TransferDone
+from kvproof.model.machine import Machine
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, VOID
+from kvproof.strategies.drain import drain
+from kvproof.strategies.run import Run, Violated
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.verdict import Verdict
+from tests.driving import taken
+from tests.watching import Counting, watched
+
+pytestmark = pytest.mark.live
+
+
+# Options that deployments set
+
+
+JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
+
+
+def first_step(jobs: tuple[Job, ...] = JOBS, **options: Any) -> tuple[dict[str, int], list[str]]:
+    """The tokens that the first step of live vLLM computes, and what that breaks."""
+    from kvproof.live.machine import LiveMachine
+
+    engine = EngineConfig(
+        "E", (Group("full", 2),), **{"num_blocks": 6, "chunk_tokens": 10, **options}
+    )
+    machine = LiveMachine(Cluster("c", (engine,), jobs))
+    for job in jobs:
+        machine.take(Submit("E", job.name))
+    step = machine.take(Schedule("E"))
+    machine.close()
+    assert isinstance(step.event, Schedule)
+    tokens = {c.request: c.tokens for c in step.event.chose or () if isinstance(c, Compute)}
+    return tokens, [f.invariant for f in broken(machine.cluster, step, CHECKS.values())]
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, {"r0": 8}),  # whole prompts are reserved by default
+        ({"reserve_whole_prompt": True}, {"r0": 8}),
+        ({"reserve_whole_prompt": False}, {"r0": 8, "r1": 2}),
+        ({"long_prefill_tokens": 3, "num_blocks": 9}, {"r0": 3, "r1": 3}),
+        ({"watermark_blocks": 1, "num_blocks": 8}, {"r0": 8}),
+        ({"num_blocks": 8}, {"r0": 8, "r1": 2}),
+    ],
+)
+def test_an_option_changes_the_first_step(options: dict[str, Any], tokens: dict[str, int]) -> None:
+    assert first_step(**options) == (tokens, [])
+
+
+@pytest.mark.parametrize("total", [2, 3, 7, 40, 999, 4096])
+def test_the_share_of_the_pool_is_the_number_of_blocks(total: int) -> None:
+    from kvproof.live.options import watermark
+
+    for blocks in {1, total // 2, total - 1}:
+        cfg = EngineConfig("E", (Group("full", 2),), num_blocks=total, watermark_blocks=blocks)
+        assert int(watermark(cfg) * total) == blocks
+
+
+def preempted_in_flight() -> tuple[str, str]:
+    """On live P: the fate of an output whose request was preempted after the step was dispatched,
+    and the role of P."""
+    from kvproof.live.machine import LiveMachine
+
+    machine = taken(
+        LiveMachine(CLUSTERS["pd-roles-preempting"]),
+        Submit("P", "r0"),
+        Submit("P", "r1"),
+        Schedule("P"),
+        Schedule("P"),
+    )
+    node = machine.nodes["P"]
+    fates = {f.request: f.fate for f in machine.state.engine("P").steps[0]}
+    machine.close()
+    assert fates["r0"] == COUNTS
+    return fates["r1"], node.scheduler.vllm_config.kv_transfer_config.kv_role
+
+
+def test_a_producer_drops_the_output_of_a_preempted_prefill() -> None:
+    assert preempted_in_flight() == (VOID, "kv_producer")
+
+
+@pytest.mark.parametrize(("name", "eagle"), [("drafts", True), ("ngram-drafts", False)])
+def test_a_drafter_is_configured_as_vllm_configures_one(name: str, eagle: bool) -> None:
+    from kvproof.live import build
+
+    cfg = CLUSTERS[name].engines[0]
+    scheduler = build.scheduler(cfg, "fail")
+    assert scheduler.num_spec_tokens == cfg.drafts
+    assert scheduler.num_lookahead_tokens == cfg.lookahead
+    assert scheduler.use_eagle_block_drop is eagle is bool(cfg.eagle_drop_tokens)
+    scheduler.shutdown()
+
+
+# Sessions beside other features
+
+
+ENGINE = EngineConfig("E", (Group("full", 2), Group("mamba", 2)), 10, max_requests=2)
+BESIDE: dict[str, dict[str, Any]] = {
+    "priority": {"policy": "priority"},
+    "events": {"kv_events": True},
+    "store": {"store": True, "steps_in_flight": 2},
+    "drafts": {"drafts": 2, "steps_in_flight": 2, "groups": (Group("full", 2),)},
+    "drafts of a hybrid": {"drafts": 1, "steps_in_flight": 2},
+}
+
+
+@pytest.mark.parametrize("feature", BESIDE)
+def test_sessions_satisfy_the_spec_beside(feature: str) -> None:
+    engine = replace(ENGINE, **BESIDE[feature])
+    cluster = Cluster(feature, (engine,), aborts=True, sessions=True)
+    outcome = sample(cluster, watched, seed=7, examples=10, steps=40)
+    assert outcome.verdict is Verdict.SAMPLED, outcome.reason or outcome.finding
+    assert outcome.coverage["events"]["Continue"] > 0
+
+
+class Hashed(NamedTuple):
+    """A request of which only the hashes are read."""
+
+    request_id: str
+    block_hashes: list[bytes]
+    resumable: bool = False
+
+
+def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
+    """The first block was hashed with a sampled token, which the session drops. What follows is
+    named by other letters than in another request, until the session is hashed anew."""
+    from kvproof.live.observer.view import Names
+
+    cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
+    names = Names(cfg)
+    names.learn(Hashed("r0", [b"1"], resumable=True), "ab.")
+    session = Hashed("r0", [b"1", b"2"])
+    names.learn(session, "abcde")
+    assert names.prefixes == {(0, b"1"): "ab.", (0, b"2"): "ab𝚌de"}
+    assert names.as_hashed(session, "abcde") == "ab𝚌de"
+
+    names.learn(Hashed("r1", [b"3", b"4"]), "abcde")
+    again = Hashed("r0", [b"3", b"4"])
+    assert names.as_hashed(again, "ab𝚌de") == "abcde"
+    assert names.prefixes[0, b"4"] == "abcde"
+
+
+def test_a_hash_of_other_tokens_is_no_dropped_token() -> None:
+    """Neither of a request that is no session, nor where no sampled token was hashed."""
+    from kvproof.live.observer.view import Names
+
+    cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
+    names = Names(cfg)
+    names.learn(Hashed("r0", [b"1"]), "ab.")
+    names.learn(Hashed("r1", [b"2"], resumable=True), "abd")
+    assert names.as_hashed(Hashed("r2", [b"1"]), "abc") == "abc"
+    assert names.as_hashed(Hashed("r1", [b"2"], resumable=True), "abc") == "abc"
+
+
+# Runs that known findings explain
+
+
+def breaks_of(cluster: Cluster, events: Sequence[Event]) -> dict[str, Break]:
+    """What live vLLM breaks when it takes these stimuli, by the name of the check."""
+
+    def make(chosen: Cluster) -> Machine:
+        from kvproof.live.machine import LiveMachine
+
+        return LiveMachine(chosen)
+
+    found = judged.followed(cluster, make, events, CHECKS.values(), KNOWN.values(), None, None)
+    return {each.signature.check: each for each in found.breaks.values()}
+
+
+def steps(engine: str, times: int) -> tuple[Event, ...]:
+    return (Schedule(engine), Complete(engine)) * times
+
+
+def test_beside_mamba_a_window_of_d_is_paired_from_the_front_of_that_of_p() -> None:
+    def groups(width: int) -> tuple[Group, ...]:
+        return (
+            Group("full", width),
+            Group("window", 4 * width, 3),
+            Group("mamba", 4 * width),
+        )
+
+    prefill = EngineConfig("P", groups(2), 24, "prefill", physical_per_logical=2)
+    decode = EngineConfig("D", groups(1), 34, "decode", prefix_caching=False)
+    cluster = Cluster("ratios", (prefill, decode), (Job("r0", "abcdefgh", 3),))
+    events = (Submit("P", "r0"), *steps("P", 2), Submit("D", "r0"), Schedule("D"))
+    found = breaks_of(cluster, events)
+    assert found["paired_offsets_are_equal"].by == "end_trim_across_ratios"
+
+
+def test_a_part_that_ends_inside_a_state_is_computed_again_and_again() -> None:
+    groups = Group("full", 4, eagle=True), Group("mamba", 8)
+    engine = EngineConfig("E", groups, 9, drafts=2)
+    cluster = Cluster("tight", (engine,), (Job("r0", "aaabbbbcdef", 4),), evictions=True)
+    found = breaks_of(cluster, (Submit("E", "r0"), *steps("E", 2)))
+    assert found["every_request_can_finish"].by == "hit_without_room_waits"
+
+
+def test_a_turn_of_p_reads_null_blocks_of_a_longer_list() -> None:
+    groups = (Group("window", 4, 3, eagle=True),)
+    prefill = EngineConfig("P", groups, 24, "prefill", 8, drafts=2)
+    decode = EngineConfig("D", groups, 12, "decode", 8, drafts=2)
+    jobs = Job("r0", "a" * 16, 1), Job("r1", "a" * 5, 4, follows="r0")
+    cluster = Cluster("turns", (prefill, decode), jobs, follow_up_turns=True)
+    on_d = (Submit("D", "r0"), Schedule("D"), TransferDone("r0"), *steps("D", 1))
+    events = (Submit("P", "r0"), *steps("P", 2), *on_d, Submit("P", "r1"), Schedule("P"))
+    found = breaks_of(cluster, events)
+    assert found["null_block_is_nobody"].by == "held_list_ends_with_prompt"
+
+
+# A request that the pool may not hold
+
+
+ROUNDED_UP = (
+    EngineConfig("E", (Group("full", 2), Group("window", 2, window=4)), 40, chunk_tokens=5),
+    (Job("r0", "a" * 70),),
+)
+"""It would fit, but admission counts a window block more than is ever held."""
+
+AFTER_A_HIT = (
+    EngineConfig(
+        "E",
+        (Group("full", 2), Group("window", 2, window=3), Group("mamba", 2)),
+        16,
+        chunk_tokens=16,
+    ),
+    (Job("r0", "aaa"), Job("r1", "a" * 13)),
+)
+"""It would fit without the hit, which takes a cached state besides the one to be computed."""
+
+
+def driven(engine: EngineConfig, jobs: tuple[Job, ...], without: str = "") -> Counting:
+    machine = watched(Cluster("near", (engine,), oversized=True), without)
+    run = Run(machine, [INVARIANTS["every_request_can_finish"]])
+    run.add_jobs(jobs)
+    for job in jobs:
+        run.take(Submit("E", job.name))
+        drain(run, "every_request_can_finish")
+    return machine
+
+
+@pytest.mark.parametrize("case", [ROUNDED_UP, AFTER_A_HIT], ids=["rounded up", "after a hit"])
+def test_who_may_not_fit_is_passed_by_for_ever(case: tuple[EngineConfig, tuple[Job, ...]]) -> None:
+    assert driven(*case).met == {"impossible_fit_waits": 1}
+    with pytest.raises(Violated, match="every_request_can_finish"):
+        driven(*case, without="impossible_fit_waits")
+
+
+# What an idle engine keeps
+
+
+class Scheduler:
+    """A class of vLLM, for the walk, with a list, a bounded list and an inner object."""
+
+    def __init__(self, inner: Any = None) -> None:
+        self.notes: list[str] = []
+        self.inner = inner
+
+
+Scheduler.__module__ = "vllm.made_up"
+
+
+def test_what_is_taken_away_and_comes_again_is_not_kept() -> None:
+    """Notes of one step, which the next one takes away, and makes again for a repeated prompt."""
+    scheduler = Scheduler()
+    leftovers = kept.Leftovers(scheduler, "E")
+    for hashes in (1, 2, 3):
+        scheduler.notes[:] = [f"hash {n}" for n in range(hashes)]
+        leftovers.idle()
+        scheduler.notes[:] = [f"hash {n}" for n in range(hashes)]
+        assert not leftovers.stepped()
+
+
+def test_what_stays_once_is_known_and_what_grows_is_kept() -> None:
+    scheduler = Scheduler(Scheduler())
+    leftovers = kept.Leftovers(scheduler, "E")
+    seen = []
+    for name in ("r0", "r1", "r2"):
+        scheduler.inner.notes.append(name)  # stays
+        scheduler.notes.append("peer") if name == "r0" else None  # stays, and does not grow
+        step_notes = {name}
+        scheduler.step = step_notes  # type: ignore[attr-defined]
+        leftovers.idle()
+        step_notes.clear()
+        seen += leftovers.stepped()
+    assert {each.where for each in seen} == {"Scheduler.inner.notes"}
+    assert [each.items for each in seen] == [2, 3]
