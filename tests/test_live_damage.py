@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kvproof.model.plans import loop, startup
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.strategies.run import Run
+from tests.in_vllm import SCHEDULER, instead
 
 pytestmark = pytest.mark.live
 
@@ -36,20 +38,14 @@ def test_the_function_that_does_not_end_is_named() -> None:
 
 
 def test_a_step_that_does_not_end_is_a_dead_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
     from kvproof.live.machine import LiveMachine
 
-    def schedule(self: Any, *_: Any, **__: Any) -> None:
-        while self is not None:
-            pass
-
-    monkeypatch.setattr(Scheduler, "schedule", schedule)
+    instead(STEPS, without_end)(monkeypatch)
     machine = LiveMachine(CLUSTERS["full"])
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert step.after.engine("E").dead == Death(
-        "DoesNotEnd", "schedule", "it runs for more than 3 s"
+        "DoesNotEnd", without_end.__name__, "it runs for more than 3 s"
     )
     [finding] = broken(machine.cluster, step, INVARIANTS.values())
     assert finding.invariant == "engine_survives"
@@ -65,59 +61,58 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endless, "LIMIT_S", 0.5)
 
 
-@pytest.mark.usefixtures("_soon")
-@pytest.mark.parametrize("name", ["Scheduler.schedule", "Store.update_state_after_alloc"])
-def test_an_endless_call_in_an_episode_of_a_connector_is_a_death(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
+def in_a_connector() -> str:
+    """What an episode of a connector dies of."""
     from kvproof.connectors.episode import play
     from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
     from kvproof.connectors.subject import TestedConnector
-    from tests.connectors.store import Store
 
-    kind, _, method = name.partition(".")
-    monkeypatch.setattr(Scheduler if kind == "Scheduler" else Store, method, without_end)
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
     plan = ConnectorPlan(engine, (SubmitRequest(0, 6), RunSteps(2)))
     [finding] = play(TestedConnector("tests.connectors.store:Store"), plan).findings
     assert finding.invariant == "engine_survives"
-    assert "DoesNotEnd" in finding.sentence
-    assert without_end.__name__ in finding.sentence
+    return finding.sentence
 
 
-@pytest.mark.usefixtures("_soon")
-@pytest.mark.parametrize("place", ["EngineCore._initialize_kv_caches", "Scheduler.schedule"])
-def test_an_endless_call_in_a_start_up_is_a_death(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.engine.core import EngineCore
-
+def in_a_start_up() -> str:
+    """What a start-up dies of."""
     from kvproof.live.startup.episode import starts
 
-    owner = {"EngineCore": EngineCore, "Scheduler": Scheduler}[place.partition(".")[0]]
-    monkeypatch.setattr(owner, place.partition(".")[2], without_end)
     plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
     [start] = starts(plan)
-    assert start.died is not None
-    assert (start.died.exception, start.died.function) == ("DoesNotEnd", without_end.__name__)
+    return f"{start.died}"
+
+
+def in_a_loop() -> str:
+    """What the loop of an engine dies of."""
+    from kvproof.live.loop.episode import played
+
+    return f"{played(loop.random_plan(0)).died}"
+
+
+MADE = "vllm.v1.engine.core:EngineCore._initialize_kv_caches"
+STEPS = f"{SCHEDULER}.schedule"
 
 
 @pytest.mark.usefixtures("_soon")
-@pytest.mark.parametrize("place", ["EngineCore._initialize_kv_caches", "Scheduler.schedule"])
-def test_an_endless_call_in_a_loop_is_a_death(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.engine.core import EngineCore
-
-    from kvproof.live.loop.episode import played
-
-    owner = {"EngineCore": EngineCore, "Scheduler": Scheduler}[place.partition(".")[0]]
-    monkeypatch.setattr(owner, place.partition(".")[2], without_end)
-    died = played(loop.random_plan(0)).died
-    assert died is not None
-    assert (died.exception, died.function) == ("DoesNotEnd", without_end.__name__)
+@pytest.mark.parametrize(
+    ("dies_of", "place"),
+    [
+        (in_a_connector, STEPS),
+        (in_a_connector, "tests.connectors.store:Store.update_state_after_alloc"),
+        (in_a_start_up, STEPS),
+        (in_a_start_up, MADE),
+        (in_a_loop, STEPS),
+        (in_a_loop, MADE),
+    ],
+)
+def test_an_endless_call_is_a_death(
+    dies_of: Callable[[], str], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead(place, without_end)(monkeypatch)
+    died = dies_of()
+    assert "DoesNotEnd" in died
+    assert without_end.__name__ in died
 
 
 @pytest.mark.parametrize("raised", [AssertionError, ValueError])

@@ -1,5 +1,6 @@
 """The heat map over releases, its surveys, and what lies in the cache folder."""
 
+import dataclasses
 import functools
 import json
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from benchmarks.releases import __main__ as command
 from benchmarks.releases import survey
@@ -20,7 +22,6 @@ from benchmarks.releases.recognised import (
     repeats,
 )
 from benchmarks.releases.rows import (
-    HeatCell,
     SurveyedRelease,
     as_data,
     fault_rows,
@@ -31,19 +32,24 @@ from benchmarks.releases.stories import STORIES
 from benchmarks.releases.surveys import Surveys, whole
 from kvproof.cli.on_releases import first_bad_and_good, in_order
 from kvproof.gate.difference.judged import Break, followed
+from kvproof.invariants.engines import WAITS
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import availability
 from kvproof.live import releases as cache_folder
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.releases import Cache
 from kvproof.model.errors import UsageError
+from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
+from kvproof.model.state import Death
+from kvproof.model.step import Step
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.output.search import ReleaseAnswer
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import Witness, broken_by, witnesses
+from tests.planted import under
 
 
 def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
@@ -74,8 +80,61 @@ def good(**more: Any) -> list[dict[str, Any]]:
     return [record(f.name, i, **more) for f in FAULTS.values() for i in broken_by(f)]
 
 
-def verdict(release: SurveyedRelease, invariant: str) -> Verdict:
-    return next(r for r in invariant_rows([release]) if r.name == invariant).cells[0].verdict
+KEEPS, COUNTER = "preemption_keeps_counter", "counter_counts_only_cached"
+COPIED, KEY = "copied_before_filled", "cached_block_holds_its_key"
+STRAY, SURVIVES = "stray_report_dies", "engine_survives"
+RATIOS, READS = "end_trim_across_ratios", "request_reads_its_own_prefix"
+
+
+def but_for(fault: str, invariant: str = "") -> list[dict[str, Any]]:
+    """The records of a release that shows nothing, without those of a fault."""
+    return [r for r in good() if r["fault"] != fault or invariant not in ("", r["invariant"])]
+
+
+BREAKS = sampled(broken("pool_adds_up", own=False))
+EXPLAINED = record(KEEPS, COUNTER, broken=[broken(COUNTER, by="null_blocks_counted", own=False)])
+ODD = record(KEEPS, COUNTER, broken=[broken(COUNTER, own=False)])
+DIES = broken(SURVIVES, death="AssertionError in f", stray=True, event="StrayReport")
+LOST = record(RATIOS, READS) | {"reason": "no"}
+DIED = good(died=1, death="gone", broken=[broken(SURVIVES)])
+
+CELLS = [
+    # What breaks anywhere is bad, and nothing else is.
+    ([*good(), BREAKS], "pool_adds_up", Verdict.VIOLATED, ""),
+    ([*good(), BREAKS], "hash_map_is_sound", Verdict.SAMPLED, ""),
+    # Another defect on the run of a fault does not make the fault bad.
+    ([*but_for(KEEPS), EXPLAINED], KEEPS, Verdict.SAMPLED, ""),
+    ([*but_for(KEEPS), EXPLAINED], COUNTER, Verdict.VIOLATED, ""),
+    ([*but_for(KEEPS), ODD], KEEPS, Verdict.UNKNOWN, "in another way"),
+    # A run that took another course shows nothing.
+    (
+        [record(COPIED, KEY, departed="r1 on E")],
+        COPIED,
+        Verdict.UNKNOWN,
+        "takes another course with r1 on E",
+    ),
+    ([record(COPIED, KEY, skipped=5)], COPIED, Verdict.UNKNOWN, "5 of 9 events"),
+    # A report that no worker makes kills no engine of the map.
+    ([*good(), record(STRAY, "x", broken=[DIES])], SURVIVES, Verdict.SAMPLED, ""),
+    ([*good(), record(STRAY, "x", broken=[DIES])], STRAY, Verdict.VIOLATED, ""),
+    # A cluster that cannot be driven says nothing of the others.
+    ([LOST, *but_for(RATIOS, READS)], READS, Verdict.SAMPLED, "cannot be driven"),
+    ([LOST], READS, Verdict.UNKNOWN, ""),
+    # The death of an engine does not hide what it cut short.
+    (DIED, SURVIVES, Verdict.VIOLATED, ""),
+    (DIED, "paired_lists_are_equal", Verdict.UNKNOWN, ""),
+]
+
+
+@pytest.mark.parametrize(("records", "name", "verdict", "why"), CELLS)
+def test_the_cell_of_an_invariant_or_a_fault(
+    records: list[dict[str, Any]], name: str, verdict: Verdict, why: str
+) -> None:
+    release = SurveyedRelease("0.1.0", tuple(records))
+    rows = (*invariant_rows([release]), *fault_rows([release], FAULTS))
+    cell = next(row for row in rows if row.name == name).cells[0]
+    assert cell.verdict is verdict
+    assert why in cell.why
 
 
 def test_a_release_that_shows_nothing_is_good() -> None:
@@ -83,47 +142,6 @@ def test_a_release_that_shows_nothing_is_good() -> None:
     assert {r.cells[0].verdict for r in invariant_rows([release])} == {Verdict.SAMPLED}
     assert {r.cells[0].verdict for r in fault_rows([release], FAULTS)} == {Verdict.SAMPLED}
     assert heat_table.unknown([release]) == 0
-
-
-def cell(release: SurveyedRelease, name: str) -> HeatCell:
-    """The cell of an invariant or a fault."""
-    rows = (*invariant_rows([release]), *fault_rows([release], FAULTS))
-    return next(row for row in rows if row.name == name).cells[0]
-
-
-def test_what_breaks_anywhere_is_bad() -> None:
-    release = SurveyedRelease("0.1.0", (*good(), sampled(broken("pool_adds_up", own=False))))
-    assert verdict(release, "pool_adds_up") is Verdict.VIOLATED
-    assert verdict(release, "hash_map_is_sound") is Verdict.SAMPLED
-
-
-def test_another_defect_on_the_run_of_a_fault_does_not_make_it_bad() -> None:
-    name, invariant = "preemption_keeps_counter", "counter_counts_only_cached"
-    others = [r for r in good() if r["fault"] != name]
-    known = broken(invariant, by="null_blocks_counted_as_cached", own=False)
-    release = SurveyedRelease("0.1.0", (*others, record(name, invariant, broken=[known])))
-    assert cell(release, name).verdict is Verdict.SAMPLED
-    assert verdict(release, invariant) is Verdict.VIOLATED
-    odd = record(name, invariant, broken=[broken(invariant, own=False)])
-    told = cell(SurveyedRelease("0.1.0", (*others, odd)), name)
-    assert told.verdict is Verdict.UNKNOWN
-    assert "in another way" in told.why
-
-
-def test_a_run_that_took_another_course_shows_nothing() -> None:
-    name, invariant = "copied_before_filled", "cached_block_holds_its_key"
-    release = SurveyedRelease("0.1.0", (record(name, invariant, departed="r1 on E"),))
-    assert cell(release, name).verdict is Verdict.UNKNOWN
-    assert cell(release, name).why.endswith("takes another course with r1 on E")
-    release = SurveyedRelease("0.1.0", (record(name, invariant, skipped=5),))
-    assert cell(release, name).why.startswith("5 of 9 events")
-
-
-def test_a_report_that_no_worker_makes_kills_no_engine_of_the_map() -> None:
-    death = broken("engine_survives", death="AssertionError in f", stray=True, event="StrayReport")
-    release = SurveyedRelease("0.1.0", (*good(), record("stray_report_dies", "x", broken=[death])))
-    assert verdict(release, "engine_survives") is Verdict.SAMPLED
-    assert cell(release, "stray_report_dies").verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize(
@@ -144,25 +162,6 @@ def test_what_was_not_driven_to_its_end_is_never_green(release: SurveyedRelease)
     text = "\n".join(heat_table.lines([release]))
     assert "| ok" not in text
     assert "| BAD" not in text
-
-
-def test_a_cluster_that_cannot_be_driven_says_nothing_of_the_others() -> None:
-    lost = record("end_trim_across_ratios", "request_reads_its_own_prefix") | {"reason": "no"}
-    others = [
-        r for r in good() if (r["fault"], r["invariant"]) != (lost["fault"], lost["invariant"])
-    ]
-    told = cell(SurveyedRelease("0.1.0", (lost, *others)), "request_reads_its_own_prefix")
-    assert told.verdict is Verdict.SAMPLED
-    assert f"{lost['cluster']} cannot be driven" in told.why
-    release = SurveyedRelease("0.1.0", (lost,))
-    assert verdict(release, "request_reads_its_own_prefix") is Verdict.UNKNOWN
-
-
-def test_another_engines_death_does_not_hide_what_it_cut_short() -> None:
-    died = good(died=1, death="gone", broken=[broken("engine_survives")])
-    release = SurveyedRelease("0.1.0", tuple(died))
-    assert verdict(release, "engine_survives") is Verdict.VIOLATED
-    assert verdict(release, "paired_lists_are_equal") is Verdict.UNKNOWN
 
 
 def test_first_bad_and_first_good() -> None:
@@ -191,49 +190,35 @@ def test_stories_and_deaths_name_what_there_is() -> None:
     assert all("engine_survives" in f.breaks for f in FAULTS.values() if f.dies_in)
 
 
-# The table and the JSON of a run
+# A run of the script
 
 
-def check_agreement(text: str, said: dict[str, Any]) -> None:
-    """Assert that a table and a JSON object tell the same of every story, invariant and fault."""
-    marks = {v.value: mark for v, mark in heat_table.MARKS.items()}
-    rows = (*said["stories"], *said["invariants"], *said["faults"])
-    for row in rows:
-        line = next(x for x in text.splitlines() if x.startswith(f"| `{row['name']}`"))
-        cells = [cell.strip() for cell in line.split("|")[2:-2]]
-        assert cells == [marks[row["releases"][v]["verdict"]] for v in said["releases"]]
-        assert all(row["releases"][v]["why"] for v in said["releases"])
-        assert line.count("bad from") == (row["first_bad"] is not None)
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder with the files of a run with made-up surveys: the first release shows a fault, the
-    second nothing, and of the third nothing is known."""
+def test_a_run_writes_when_a_fault_came_and_went(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first release shows it, the second nothing, and of the third nothing is known."""
     fault = "front_trim"
     shown = {"shown": True, "broken": [broken(FAULTS[fault].breaks[0])]}
     bad = [r | shown if r["fault"] == fault else r for r in good()]
     records = {"0.18.0": bad, "0.19.0": good()}
 
     def survey(_surveys: Surveys, version: str, *_: int) -> SurveyedRelease:
-        if version in records:
-            return SurveyedRelease(version, tuple(records[version]))
-        return SurveyedRelease(version, reason="no")
+        reason = "" if version in records else "no"
+        return SurveyedRelease(version, tuple(records.get(version, ())), reason)
 
     monkeypatch.setattr(Surveys, "survey", survey)
     argv = ["--cache", str(tmp_path), "--out", str(tmp_path)]
     assert command.main([*argv, "--releases", "0.20.2", "0.19.0", "0.18.0"]) == 3
-    return tmp_path
-
-
-def test_the_table_and_the_json_of_a_run_agree(made: Path) -> None:
-    said = json.loads((made / "releases.json").read_text(encoding="utf-8"))
-    check_agreement((made / "releases.md").read_text(encoding="utf-8"), said)
-    row = next(row for row in said["faults"] if row["name"] == "front_trim")
-    assert [cell["verdict"] for cell in row["releases"].values()] == [
-        *("VIOLATED", "SAMPLED", "UNKNOWN")
-    ]
+    said = json.loads((tmp_path / "releases.json").read_text(encoding="utf-8"))
+    row = next(row for row in said["faults"] if row["name"] == fault)
+    verdicts = [cell["verdict"] for cell in row["releases"].values()]
+    assert verdicts == ["VIOLATED", "SAMPLED", "UNKNOWN"]
     assert (row["first_bad"], row["first_good"]) == ("0.18.0", "0.19.0")
+    text = (tmp_path / "releases.md").read_text(encoding="utf-8")
+    line = next(each for each in text.splitlines() if each.startswith(f"| `{fault}`"))
+    marks = [heat_table.MARKS[Verdict(each)] for each in verdicts]
+    assert [cell.strip() for cell in line.split("|")[2:-2]] == marks
+    assert "bad from" in line
 
 
 # A break is told apart by the signs of its fault
@@ -280,6 +265,70 @@ def test_a_finding_of_a_trace_is_repeated_by_the_same_signature_alone() -> None:
     for wrong in broken_with(FAULTS["null_blocks_counted_as_cached"], run):
         if wrong.signature != own.signature:
             assert not repeats(run.cluster, run.events[-1], run.finding, wrong)
+
+
+class Dying(ModelMachine):
+    """The model, whose engines die as those of vLLM do."""
+
+    death = Death("AssertionError", "_mamba_block_aligned_split", "no external tokens")
+
+    def take(self, event: Event) -> Step:
+        step = under([FAULTS[DEATH]], super().take, event)
+        for engine in step.after.engines:
+            if engine.dead is not None:
+                self.state = self.state.with_engine(engine._replace(dead=self.death))
+        return step._replace(after=self.state)
+
+
+DEATH, HANG = "align_split_refuses_external", "align_split_during_load"
+
+
+@pytest.mark.parametrize(
+    ("otherwise", "made", "again"),
+    [
+        ({}, True, True),
+        ({"message": "KeyError in schedule"}, True, True),
+        ({"function": "allocate_slots"}, False, False),
+        ({"exception": "KeyError"}, True, False),
+        ({"statement": "assert tokens == 0"}, True, True),
+    ],
+)
+def test_a_death_is_recognised_by_its_function_and_repeated_by_the_same_one(
+    otherwise: dict[str, str], made: bool, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = witness(DEATH)
+    signs = on_the_model(run.cluster, run.events, FAULTS[DEATH])
+
+    def dies() -> Break:
+        broken = followed(run.cluster, Dying, run.events).breaks.values()
+        return next(each for each in broken if each.signature.check == "engine_survives")
+
+    recorded = dies()
+    monkeypatch.setattr(Dying, "death", Dying.death._replace(**otherwise))
+    found = dies()
+    assert made_by(FAULTS[DEATH], signs, found) is made
+    assert repeats(run.cluster, recorded.events[-1], recorded.finding, found) is again
+    # Two statements of a function are two deaths.
+    assert (found.key == recorded.key) is (again and "statement" not in otherwise)
+
+
+def test_a_hang_is_recognised_by_the_status_of_what_waits() -> None:
+    run = witness(HANG)
+    signs = on_the_model(run.cluster, run.events, FAULTS[HANG])
+    found = next(
+        each
+        for each in broken_with(FAULTS[HANG], run)
+        if each.signature.check == "every_request_can_finish"
+    )
+    assert made_by(FAULTS[HANG], signs, found)
+    reasons = tuple(
+        structs.replace(each, facts=each.facts | {"status": "paused"})
+        if each.kind == WAITS
+        else each
+        for each in found.finding.reasons
+    )
+    finding = dataclasses.replace(found.finding, reasons=reasons)
+    assert not made_by(FAULTS[HANG], signs, dataclasses.replace(found, finding=finding))
 
 
 # The cache folder

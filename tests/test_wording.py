@@ -2,7 +2,6 @@
 code and no reproducer. Facts do."""
 
 import ast
-import dataclasses
 import functools
 import string
 from collections.abc import Callable
@@ -10,26 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 import kvproof
 from benchmarks.releases.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.compare import Results, only_on
-from kvproof.gate.difference.judged import Break, Judgement, followed
+from kvproof.gate.difference.judged import followed
 from kvproof.gate.difference.workload import follow
-from kvproof.invariants.engines import WAITS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import wording
 from kvproof.model.because import About, reason
-from kvproof.model.config import Cluster
-from kvproof.model.events import Event
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import signature
-from kvproof.model.state import Death
-from kvproof.model.step import Step
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
@@ -110,78 +104,6 @@ def test_a_trace_in_other_words_is_the_same(tmp_path: Path, other_words: Words) 
     one, other = (tmp_path / name for name in ("a.jsonl", "b.jsonl"))
     assert one.read_text(encoding="utf-8") != other.read_text(encoding="utf-8")
     assert read(one) == read(other) == trace
-
-
-class Dying(ModelMachine):
-    """The model, whose engines die as those of vLLM do."""
-
-    death = Death("AssertionError", "_mamba_block_aligned_split", "no external tokens")
-
-    def take(self, event: Event) -> Step:
-        step = under([FAULTS[DEATH]], super().take, event)
-        for engine in step.after.engines:
-            if engine.dead is not None:
-                self.state = self.state.with_engine(engine._replace(dead=self.death))
-        return step._replace(after=self.state)
-
-
-def dies(run: Witness, **death: str) -> Break:
-    """The death of an engine in the run of the fault."""
-
-    def make(cluster: Cluster) -> Dying:
-        machine = Dying(cluster)
-        machine.death = Dying.death._replace(**death)
-        return machine
-
-    found: Judgement = followed(run.cluster, make, run.events)
-    (broken,) = (b for b in found.breaks.values() if b.signature.check == "engine_survives")
-    return broken
-
-
-def test_a_death_is_recognised_by_its_function(other_words: Words) -> None:
-    run = witness(DEATH)
-    signs = on_the_model(run.cluster, run.events, FAULTS[DEATH])
-    for _ in range(2):
-        assert made_by(FAULTS[DEATH], signs, dies(run))
-        assert made_by(FAULTS[DEATH], signs, dies(run, message="in other words: in schedule"))
-        assert not made_by(FAULTS[DEATH], signs, dies(run, function="allocate_slots"))
-        other_words()
-
-
-def test_a_death_is_repeated_by_the_same_exception_in_the_same_function() -> None:
-    run = witness(DEATH)
-    recorded = dies(run)
-
-    def again(**death: str) -> bool:
-        found = dies(run, **death)
-        return repeats(run.cluster, recorded.events[-1], recorded.finding, found)
-
-    assert again()
-    assert again(message="died: KeyError in schedule")
-    assert not again(exception="KeyError")
-    assert not again(function="schedule")
-
-
-def test_two_statements_of_a_function_are_two_deaths() -> None:
-    """What the exception says has numbers and names of its run, and does not count."""
-    run = witness(DEATH)
-    first = dies(run, statement="assert tokens == 0", message="3 tokens of r0")
-    assert dies(run, statement="assert tokens == 0", message="4 tokens of r1").key == first.key
-    assert dies(run, statement="assert request.ready", message="3 tokens of r0").key != first.key
-
-
-def test_a_hang_is_recognised_by_the_status_of_what_waits() -> None:
-    run = witness(HANG)
-    signs = on_the_model(run.cluster, run.events, FAULTS[HANG])
-    broken = under([FAULTS[HANG]], followed, run.cluster, ModelMachine, run.events).breaks
-    (found,) = (b for b in broken.values() if b.signature.check == "every_request_can_finish")
-    assert made_by(FAULTS[HANG], signs, found)
-    reasons = tuple(
-        replace(each, facts=each.facts | {"status": "paused"}) if each.kind == WAITS else each
-        for each in found.finding.reasons
-    )
-    otherwise = dataclasses.replace(found.finding, reasons=reasons)
-    assert not made_by(FAULTS[HANG], signs, dataclasses.replace(found, finding=otherwise))
 
 
 def test_facts_are_compared_and_words_are_not() -> None:
