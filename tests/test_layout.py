@@ -189,7 +189,7 @@ OPENED = {
     "gate/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "gate/search/side.py": "keeps what a process prints, in a temporary file",
     "cli/gate_side.py": "writes to pipes",
-    "cli/alone.py": "makes a temporary folder for the trace that a process of its own replays",
+    "cli/sample.py": "makes a temporary folder for the trace that a process of its own replays",
     "cli/connector_name.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "connectors/alone.py": "makes a temporary folder for the plan that a process of its own plays",
     "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
