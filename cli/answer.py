@@ -13,8 +13,11 @@ from kvproof.cli.machines import Maker, running
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
+from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.faults.fault import planted
+from kvproof.model.events import Event
+from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.finding import Finding
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.output.verdict import VerdictOutput, verdict_output
 from kvproof.reports.screen import say
@@ -25,25 +28,38 @@ from kvproof.strategies.verdict import Outcome, Verdict
 
 
 def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | None:
-    """Return the trace of a violation; None if there are no events. The trace has no states where
-    the machine cannot be driven through them again."""
+    """Return the trace of a violation; None if there are no events (a refuted obligation has
+    numbers instead)."""
     if outcome.verdict is not Verdict.VIOLATED or not outcome.events:
         return None
     cluster = outcome.cluster or setup.cluster
+    return recorded(cluster, outcome.events, outcome.finding, setup.faults, maker, seed)
+
+
+def recorded(
+    cluster: Cluster,
+    events: tuple[Event, ...],
+    finding: Finding | None,
+    faults: tuple[Fault, ...],
+    maker: Maker,
+    seed: int,
+) -> Trace:
+    """Drive a fresh machine through a run, and return the trace. It has no states where the machine
+    cannot be driven through them again."""
     changes = None
     with (
         suppress(AdapterDrift),
         interruption.stoppable(),
-        planted(*setup.faults),
+        planted(*faults),
         running(cluster, maker.make) as machine,
     ):
-        changes = record(machine, outcome.events)
+        changes = record(machine, events)
     return Trace(
         cluster=cluster,
-        events=outcome.events,
+        events=events,
         changes=changes,
-        finding=outcome.finding,
-        faults=setup.fault_names,
+        finding=finding,
+        faults=tuple(fault.name for fault in faults),
         machine=maker.name,
         seed=seed,
         vllm=maker.vllm,

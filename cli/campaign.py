@@ -30,18 +30,17 @@ from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, FoundRun
 from kvproof.cli import parser as options
+from kvproof.cli.answer import recorded
 from kvproof.cli.finish import finish
-from kvproof.cli.machines import Maker, borrow, maker, require_core, running
+from kvproof.cli.machines import Maker, borrow, maker, require_core
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.faults.fault import Fault, planted, replaced_by
+from kvproof.model.faults.fault import Fault, replaced_by
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
-from kvproof.model.traces.trace import Trace
 from kvproof.reports import live_line
 from kvproof.reports.output.campaign import Campaigned
 from kvproof.reports.screen import say
-from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
 UNITS = 1_000
@@ -173,22 +172,8 @@ def _trace(
     """Write the trace or the plan of a new finding, and say so. Returns its path in the folder."""
     finding, entry = found.found.finding, found.entry
     if isinstance(entry, CorpusEntry):
-        changes = None
-        fresh = running(entry.cluster, machine.make)
-        with suppress(AdapterDrift), planted(*faults), fresh as started:
-            changes = record(started, entry.events)
-        path = folder.write_finding(
-            Trace(
-                cluster=entry.cluster,
-                events=entry.events,
-                changes=changes,
-                finding=finding,
-                faults=settings.faults,
-                machine=settings.machine,
-                seed=settings.seed,
-                vllm=settings.vllm,
-            )
-        )
+        trace = recorded(entry.cluster, entry.events, finding, faults, machine, settings.seed)
+        path = folder.write_finding(trace)
     else:
         path = planned.written(found, folder.path / FINDINGS)
     live_line.clear()

@@ -19,7 +19,7 @@ from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
 from kvproof.reports.live_line import progress
-from kvproof.reports.output.proof import CounterexampleOutput, ObligationOutput, Proved
+from kvproof.reports.output.search import CounterexampleOutput, ObligationOutput, Proved
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict

@@ -14,7 +14,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.ledger.of_record import of_join
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.join import Joined
+from kvproof.reports.output.search import Joined
 from kvproof.reports.output.verdict import finding_output, verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took

@@ -14,7 +14,42 @@ from kvproof.model.config.config_json import ClusterFile
 from kvproof.model.files.writing import replace
 from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
-from kvproof.reports.output.registry import OUTPUTS
+from kvproof.reports.output.base import OutputPart, Stopped
+from kvproof.reports.output.campaign import Campaigned, CampaignsReported
+from kvproof.reports.output.connector import ConnectorJudged
+from kvproof.reports.output.doctor import Doctor
+from kvproof.reports.output.gate import Gate
+from kvproof.reports.output.lists import Explained, KindsOfNames, Report
+from kvproof.reports.output.search import (
+    Explored,
+    Joined,
+    OnReleases,
+    Proved,
+    Replayed,
+    Sampled,
+)
+from kvproof.reports.output.steps_covered import StepsCovered
+
+OUTPUTS: tuple[type[OutputPart], ...] = (
+    Explored,
+    Sampled,
+    StepsCovered,
+    Campaigned,
+    Proved,
+    Replayed,
+    OnReleases,
+    Joined,
+    Explained,
+    KindsOfNames,
+    Report,
+    CampaignsReported,
+    Gate,
+    ConnectorJudged,
+    Doctor,
+    Stopped,
+)
+"""The type of each object. Any command may be stopped."""
+
 
 FOLDER = Path("docs/schemas")
 

@@ -20,10 +20,9 @@ from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
 from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain, say
 from kvproof.reports.screen import show as print_lines
-from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
-from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.legend import legend

@@ -3,7 +3,7 @@
 import msgspec
 
 from kvproof.reports.output.base import OutputPart
-from kvproof.reports.output.registry import OUTPUTS
+from kvproof.reports.schemas import OUTPUTS
 
 
 def decoded(text: str) -> OutputPart:

@@ -15,9 +15,9 @@ from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
-from kvproof.reports.output import doctor, lists, proof, search
+from kvproof.reports.output import doctor, lists, search
 from kvproof.reports.output.base import OutputPart, Stopped, encoded
-from kvproof.reports.output.registry import OUTPUTS
+from kvproof.reports.schemas import OUTPUTS
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.outputs import decoded
@@ -223,8 +223,8 @@ def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
 ROOT = Path(__file__).parent.parent
 
 OUTPUT_OF: list[tuple[list[str], type[OutputPart]]] = [
-    (["prove", "--obligation", "trim_equal_counts"], proof.Proved),
-    (["prove", *BROKEN, "--obligation", "trim_equal_positions"], proof.Proved),
+    (["prove", "--obligation", "trim_equal_counts"], search.Proved),
+    (["prove", *BROKEN, "--obligation", "trim_equal_positions"], search.Proved),
     (["explain"], lists.KindsOfNames),
     (["explain", "configs"], lists.Explained),
     (["explain", "references_are_exact"], lists.Explained),

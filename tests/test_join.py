@@ -18,7 +18,7 @@ from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.lines import BlockSums
 from kvproof.model.records.record import Record, write_in
-from kvproof.reports.output.join import Joined
+from kvproof.reports.output.search import Joined
 from kvproof.strategies.joined import sent, took
 from tests.mistakes import MISTAKES
 from tests.outputs import decoded

@@ -20,7 +20,7 @@ from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, render
-from kvproof.reports.trace.at_fault import at_fault
+from kvproof.reports.trace.functions import at_fault
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated

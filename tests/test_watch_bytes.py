@@ -68,7 +68,7 @@ def test_the_sum_does_not_depend_on_the_layout(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("cache", [torch.tensor([]), None, torch.zeros(2, BLOCKS * 8)])
 def test_memory_of_another_form_is_unknown(cache: Any) -> None:
-    from kvproof.watch.groups import Unknown
+    from kvproof.watch.shape import Unknown
 
     with pytest.raises(Unknown, match=r"layer\.0"):
         layers(cache)

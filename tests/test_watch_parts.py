@@ -88,7 +88,7 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
 
     from kvproof.live import build
     from kvproof.model.config import EngineConfig, Group
-    from kvproof.watch.groups import Unknown, group
+    from kvproof.watch.shape import Unknown, group
 
     scheduler = build.scheduler(EngineConfig("E", (Group("full", 4),)), "fail")
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers

@@ -17,12 +17,12 @@ from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
 from kvproof.watch.dumps import Dumps
 from kvproof.watch.fits import gap
-from kvproof.watch.groups import Unknown
 from kvproof.watch.history import History
 from kvproof.watch.judge import Judge, Violation
 from kvproof.watch.observer import Observer
 from kvproof.watch.record import last_words
 from kvproof.watch.run import WatchedRun, at_end
+from kvproof.watch.shape import Unknown
 from kvproof.watch.shown import NOT_JUDGED
 from kvproof.watch.summary import Summary
 

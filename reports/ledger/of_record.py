@@ -18,8 +18,7 @@ from kvproof.reports.ledger.data import (
     TransferSide,
     shown_finding,
 )
-from kvproof.reports.ledger.record_about import RecordFocus
-from kvproof.reports.ledger.record_states import RecordStates
+from kvproof.reports.ledger.record_states import RecordFocus, RecordStates
 from kvproof.reports.record import headline
 from kvproof.reports.terminal import shell_word
 from kvproof.reports.trace.engines import KINDS

@@ -22,9 +22,8 @@ from kvproof.reports.ledger.data import (
 )
 from kvproof.reports.terminal import replay_line
 from kvproof.reports.trace.about import TraceFocus
-from kvproof.reports.trace.at_fault import at_fault
 from kvproof.reports.trace.engines import group_text, prompts
-from kvproof.reports.trace.functions import functions
+from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.signs import Sign, first_sign

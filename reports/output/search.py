@@ -1,4 +1,4 @@
-"""The outputs of `explore`, `sample` and `replay`."""
+"""The outputs of `explore`, `sample`, `replay`, `prove`, and of `report` on two records."""
 
 from typing import Literal
 
@@ -95,3 +95,52 @@ class OnReleases(Output, frozen=True, kw_only=True, tag="replay"):
     first_bad: str | None
     first_good: str | None
     releases: dict[str, ReleaseAnswer]
+
+
+class CounterexampleOutput(OutputPart, frozen=True, kw_only=True):
+    """Sizes and counts before and after a step that breaks a claim, in words. `run` leads there
+    from the start; it is empty if none was found among `looked_at` states."""
+
+    sizes: str
+    before: str
+    step: str
+    after: str
+    run: tuple[str, ...]
+    looked_at: int
+
+
+class ObligationOutput(OutputPart, frozen=True, kw_only=True):
+    """An obligation and its verdict. If it is VIOLATED, `numbers` break it, or `counterexample` is
+    the step that refutes an induction. `cases` counts the queries, and `slowest_s` is the CPU time
+    of the slowest one."""
+
+    name: str
+    sentence: str
+    method: str
+    verdict: VerdictName
+    numbers: dict[str, int]
+    counterexample: CounterexampleOutput | None
+    cases: int
+    seconds: float
+    slowest_s: float
+    reason: str
+
+
+class Proved(VerdictOutput, frozen=True, kw_only=True, tag="prove"):
+    """The proofs of obligations, and their number by verdict."""
+
+    obligations: tuple[ObligationOutput, ...]
+    proved: int
+    violated: int
+    unknown: int
+
+
+class Joined(VerdictOutput, frozen=True, kw_only=True, tag="report"):
+    """Two records, joined. `requests` is the number of requests that both have. `judged` has how
+    often each invariant had something to judge, and `not_judged` why it had nothing. `findings` has
+    all of them, the gravest first; the fields of the verdict are about that one."""
+
+    requests: Maybe[int] = UNSET
+    judged: Maybe[dict[str, int]] = UNSET
+    not_judged: Maybe[dict[str, str]] = UNSET
+    findings: Maybe[tuple[FindingOutput, ...]] = UNSET

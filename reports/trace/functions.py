@@ -1,8 +1,10 @@
-"""This module names the functions of vLLM in which an event happens."""
+"""This module names the functions of vLLM in which an event happens, and those at fault."""
 
 from collections.abc import Iterable, Iterator
 
 from kvproof.model.events import Choice, Event, Schedule
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.known_finding import KnownFinding
 from kvproof.model.records.lines import RecordedEvent
 
 FUNCTIONS: dict[str, tuple[str, ...]] = {
@@ -65,3 +67,10 @@ def _recorded(event: RecordedEvent) -> Iterator[str]:
     for kind, happened in kinds.items():
         if happened:
             yield from FUNCTIONS[kind]
+
+
+def at_fault(faults: Iterable[str], known: KnownFinding | None = None) -> list[str]:
+    """Return the functions of vLLM in which these faults, and this known finding, are made."""
+    names = [*faults, *([known.name] if known else ())]
+    functions = [FAULTS[name].in_vllm for name in names if name in FAULTS]
+    return list(dict.fromkeys(filter(None, [*functions, known.in_vllm if known else ""])))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kvproof.watch.groups import Unknown
+from kvproof.watch.shape import Unknown
 
 
 class Layers:

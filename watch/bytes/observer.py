@@ -28,9 +28,9 @@ from kvproof.watch.bytes.entries import (
 )
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.calls import Calls
-from kvproof.watch.groups import Unknown
 from kvproof.watch.judge import Judge
 from kvproof.watch.observer import Observer
+from kvproof.watch.shape import Unknown
 from kvproof.watch.slices import WatchedRequest
 
 WRITES_TO_NULL = ("HPC_ATTN",)
