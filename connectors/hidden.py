@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.caches import Caches
-from kvproof.connectors.numbers import NUMBERS
+from kvproof.connectors.caches import NUMBERS, Caches
 from kvproof.connectors.owners import Owners
 from kvproof.live import adapt
 from kvproof.model.errors import AdapterDrift

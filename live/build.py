@@ -179,11 +179,10 @@ class ServedModel(NamedTuple):
     def states(self, block_size: int, page_bytes: int) -> Any:
         """The spec of the layer for hidden states. Its pages are as wide as those of the other
         layers."""
-        import vllm.v1.kv_cache_interface as interface
-
-        kind = getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
         size = page_bytes // (block_size * self.values.itemsize)
-        return kind(block_size=block_size, num_kv_heads=1, head_size=size, dtype=self.values)
+        return hidden_states()(
+            block_size=block_size, num_kv_heads=1, head_size=size, dtype=self.values
+        )
 
     def of_layers(self, group: KVCacheGroupSpec) -> KVCacheGroupSpec:
         """A group with a spec for each of its layers, as a worker has it where the layers
@@ -212,6 +211,13 @@ class ServedModel(NamedTuple):
         if not hasattr(interface, name):
             raise AdapterDrift(f"This vLLM has no {name}", name)
         return getattr(interface, name)
+
+
+def hidden_states() -> Any:
+    """The class of the spec for hidden states; older releases keep them as latent attention."""
+    import vllm.v1.kv_cache_interface as interface
+
+    return getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
 
 
 FIRST_MODEL = ServedModel()

@@ -76,7 +76,7 @@ def in_a_connector() -> str:
 
 def in_a_start_up() -> str:
     """What a start-up dies of."""
-    from kvproof.live.startup.episode import starts
+    from kvproof.live.startup.engine import starts
 
     plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
     [start] = starts(plan)
@@ -143,7 +143,7 @@ def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch)
     from vllm.v1.core.sched.scheduler import Scheduler
 
     from kvproof.live.loop.episode import played
-    from kvproof.live.startup.episode import starts
+    from kvproof.live.startup.engine import starts
 
     right, calls = Scheduler.schedule, itertools.count(1)
 

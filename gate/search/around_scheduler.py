@@ -58,7 +58,7 @@ class Kind(NamedTuple):
 
 
 def _started(plan: StartupPlan) -> list[Any]:
-    from kvproof.live.startup.episode import starts
+    from kvproof.live.startup.engine import starts
 
     return list(starts(plan))
 
@@ -88,7 +88,7 @@ def warm() -> None:
     says why."""
     with contextlib.suppress(Exception, AdapterDrift):
         import kvproof.live.loop.episode
-        import kvproof.live.startup.episode  # noqa: F401
+        import kvproof.live.startup.engine  # noqa: F401
 
 
 def taken(kind: Kind, plan: Any) -> list[Any]:

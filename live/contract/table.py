@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 from kvproof.live.contract import (
     table_core,
+    table_engine,
     table_features,
     table_kit,
-    table_loop,
-    table_startup,
     table_transfers,
     table_watch,
 )
@@ -22,8 +21,7 @@ _THINGS = (
     *table_features.ENTRIES,
     *table_transfers.ENTRIES,
     *table_kit.ENTRIES,
-    *table_startup.ENTRIES,
-    *table_loop.ENTRIES,
+    *table_engine.ENTRIES,
     *table_watch.ENTRIES,
 )
 

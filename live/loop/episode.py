@@ -56,7 +56,6 @@ class Episode:
         self.clients: dict[str, Client] = {}
         self.calls: dict[int, tuple[str, int]] = {}
         self.pausing = 0
-        self.pause_calls: dict[int, int] = {}
         self.paused = self.complete = self.stopped = False
         self.idle: list[LoopWait] = []
         self.computed: list[int] = []

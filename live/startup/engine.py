@@ -1,4 +1,6 @@
-"""The real start-up of vLLM, and the real scheduler that results from it."""
+"""The real start-up of vLLM, and the real scheduler that results from it. A plan is carried out in
+two starts: first one with plenty of memory, which shows the size of a block and the blocks of a
+request, and then the start that the plan describes."""
 
 import copy
 from collections import deque
@@ -10,6 +12,7 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 # isort: split
 
 import torch
+from msgspec.structs import replace
 from vllm.config import CacheConfig, DeviceConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -18,9 +21,12 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
-from kvproof.live import adapt, contract_check, step_output
+from kvproof.live import adapt, blame, contract_check, step_output
+from kvproof.live.death import death_of, place
+from kvproof.live.endless import watched
+from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.facts.startup import LoneRequest, Pages, StartedGroup, StartedWorker
+from kvproof.model.facts.startup import LoneRequest, Pages, StartedGroup, StartedWorker, Startup
 from kvproof.model.plans.startup import WINDOWS, Layer, StartupPlan
 from kvproof.model.state import NULL, Flight
 
@@ -118,7 +124,7 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
         "dtype": DTYPES[layer.bytes],
     }
     if layer.kind in ("mla", "hidden"):  # a token has no V
-        kind = _hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
+        kind = build.hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
         return kind(**common, **_no_v(kind, common))
     if layer.kind == "window mla":
         narrow = getattr(kinds, "SlidingWindowMLASpec", kinds.SlidingWindowSpec)
@@ -137,13 +143,6 @@ def _states(plan: StartupPlan) -> str:
     if not plan.prefix_caching:
         return "none"
     return "all" if plan.every_state and adapt.keeps_every_state() else "align"
-
-
-def _hidden_states() -> Any:
-    """The spec of hidden states; older releases keep them as latent attention."""
-    import vllm.v1.kv_cache_interface as kinds
-
-    return getattr(kinds, "HiddenStateCacheSpec", kinds.MLAAttentionSpec)
 
 
 def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
@@ -297,8 +296,8 @@ class StartedEngine:
             if buffer == len(buffers):
                 buffers.append(tensor.size)
             names = tensor.layers if hasattr(tensor, "layers") else tensor.shared_by
-            for place, name in enumerate(names):
-                start = getattr(tensor, "offset", 0) + place * getattr(tensor, "layer_stride", 0)
+            for nth, name in enumerate(names):
+                start = getattr(tensor, "offset", 0) + nth * getattr(tensor, "layer_stride", 0)
                 stride = getattr(tensor, "block_stride", 0) or tensor.size // config.num_blocks
                 size = specs[name].page_size_bytes if name in specs else 0
                 pages.append(Pages(name, buffer, start, stride, size))
@@ -380,3 +379,65 @@ def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmCo
         cache.mamba_cache_mode = _states(plan)
         cache.mamba_block_size = mamba.block
     return made
+
+
+PLENTY_BLOCKS = 200
+"""The number of blocks for which the first start has memory, as if all layers were as large as the
+largest."""
+
+CONFIG_CHECK = "validate_block_size"
+"""The check of the config, which refuses by an assertion too."""
+
+
+def starts(plan: StartupPlan) -> list[Startup]:
+    """The starts of a plan, in order: two, or only the first if its request does not end. Raises
+    AdapterDrift."""
+    if not plan.layers:
+        return []
+    count = len(plan.workers())
+    largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
+    plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
+    first = _start(replace(plan, auto=False), None, plenty)
+    if first.run is None or not first.run.ended:
+        return [first]
+    from_ = first.run.held_max + 1 if plan.counted_from == "need" else first.enough_blocks
+    blocks = max(from_ + plan.blocks, 1)
+    memory = [
+        each.block_bytes * (blocks + plan.more * (at == plan.richer % count))
+        + min(plan.odd_bytes, each.block_bytes - 1)
+        for at, each in enumerate(first.workers)
+    ]
+    second = _start(plan, blocks, plenty if plan.override else memory)
+    second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
+    if second.run is not None and not second.run.ended:
+        tokens = second.run.tokens
+        again = _start(
+            replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty
+        )
+        held = again.run.held_max if again.run else 0
+        second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
+    return [first, second]
+
+
+def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Startup:
+    """Start an engine, and run one request on it."""
+    start = Startup(plan, blocks)
+    try:
+        with watched() as call_begins:
+            engine = StartedEngine(plan, memory, blocks if plan.override else None)
+            start = start._replace(
+                num_blocks=engine.config.num_blocks,
+                max_model_len=engine.max_model_len,
+                known_tokens=engine.executor.known_tokens,
+                concurrency=engine.concurrency,
+                workers=engine.workers(),
+                groups=engine.groups(),
+                in_flight_tokens=engine.in_flight_steps() * plan.chunk_tokens,
+            )
+            return start._replace(run=engine.run(call_begins))
+    except Exception as error:
+        interruption.check()
+        blame.spare(error)
+        if isinstance(error, REFUSALS) or place(error).name == CONFIG_CHECK:
+            return start._replace(refused=str(error).split(". ")[0])
+        return start._replace(died=death_of(error))

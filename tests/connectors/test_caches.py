@@ -9,8 +9,7 @@ pytest.importorskip("vllm")
 import torch
 
 from kvproof.connectors import caches as caches_of_kit
-from kvproof.connectors.caches import Caches, Shards, slots
-from kvproof.connectors.numbers import NUMBERS_MAX, Numbers
+from kvproof.connectors.caches import NUMBERS_MAX, Caches, Numbers, Shards, slots
 from kvproof.live import build
 from kvproof.model.config import EngineConfig, Group
 
@@ -62,7 +61,7 @@ def test_a_prefix_has_the_same_number_in_every_process() -> None:
 
 
 def test_two_prefixes_never_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.connectors.numbers.crc32", lambda _: NUMBERS_MAX - 2)
+    monkeypatch.setattr("kvproof.connectors.caches.crc32", lambda _: NUMBERS_MAX - 2)
     numbers = Numbers()
     assert [numbers.of("layer", prefix) for prefix in "abc"] == [NUMBERS_MAX - 1, 1, 2]
     assert [numbers.prefix("layer", number) for number in (1.0, 2.0)] == ["b", "c"]

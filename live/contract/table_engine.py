@@ -1,14 +1,14 @@
-"""The contract: the symbols that the driven loop of an engine needs, beside those of a start-up and
-of the NIXL connector."""
+"""The contract: the symbols that a driven start-up needs, beside those of one engine; and those
+that the driven loop of an engine needs, beside those of a start-up and of the NIXL connector."""
 
 from kvproof.live.contract.entry import entries
-from kvproof.live.contract.table_core import OUTPUTS
+from kvproof.live.contract.table_core import OUTPUTS, SPECS, UTILS
 
 CORE = "vllm.v1.engine.core"
 ENGINE = "vllm.v1.engine"
 STRUCTURED = "vllm.v1.structured_output"
 
-ENTRIES = entries(
+LOOP = entries(
     "engine loop",
     (f"{CORE}:EngineCoreProc.run_busy_loop", "the loop itself"),
     (f"{CORE}:EngineCoreProc._perform_handshakes", "an engine without sockets"),
@@ -65,3 +65,18 @@ ENTRIES = entries(
     ("EngineCoreOutput.new_token_ids", "the tokens of an answer"),
     ("EngineCoreOutput.finish_reason", "the end of an answer"),
 )
+
+
+START_UP = entries(
+    "start-up",
+    ("vllm.v1.engine.core:EngineCore._initialize_kv_caches", "the start-up itself"),
+    (f"{SPECS}:MLAAttentionSpec", "layers with latent attention"),
+    (f"{SPECS}:ChunkedLocalAttentionSpec", "layers with chunked local attention"),
+    (f"{SPECS}:SinkFullAttentionSpec", "layers whose attention also reads sinks"),
+    (
+        f"{UTILS}:resolve_kv_cache_block_sizes | !{SPECS}:SlidingWindowMLASpec",
+        "the block sizes of the scheduler; older releases have one for all groups",
+    ),
+)
+
+ENTRIES = (*START_UP, *LOOP)
