@@ -1,5 +1,7 @@
 """Checks asked of steps and states that are made by hand: what each says, and what it excuses."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,9 +11,19 @@ from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
 from kvproof.live.known.caching import shrunk_hit_is_not_matched_again
 from kvproof.model import termination
-from kvproof.model.because import About
+from kvproof.model.because import About, Judged
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import EVENTS, Admit, Complete, Compute, Event, Preempt, Schedule, Submit
+from kvproof.model.events import (
+    EVENTS,
+    Admit,
+    Choice,
+    Complete,
+    Compute,
+    Event,
+    Preempt,
+    Schedule,
+    Submit,
+)
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
@@ -133,28 +145,40 @@ MAY_BE_DONE = Request("r2", RUNNING, "aaaa", 4, 2, computed=5, tables=((1, 2),))
 """Its next token is its last if a draft is accepted. It has no slot for the one after."""
 
 
-def passed_over(
-    *queue: Request,
+def answers(
+    *requests: Request,
     free: tuple[int, ...] = (),
     before: tuple[int, ...] | None = None,
     pending: int = 1,
-) -> list[str | None]:
-    """Whom a step that schedules nothing passes over without a reason. Each request has so many
-    `pending` tokens."""
-    flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in queue)
-    names = tuple(each.id for each in queue)
+    chose: tuple[Choice, ...] = (),
+) -> list[Judged]:
+    """What the check says of those whom a step with these choices passes over. Each running request
+    has so many `pending` tokens."""
+    names = tuple(each.id for each in requests if each.status == RUNNING)
+    flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in requests)
     engine = Engine(
         "E",
         (Block(),) * 5,
         free,
-        requests=queue,
+        requests=requests,
         running=names,
         steps=(flights,),
         pending=tuple((name, pending) for name in names),
     )
     begins = engine if before is None else engine._replace(free=before)
-    step = Step(State((begins,)), Schedule("E", ()), Effects(), State((engine,)))
-    return [found.about.request for found in broken(STORE, step, [ROOM])]
+    step = Step(State((begins,)), Schedule("E", chose), Effects(), State((engine,)))
+    return [judged for judged in ROOM.of_step(STORE, step) if judged.reasons]
+
+
+def passed_over(*requests: Request, **of_step: Any) -> list[str]:
+    """Whom a step passes over without a reason."""
+    return [judged.about.request for judged in answers(*requests, **of_step) if judged.breaks]
+
+
+def excuses(*requests: Request, **of_step: Any) -> dict[str, list[str]]:
+    """The kinds of excuses for which a step passes over requests."""
+    found = answers(*requests, **of_step)
+    return {each.about.request: [excuse.kind for excuse in each.excuses] for each in found}
 
 
 def test_a_running_request_without_blocks_ends_the_step() -> None:
@@ -179,6 +203,23 @@ def test_a_request_that_may_be_done_may_be_served_or_not() -> None:
     fits = FITS._replace(max_tokens=4, tables=((3, 4),))
     assert passed_over(MAY_BE_DONE, fits, pending=2) == []
     assert passed_over(MAY_BE_DONE, fits, pending=2, free=(0,)) == ["r1"]
+
+
+def test_who_gives_up_its_own_blocks_excuses_only_whom_it_stands_in_front_of() -> None:
+    last = FITS._replace(id="r2", tables=((4,),))
+    alone = (Preempt("r0", "r0"),)
+    assert excuses(FILLS, FITS, chose=alone, free=(1, 2)) == {"r1": ["release"]}
+    assert excuses(FITS, FILLS, last, chose=alone, free=(1, 2)) == {"r1": [], "r2": ["release"]}
+
+
+def test_who_waits_may_be_left_to_the_next_step_after_a_preemption() -> None:
+    waits = Request("r1", WAITING, "a", 1, 1)
+    assert passed_over(waits, free=(1, 2, 3)) == ["r1"]
+    preempts = (Preempt("r0", "r2"),)
+    assert excuses(waits, chose=preempts, free=(1, 2, 3)) == {"r1": ["choice"]}
+    longer = waits._replace(max_tokens=2)
+    assert excuses(longer, free=(1,)) == {"r1": ["choice"]}, "it may need a second block"
+    assert excuses(waits) == {}, "there is no block for it"
 
 
 @pytest.mark.live
