@@ -1,4 +1,4 @@
-"""Behaviours: what a run shows, in words without names and numbers of requests and blocks.
+"""A behaviour is what a run shows, in words without names and numbers of requests and blocks.
 
 A behaviour is an abstract step, two abstract steps one after the other, a hit that earlier prompts
 did not have, the smallest margin of an invariant, a known finding of vLLM, or what the plan of a
@@ -26,12 +26,12 @@ MARGINS = {each.id: each.margin for each in INVARIANTS.values() if each.margin i
 
 
 def kind(behaviour: str) -> str:
-    """The kind of a behaviour: `step`, `pair`, `hit`, `margin`, `known` or `plan`."""
+    """Return the kind of a behaviour: `step`, `pair`, `hit`, `margin`, `known` or `plan`."""
     return behaviour.partition(" ")[0]
 
 
 def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ()) -> Iterator[str]:
-    """The behaviours of a run, some of them several times. `met` are the known findings."""
+    """Return the behaviours of a run, some of them several times. `met` are the known findings."""
     kinds = "+".join(sorted({g.kind for e in cluster.engines for g in e.groups}))
     where = f"{'P/D ' if cluster.disaggregated else ''}{kinds}"
     each_step = [list(dict.fromkeys(abstract_steps(cluster, step))) for step in steps]
@@ -49,7 +49,7 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
 
 
 def steps_among(behaviours: Iterable[str]) -> tuple[str, ...]:
-    """The abstract steps among these behaviours, without the kinds of cache groups."""
+    """Return the abstract steps among these behaviours, without the kinds of cache groups."""
     return tuple(each.partition(": ")[2] for each in behaviours if kind(each) == STEP)
 
 
@@ -65,8 +65,8 @@ DEPENDS = {
 
 
 def hits(cluster: Cluster, steps: Sequence[Step]) -> Iterator[str]:
-    """The hits of a run that no earlier prompt had, though it begins with the same tokens: one line
-    for each of the features."""
+    """Return the hits of a run that no earlier prompt had, though it begins with the same tokens:
+    one line for each of the features."""
     features = sorted(DEPENDS & used_by(cluster)) or ["none"]
     came: defaultdict[str, dict[str, Admission]] = defaultdict(dict)
     for admission in (each for step in steps for each in step.effects.admissions):

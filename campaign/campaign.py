@@ -1,4 +1,4 @@
-"""A campaign from its beginning, or from where it was stopped, to its end."""
+"""This module runs a campaign from its beginning, or from where it was stopped, to its end."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,8 @@ WAIT_S = 0.5
 
 
 class Campaign:
-    """The units from the first that is missing to the last. `found` writes the
-    trace of a new finding and returns its file; `saved` is called after what is known was
-    written."""
+    """Carry out the units from the first that is missing to the last. `found` writes the trace of a
+    new finding and returns its file; `saved` is called after what is known was written."""
 
     def __init__(
         self,
@@ -37,7 +36,7 @@ class Campaign:
         self.units: dict[int, Unit] = {}
 
     def run(self, pool: WorkerPool, last: int, show: Callable[[Progress], None]) -> None:
-        """Carry out all units before `last`. What is known is saved also where this is
+        """Carry out all units before `last`. What is known is also saved when this is
         interrupted."""
         number, given = self.progress.units, 0
         try:

@@ -1,4 +1,4 @@
-"""Carries out one unit. What it gives depends on the unit alone."""
+"""This module carries out one unit. The result depends on the unit alone."""
 
 import traceback
 from collections import Counter
@@ -47,7 +47,8 @@ Make = Callable[[Cluster], Machine]
 
 
 def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitResult:
-    """The result of a unit. `met` counts the known findings that the machines explain."""
+    """Carry out a unit, and return its result. `met` counts the known findings that the machines
+    explain."""
     if isinstance(unit, PlansUnit):
         return carry_out_plans(unit)
     work = _Work(unit, make, Counter() if met is None else met)
@@ -76,7 +77,7 @@ class _Work:
         self.first: dict[Signature, Violated] = {}
 
     def result(self, *, undriven: str = "", error: str = "") -> UnitResult:
-        """What the unit gave so far."""
+        """Return what the unit gave so far."""
         return UnitResult(
             number=self.unit.number,
             steps=self.steps,
@@ -95,7 +96,7 @@ class _Work:
         return self.steps + self.empty < self.unit.steps
 
     def fresh(self) -> None:
-        """Random episodes of the cluster."""
+        """Take random episodes of the cluster."""
         target = Target(
             self.unit.cluster,
             self.make,
@@ -109,12 +110,12 @@ class _Work:
             self.shorten()
 
     def follow(self) -> None:
-        """Each entry as it is."""
+        """Take each entry as it is."""
         for entry in self.unit.entries:
             self.take(entry)
 
     def mutate(self) -> None:
-        """Changed versions of the first entry, and of what they led to."""
+        """Take changed versions of the first entry, and of what they led to."""
         pool = [*self.unit.entries[:1]]
         while self.goes_on:
             child = mutated(
@@ -169,7 +170,7 @@ class _Work:
 
 
 def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
-    """The cluster with those jobs alone that arrive, or that one of these follows."""
+    """Return the cluster with only those jobs that arrive, or that an arriving job follows."""
     names = {event.request for event in events if isinstance(event, Submit)}
     names |= {job.follows for job in cluster.jobs if job.name in names}
     return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
@@ -205,7 +206,7 @@ def _possible(run: Run, event: Event, random: Random | None) -> Event | None:
 
 
 def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
-    """The shortest run found that ends with a finding of this signature."""
+    """Return the shortest run found that ends with a finding of this signature."""
     best, tried = violated, 0
 
     def shows(runs: Sequence[Fixed]) -> int | None:
@@ -224,7 +225,7 @@ def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
 
 
 def ending(make: Make, by: Signature, run: Follow) -> Violated | None:
-    """The run as it was taken, if it ends with a finding of this signature."""
+    """Return the run as it was taken, if it ends with a finding of this signature."""
     try:
         taken(make, CorpusEntry(run.cluster, run.events))
     except Violated as violated:

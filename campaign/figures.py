@@ -1,5 +1,5 @@
-"""What a campaign has seen, as an output, and an estimate of what it has not seen yet, from its
-fresh units alone.
+"""This module makes the output of a campaign: what it has seen, and an estimate of what it has not
+seen yet, from its fresh units alone.
 
 A fresh unit is a random sample of clusters and episodes, nearly independent of the others; a unit
 that changes kept runs is none. For what plans show, each unit of plans is one. f1 and f2 are the
@@ -33,7 +33,7 @@ from kvproof.reports.output.verdict import FaultName, SignatureObject
 
 
 def figures(state: CampaignState) -> CampaignFigures:
-    """The figures of a campaign."""
+    """Return the figures of a campaign."""
     settings, progress = state.settings, state.progress
     return CampaignFigures(
         machine=settings.machine,
@@ -61,7 +61,7 @@ def figures(state: CampaignState) -> CampaignFigures:
 
 
 def severity(found: FoundRun) -> Severity | None:
-    """What a user would notice of a finding; None where that is not known."""
+    """Return the severity of a finding; None where it is not known."""
     check = FOUND.get(found.signature.check)
     return check.severity if check else severity_of(found.found.finding)
 
@@ -97,7 +97,7 @@ def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:
 
 
 def unseen(progress: Progress, what: str) -> EstimatedUnseen:
-    """The estimate for behaviours of this kind."""
+    """Estimate how many behaviours of this kind were not seen."""
     counts = [seen.fresh for name, seen in progress.seen.items() if kind(name) == what]
     once, twice = counts.count(1), counts.count(2)
     units = max(progress.plan_units if what == PLAN else progress.fresh_units, 1)

@@ -1,4 +1,4 @@
-"""The folder of a campaign: what it knows, as files that are whole at any time.
+"""This module keeps the folder of a campaign: what it knows, as files that are whole at any time.
 
 - `campaign.json`: the settings, and what the merged units gave
 - `results.jsonl`: the results of units that are not in it yet, each as soon as it is there
@@ -31,8 +31,8 @@ SIZE_MAX_MIB = 2048
 
 
 class CampaignSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a campaign is of. Only a campaign with the same settings can be continued. `vllm` is the
-    release; `given` says how many entries an earlier campaign gave."""
+    """The settings of a campaign. Only a campaign with the same settings can be continued. `vllm`
+    is the release; `given` says how many entries an earlier campaign gave."""
 
     kvproof: str = kvproof.__version__
     machine: Literal["model", "live"]
@@ -50,13 +50,13 @@ class CampaignState(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CampaignFolder:
-    """The folder of one campaign."""
+    """Keep the folder of one campaign."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self, settings: CampaignSettings) -> Progress:
-        """A new campaign. Raises UsageError where the folder has files."""
+        """Begin a new campaign. Raises UsageError where the folder has files."""
         check_empty(self.path)
         made_folder(self.path / FINDINGS)
         progress = Progress()
@@ -64,8 +64,8 @@ class CampaignFolder:
         return progress
 
     def resume(self, settings: CampaignSettings) -> tuple[Progress, dict[int, UnitResult]]:
-        """What an earlier run knew, and its results that are not merged. Raises UsageError where
-        the folder has no campaign, or one with other settings."""
+        """Return what an earlier run knew, and its results that are not merged. Raises UsageError
+        where the folder has no campaign, or one with other settings."""
         state = self.state()
         if state.settings != settings:
             other = [
@@ -80,7 +80,7 @@ class CampaignFolder:
         return state.progress, self._results(state.progress.units)
 
     def state(self) -> CampaignState:
-        """The settings and the progress. Raises UsageError where they cannot be read."""
+        """Read the settings and the progress. Raises UsageError where they cannot be read."""
         path = self.path / STATE
         if self.path.is_dir() and not path.exists():
             raise UsageError(
@@ -92,7 +92,7 @@ class CampaignFolder:
         return decoded_json(text, CampaignState, f"The file {shown(path)}", use)
 
     def _results(self, merged: int) -> dict[int, UnitResult]:
-        """The results after those that are merged. A line that was cut off is no result."""
+        """Return the results after those that are merged. A line that was cut off is no result."""
         path = self.path / RESULTS
         found: dict[int, UnitResult] = {}
         if path.exists():
@@ -104,13 +104,13 @@ class CampaignFolder:
         return found
 
     def note(self, result: bytes) -> None:
-        """Keep the result of a unit at once."""
+        """Write the result of a unit at once."""
         append(self.path / RESULTS, f"\n{result.decode()}\n")
 
     def save(
         self, settings: CampaignSettings, progress: Progress, waiting: dict[int, UnitResult]
     ) -> None:
-        """Write what is known, and leave in the list of results those that are not merged."""
+        """Write what is known, and keep only results that are not merged in the list."""
         state = msgspec.json.encode(CampaignState(settings, progress), order="sorted")
         replace(self.path / STATE, state)
         replace(self.path / RESULTS, *(packed(each) + b"\n" for each in waiting.values()))
@@ -126,5 +126,5 @@ class CampaignFolder:
 
 
 def entries_of(folder: Path) -> list[CorpusEntry]:
-    """The corpus of a campaign. Raises UsageError where there is none."""
+    """Return the corpus of a campaign. Raises UsageError where there is none."""
     return CampaignFolder(folder).state().progress.corpus

@@ -1,4 +1,4 @@
-"""The work of a campaign in one process: its machine, made once, and its units."""
+"""This module has the work of a campaign in one process: its machine, made once, and its units."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -17,7 +17,7 @@ TRIES_MAX = 3
 
 
 class WorkerPool(Protocol):
-    """`size` workers. `capacity` is the number of units that they can have at once."""
+    """A pool of `size` workers. `capacity` is the number of units that they can have at once."""
 
     size: int
     capacity: int
@@ -27,7 +27,7 @@ class WorkerPool(Protocol):
         """Give a unit to a worker."""
 
     def next(self, wait_s: float) -> tuple[int, bytes] | None:
-        """The number of a unit that has ended, and its result; None if none ends in time."""
+        """Return the number of a unit that has ended, and its result; None if none ends in time."""
 
     def close(self) -> None:
         """End all workers."""
@@ -38,7 +38,7 @@ Work = Callable[[bytes], bytes]
 
 
 def work(make: Make, faults: tuple[Fault, ...], met: Counter[str] | None = None) -> Work:
-    """The work of one process, with these faults in the model."""
+    """Return the work of one process, with these faults in the model."""
 
     def one(line: bytes) -> bytes:
         with planted(*faults):
@@ -48,13 +48,14 @@ def work(make: Make, faults: tuple[Fault, ...], met: Counter[str] | None = None)
 
 
 class Losses:
-    """The workers that ended with a unit. `times` has their number by unit."""
+    """Count the workers that ended with a unit. `times` has their number by unit."""
 
     def __init__(self) -> None:
         self.times: dict[int, int] = {}
 
     def result(self, number: int) -> bytes | None:
-        """Count one more for this unit. Its result if it is not given out again, else None."""
+        """Count one more loss of this unit. Return its result if it is not given out again, else
+        None."""
         self.times[number] = times = self.times.get(number, 0) + 1
         if times < TRIES_MAX:
             return None

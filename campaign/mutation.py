@@ -1,4 +1,4 @@
-"""Changed versions of a run: other traffic, other events, another order, another cluster.
+"""This module changes runs: other traffic, other events, another order, another cluster.
 
 Nothing here has to be possible. Who takes the run leaves out what the machine does not offer, and
 the jobs are made such as the cluster can serve.
@@ -37,7 +37,7 @@ CHANGES = (1, 1, 2, 3)
 def mutated(
     entry: CorpusEntry, others: Sequence[CorpusEntry], cluster: Cluster, random: Random
 ) -> CorpusEntry:
-    """A changed version of an entry, in this cluster. It may take parts of the others."""
+    """Return a changed version of an entry, in this cluster. It may take parts of the others."""
     jobs, events = list(entry.cluster.jobs), list(entry.events)
     for _ in range(random.choice(CHANGES)):
         change = random.choice(CHANGED)
@@ -51,8 +51,8 @@ Change = Callable[[list[Job], list[Event], Sequence[CorpusEntry], Cluster, Rando
 
 
 def fitted(cluster: Cluster, jobs: Sequence[Job], events: Sequence[Event]) -> CorpusEntry:
-    """An entry with those of these jobs that the cluster can serve, each without what the cluster
-    does not have."""
+    """Return an entry with those of these jobs that the cluster can serve, each without what the
+    cluster does not have."""
     made: list[Job] = []
     for job in jobs[:JOBS_MAX]:
         served = _served(cluster, job, {each.name for each in made})
@@ -77,7 +77,7 @@ def _request(event: Event) -> str:
 
 
 def _served(cluster: Cluster, job: Job, earlier: set[str]) -> Job | None:
-    """The job as this cluster can serve it; None if there is no room for it."""
+    """Return the job as this cluster can serve it; None if there is no room for it."""
     if job.follows and not (cluster.follow_up_turns and job.follows in earlier):
         job = replace(job, follows="")
     longest = longest_prompt(cluster.engines, job.max_tokens)
@@ -117,7 +117,7 @@ def _drop(jobs: list[Job], events: list[Event], _o: object, _c: object, random: 
 
 
 def _move(jobs: list[Job], events: list[Event], _o: object, _c: object, random: Random) -> Changed:
-    """Some events happen earlier or later."""
+    """Let some events happen earlier or later."""
     first, end = _slice(events, random)
     rest = events[:first] + events[end:]
     to = random.randrange(len(rest) + 1)
@@ -127,7 +127,7 @@ def _move(jobs: list[Job], events: list[Event], _o: object, _c: object, random: 
 def _repeat(
     jobs: list[Job], events: list[Event], _o: object, _c: object, random: Random
 ) -> Changed:
-    """Some events happen again, for new requests with the same prompts."""
+    """Let some events happen again, for new requests with the same prompts."""
     first, end = _slice(events, random)
     to = random.randrange(first, len(events) + 1)
     jobs, again = _renamed(jobs, jobs, events[first:end])
@@ -137,7 +137,7 @@ def _repeat(
 def _splice(
     jobs: list[Job], events: list[Event], others: Sequence[CorpusEntry], _c: object, random: Random
 ) -> Changed:
-    """The run begins as it did, and ends as another one."""
+    """Let the run begin as it did, and end as another one."""
     other = random.choice(others)
     to, begin = random.randrange(len(events) + 1), random.randrange(len(other.events) + 1)
     jobs, rest = _renamed(jobs, other.cluster.jobs, other.events[begin:])
@@ -147,7 +147,7 @@ def _splice(
 def _renamed(
     jobs: list[Job], more: Sequence[Job], events: Sequence[Event]
 ) -> tuple[list[Job], list[Event]]:
-    """Jobs, and those of other events under new names."""
+    """Return jobs, and those of other events, under new names."""
     used = {job.name for job in jobs}
     fresh = (name for n in range(len(jobs) + len(more) + 1) if (name := f"r{n}") not in used)
     wanted = {_request(event) for event in events}
@@ -169,7 +169,7 @@ def _renamed(
 def _resize(
     jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
 ) -> Changed:
-    """A prompt becomes a token longer or shorter, or ends at or next to a block boundary."""
+    """Make a prompt a token longer or shorter, or end it at or next to a block boundary."""
     index, job = _one(jobs, random)
     if job is None:
         return jobs, events
@@ -183,7 +183,7 @@ def _resize(
 def _branch(
     jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
 ) -> Changed:
-    """A prompt begins as another one does, up to a block boundary or next to one."""
+    """Let a prompt begin as another one does, up to a block boundary or next to one."""
     index, job = _one(jobs, random)
     if job is None:
         return jobs, events
@@ -198,7 +198,7 @@ def _branch(
 def _retouch(
     jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
 ) -> Changed:
-    """A job has another number of output tokens, priority or key."""
+    """Give a job another number of output tokens, priority or key."""
     index, job = _one(jobs, random)
     if job is None:
         return jobs, events
@@ -214,7 +214,7 @@ def _retouch(
 def _again(
     jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
 ) -> Changed:
-    """At the end, a prompt comes again: alone, or as the beginning of a longer one."""
+    """Let a prompt come again at the end: alone, or as the beginning of a longer one."""
     _, job = _one(jobs, random)
     if job is None or len(jobs) >= JOBS_MAX:
         return jobs, events
@@ -229,7 +229,7 @@ def _again(
 
 
 def _one(jobs: list[Job], random: Random) -> tuple[int, Job | None]:
-    """A job that is no turn of a conversation: those belong together."""
+    """Choose a job that is no turn of a conversation: turns belong together."""
     followed = {job.follows for job in jobs}
     free = [n for n, job in enumerate(jobs) if not job.follows and job.name not in followed]
     return (index := random.choice(free), jobs[index]) if free else (0, None)

@@ -1,4 +1,5 @@
-"""Workers on a Ray cluster. Every node has this kvproof, and the same vLLM where one is driven.
+"""This module has workers on a Ray cluster. Every node has this kvproof, and the same vLLM where
+one is driven.
 
 A unit whose worker or node ends is given out again, here and not by Ray, so that it is counted.
 """
@@ -18,9 +19,9 @@ _works: dict[bytes, Work] = {}
 
 
 class OnRay:
-    """The CPUs of a Ray cluster: the one at this address, or a new one on this machine where the
-    address is empty. `make` makes the work of a process on any node. Raises UsageError where Ray is
-    missing or cannot be reached."""
+    """Work on the CPUs of a Ray cluster: the one at this address, or a new one on this machine
+    where the address is empty. `make` makes the work of a process on any node. Raises UsageError
+    where Ray is missing or cannot be reached."""
 
     def __init__(self, address: str, make: Callable[[], Work]) -> None:
         if find_spec("ray") is None:
@@ -56,7 +57,7 @@ class OnRay:
         self.running[self.task.remote(self.key, self.make, unit)] = number, unit
 
     def next(self, wait_s: float) -> tuple[int, bytes] | None:
-        """The number of a unit that has ended, and its result; None if none ends in time."""
+        """Return the number of a unit that has ended, and its result; None if none ends in time."""
         ended, _ = self.ray.wait(list(self.running), num_returns=1, timeout=wait_s)
         for reference in itertools.islice(ended, 1):
             number, unit = self.running.pop(reference)
@@ -77,7 +78,7 @@ class OnRay:
 
 
 def _carry_out(key: bytes, make: Callable[[], Work], unit: bytes) -> bytes:
-    """The result of a unit, on any node."""
+    """Carry out a unit on any node, and return its result."""
     if key not in _works:
         _works[key] = make()
     return _works[key](unit)

@@ -1,5 +1,5 @@
-"""The report of a campaign: lines for a terminal, and a page for a browser. Two campaigns are shown
-side by side."""
+"""This module makes the report of a campaign: lines for a terminal, and a page for a browser. Two
+campaigns are shown side by side."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -32,7 +32,7 @@ Row = tuple[str, ...]
 
 
 def name(figures: CampaignFigures) -> str:
-    """What a campaign is of, in a few words."""
+    """Say what a campaign is of, in a few words."""
     faults = f" with {', '.join(each.name for each in figures.faults)}" if figures.faults else ""
     return f"vLLM {figures.vllm}" if figures.machine == "live" else f"the model{faults}"
 
@@ -60,7 +60,7 @@ def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
 
 
 def expected(in_next_unit: float) -> str:
-    """The number of new ones to expect of further fresh units, in words."""
+    """Say how many new behaviours are expected of further fresh units."""
     if not in_next_unit:
         return "none"
     if in_next_unit >= 1:
@@ -90,7 +90,7 @@ def _findings(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
 
 
 def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
-    """The report for a terminal."""
+    """Return the lines of the report for a terminal."""
     what = "campaigns" if len(campaigns) > 1 else "campaign"
     yield f"{what + ' of:':<46}" + "".join(f"{name(each):>14}" for each in campaigns)
     for rows in (_totals(campaigns), _unseen(campaigns)):
@@ -109,7 +109,7 @@ def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
 
 
 def page(campaigns: Sequence[CampaignFigures], *, refresh: bool = False) -> str:
-    """The report as a page. With `refresh` a browser loads it again every ten seconds."""
+    """Return the report as a page. With `refresh` a browser loads it again every ten seconds."""
     names = [name(each) for each in campaigns]
     both = [f"{each}, {what}" for each in names for what in ("abstract steps", "pairs")]
     again = '<meta http-equiv="refresh" content="10">' if refresh else ""

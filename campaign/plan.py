@@ -1,4 +1,5 @@
-"""Which unit has which number. It depends on the seed, and on what earlier rounds found.
+"""This module numbers the work units of a campaign. A unit depends on its number, on the seed, and
+on what earlier rounds found.
 
 A unit of round n may use what rounds up to n-2 found: so workers go on while the last units of
 round n-1 are not finished. The first rounds are short, because there is much to learn.
@@ -72,7 +73,7 @@ as there are some: three of four steps. What they do not show, the rest may."""
 
 
 def round_sizes() -> list[int]:
-    """The sizes of the first rounds; all later ones have the last size."""
+    """Return the sizes of the first rounds; all later ones have the last size."""
     sizes = [FIRST_ROUND]
     while sizes[-1] < ROUND_MAX:
         sizes.append(sizes[-1] * 2)
@@ -80,7 +81,7 @@ def round_sizes() -> list[int]:
 
 
 def round_of(number: int) -> tuple[int, int]:
-    """The round of a unit, and the number of the first unit after this round."""
+    """Return the round of a unit, and the number of the first unit after this round."""
     end = 0
     sizes = round_sizes()
     for index, size in enumerate(sizes):
@@ -92,7 +93,7 @@ def round_of(number: int) -> tuple[int, int]:
 
 
 class Plan:
-    """The units of one campaign. `given` are entries of an earlier campaign."""
+    """Make the units of one campaign. `given` are entries of an earlier campaign."""
 
     def __init__(self, seed: int, live: bool, given: Sequence[CorpusEntry] = ()) -> None:
         self.seed, self.live = seed, live
@@ -104,7 +105,7 @@ class Plan:
         Random(seed).shuffle(self.planned)
 
     def unit(self, number: int, progress: Progress) -> Unit:
-        """The unit of this number."""
+        """Return the unit of this number."""
         rounds = round_of(number)[0] - 1
         corpus = progress.corpus[: progress.corpus_at[rounds - 1]] if rounds > 0 else []
         known = progress.known(rounds)
@@ -134,15 +135,15 @@ class Plan:
         return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
 
     def plans(self, number: int, seed: int) -> Plays | Starts | Loops:
-        """The plans of a unit: one connector after the other, start-ups, and loops."""
+        """Return the plans of a unit: one connector after the other, start-ups, and loops."""
         name = self.planned[number % len(self.planned)]
         if name == START_UPS:
             return Starts(name, seed, PLANS)
         return Loops(name, seed, PLANS) if name == LOOPS else Plays(name, name, seed, PLANS)
 
     def cluster(self, number: int) -> Cluster:
-        """The cluster of a fresh unit: a preset or a random cluster, one after the other, and some
-        of both with room."""
+        """Return the cluster of a fresh unit: a preset or a random cluster, one after the other,
+        and some of both with room."""
         has_room = not Random(f"{self.seed}:{number}").randrange(ROOMY)
         cluster = self._named(number)
         return roomy(cluster) if has_room else cluster
@@ -169,9 +170,9 @@ which little meets: kept runs have 60 events."""
 
 
 def dense_first(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
-    """The entries, each time the one that shows the most abstract steps for its length. A step that
-    n entries before it show counts 1 / (1 + n). Entries of older campaigns do not say what they
-    show: they come last, in the order in which they were found."""
+    """Order the entries: next comes always the one that shows the most abstract steps for its
+    length. A step that n entries before it show counts 1 / (1 + n). Entries of older campaigns do
+    not say what they show: they come last, in the order in which they were found."""
     times: Counter[str] = Counter()
 
     def cost(index: int) -> float:

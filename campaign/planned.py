@@ -1,5 +1,5 @@
-"""Carries out a unit of random plans: of a connector that vLLM ships, of start-ups, or of the loop
-of an engine. They are driven and judged as the gate does."""
+"""This module carries out a unit of random plans: of a connector that vLLM ships, of start-ups, or
+of the loop of an engine. They are driven and judged as the gate does."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ SHRINKING_PLANS_MAX = 60
 
 
 def carry_out_plans(unit: PlansUnit) -> UnitResult:
-    """The result of a unit of plans."""
+    """Carry out a unit of plans, and return its result."""
     plans = unit.plans
     shown: dict[str, None] = {}
 
@@ -64,7 +64,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
 
 
 def driven(plans: Fixed | Plays | Starts | Loops, note: Note | None = None) -> Result:
-    """What plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
+    """Return what plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
     if isinstance(plans, Play | Plays):
         from kvproof.gate.search import connector_plans  # imports all of vLLM
 
@@ -93,8 +93,8 @@ def written(found: FoundRun, folder: Path) -> Path:
 
 
 def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature, FoundRun]:
-    """The findings that need no other vLLM beside this one, and that are no consequence of others.
-    What is known is counted in `met`. Plans of those that are new are made shorter."""
+    """Return the findings that need no other vLLM beside this one, and that are no consequence of
+    others. What is known is counted in `met`. Plans of those that are new are made shorter."""
     found: dict[Signature, FoundRun] = {}
     for each in result.breaks:
         by = _signature(unit, each)
@@ -125,7 +125,7 @@ def _breaks_alone(found: Break) -> bool:
 
 
 def _again(found: Break) -> DrivesPlan:
-    """What the plans of findings break where this break was found."""
+    """Drive the plans of findings where this break was found, and return what they break."""
     connector = found.plan.connector if isinstance(found.plan, Play) else ""
     return lambda run, own=False: _breaks(msgspec.json.encode(run), connector, own)
 
@@ -144,8 +144,8 @@ def _breaks(packed: bytes, connector: str, own: bool) -> Sequence[Break]:
 
 
 def _signature(unit: PlansUnit, found: Break) -> Signature:
-    """The signature, with the name of the connector, one kind of cache group, and the place where
-    an engine died."""
+    """Return the signature, with the name of the connector, one kind of cache group, and the place
+    where an engine died."""
     sign = sign_of(found)
     of = sign.feature if isinstance(unit.plans, Plays) else ""
     parts = unit.plans.name, of, sign.death
@@ -153,7 +153,7 @@ def _signature(unit: PlansUnit, found: Break) -> Signature:
 
 
 def _shortest(found: Break) -> Break:
-    """The break with the shortest plan found."""
+    """Return the break with the shortest plan found."""
     best, tried = found, 0
 
     def shows(plans: Sequence[Fixed]) -> int | None:

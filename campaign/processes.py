@@ -1,4 +1,5 @@
-"""Workers that are processes on this machine, forked from this one: vLLM is imported once.
+"""This module has workers that are processes on this machine, forked from this one: vLLM is
+imported once.
 
 A worker gets one unit at a time. If it ends in between, another process takes its place, and the
 unit is given out again.
@@ -21,7 +22,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Processes:
-    """A number of processes."""
+    """Work on a number of processes."""
 
     def __init__(self, count: int, work: Work) -> None:
         self.size, self.capacity = count, 2 * count
@@ -41,7 +42,7 @@ class Processes:
                 worker.give(*self.waiting.popleft())
 
     def next(self, wait_s: float) -> tuple[int, bytes] | None:
-        """The number of a unit that has ended, and its result; None if none ends in time."""
+        """Return the number of a unit that has ended, and its result; None if none ends in time."""
         busy = {w.pipe: w for w in self.workers if w.unit is not None}
         for pipe in wait(list(busy), wait_s):
             worker = busy[pipe]  # type: ignore[index]
@@ -62,7 +63,7 @@ class Processes:
         return None
 
     def close(self) -> None:
-        """End all workers: what they have not finished is given out by the next campaign."""
+        """End all workers. The next campaign gives out what they have not finished."""
         with interruption.held():
             for worker in self.workers:
                 worker.end()
@@ -88,7 +89,7 @@ class _Worker:
             self.pipe.send_bytes(unit)
 
     def result(self) -> bytes | None:
-        """The result of the unit; None if the process has ended."""
+        """Return the result of the unit; None if the process has ended."""
         self.unit = None
         try:
             return self.pipe.recv_bytes()
@@ -104,7 +105,7 @@ class _Worker:
 
 
 def _serve(pipe: Connection, parents: Connection, work: Work) -> None:
-    """A worker: units in, results out, until the campaign closes the pipe or has ended."""
+    """Take units and give results in a worker, until the campaign closes the pipe or has ended."""
     for number in interruption.SIGNALS:
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     parents.close()

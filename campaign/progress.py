@@ -1,4 +1,5 @@
-"""What a campaign knows: the results of its units, merged in the order of their numbers.
+"""This module keeps what a campaign knows: the results of its units, merged in the order of their
+numbers.
 
 It is plain data, so that it is a file between two runs of a campaign, and two campaigns with equal
 results are equal.
@@ -31,7 +32,7 @@ class SeenBehaviour(Struct, forbid_unknown_fields=True):
 
 
 class Progress(Struct, forbid_unknown_fields=True):
-    """What the first `units` units gave. `fresh_units` of them were random episodes, and
+    """Merge what the first `units` units gave. `fresh_units` of them were random episodes, and
     `plan_units` random plans.
 
     `different` counts the behaviours by kind. `corpus` are the kept runs in order of discovery.
@@ -60,7 +61,7 @@ class Progress(Struct, forbid_unknown_fields=True):
     findings_at: list[Count] = []
 
     def merge(self, unit: Unit, result: UnitResult) -> list[FoundRun]:
-        """Add the result of the next unit. Returns the findings that are new."""
+        """Add the result of the next unit. Return the findings that are new."""
         self.units += 1
         self.steps += result.steps
         self.runs += result.runs
@@ -91,7 +92,7 @@ class Progress(Struct, forbid_unknown_fields=True):
                 self.corpus.append(kept.entry)
 
     def _see(self, behaviours: Sequence[str], features: Set[str], fresh: bool) -> bool:
-        """Count behaviours of a unit. Returns whether one of them was never seen before."""
+        """Count behaviours of a unit. Return whether one of them was never seen before."""
         new = [each for each in behaviours if each not in self.seen]
         for behaviour in new:
             self.seen[behaviour] = SeenBehaviour(features=set())
@@ -124,6 +125,6 @@ class Progress(Struct, forbid_unknown_fields=True):
         self.findings_at.append(len(self.found))
 
     def known(self, rounds: int) -> tuple[Signature, ...]:
-        """The signatures of the findings of the first rounds."""
+        """Return the signatures of the findings of the first rounds."""
         end = self.findings_at[rounds - 1] if rounds > 0 else 0
         return tuple(each.signature for each in self.found[:end])

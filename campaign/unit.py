@@ -1,4 +1,5 @@
-"""Work units and their results: plain data, which goes to another process or machine and back."""
+"""This module has work units and their results. They are plain data, which goes to another process
+or machine and back."""
 
 from typing import Literal, TypeAlias
 
@@ -96,16 +97,16 @@ class UnitResult(WorkPart, frozen=True, kw_only=True):
 
 
 def packed(part: Unit | UnitResult) -> bytes:
-    """A unit or a result as one line of JSON."""
+    """Return a unit or a result as one line of JSON."""
     return msgspec.json.encode(part)
 
 
 def unit_of(data: bytes) -> Unit:
-    """The unit in this line."""
+    """Return the unit in this line."""
     decoded: Unit = msgspec.json.decode(data, type=Unit)
     return decoded
 
 
 def result_of(data: bytes) -> UnitResult:
-    """The result in this line."""
+    """Return the result in this line."""
     return msgspec.json.decode(data, type=UnitResult)

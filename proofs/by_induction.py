@@ -1,4 +1,5 @@
-"""Settle the claims about one count-level system: combine the steps of the induction."""
+"""This module settles the claims about one count-level system: it combines the steps of the
+induction."""
 
 import dataclasses
 import functools
@@ -46,7 +47,7 @@ def prove_system(
 def _round(
     name: str, claims: Sequence[Claimed], timeout_s: float, without: frozenset[str]
 ) -> dict[str, Proof]:
-    """The result of each claim if the claims `without` are not assumed."""
+    """Return the result of each claim if the claims `without` are not assumed."""
     settled: dict[str, list[ClaimResult]] = {c.claim: [] for c in claims}
     for step in steps(name):
         for found in settle(step, list(settled), timeout_s, without=without):
@@ -76,7 +77,7 @@ def _among(
 
 
 def _induction(claimed: Claimed, settled: Sequence[ClaimResult], without: frozenset[str]) -> Proof:
-    """The proof that follows from the cases of an induction."""
+    """Return the proof that follows from the cases of an induction."""
     refuted = [s for s in settled if s.answer.result == "sat"]
     open_ = [s for s in settled if s.answer.result == "unknown"]
     proof = Proof(

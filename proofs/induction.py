@@ -121,14 +121,14 @@ class InductionStep(NamedTuple):
 
 
 def steps(system: str) -> tuple[InductionStep, ...]:
-    """The start and the actions of a system."""
+    """Return the start and the actions of a system."""
     return tuple(
         InductionStep(system, n) for n in (START, *(a.name for a in systems()[system].actions))
     )
 
 
 def sentence(system: System, claim: str) -> str:
-    """A claim in words; P and D keep their capitals."""
+    """Return a claim in words; P and D keep their capitals."""
     words = " ".join((system.invariants[claim].__doc__ or claim).split()).rstrip(".")
     about = f"{system.name} table" if system.name in TABLES else system.name
     first = words[:1] if words[1:2] in (" ", "'") else words[:1].lower()
@@ -137,7 +137,7 @@ def sentence(system: System, claim: str) -> str:
 
 @functools.cache
 def claimed() -> dict[str, Claimed]:
-    """All claims about all count-level systems, by id."""
+    """Return all claims about all count-level systems, by id."""
     found = {}
     for system in systems().values():
         for claim in system.invariants:
@@ -204,8 +204,8 @@ def settle(
     *,
     without: frozenset[str] = frozenset(),
 ) -> list[ClaimResult]:
-    """The results of these claims after a step, in at most `timeout_s` seconds each. All claims but
-    those `without` are assumed before it."""
+    """Check these claims after a step, and return the results, in at most `timeout_s` seconds each.
+    All claims but those `without` are assumed before it."""
     try:
         question = StepQuestion(step, without)
     except (z3.Z3Exception, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Proof obligations: one claim about the arithmetic, for all numbers in given ranges."""
+"""A proof obligation is one claim about the arithmetic, for all numbers in given ranges."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

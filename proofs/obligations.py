@@ -1,5 +1,5 @@
-"""The table of all obligations, as Markdown: the claim, its verdict, the ranges of its numbers, and
-the fault that refutes it."""
+"""This module makes the table of all obligations, as Markdown: the claim, its verdict, the ranges
+of its numbers, and the fault that refutes it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -82,7 +82,7 @@ def _induction(claim: str, proofs: Sequence[Proof]) -> str:
 
 
 def _sizes() -> str:
-    """The parameters of the inductions."""
+    """Name the parameters of the inductions."""
     lines = ["", "The sizes are numbers of any value, except:", ""]
     families = {"table": "full", "transfer": "transfer of full", "pool": "pool"}
     for family, name in families.items():
@@ -95,7 +95,7 @@ def _sizes() -> str:
 
 
 def _regions() -> str:
-    """The regions in which a released or proposed rule is right, in words."""
+    """Say in which regions a released or proposed rule is right."""
     lines = ["", "## Where a rule is right, exactly", ""]
     for each in OBLIGATIONS.values():
         if each.claim.__module__.endswith("regions"):
@@ -116,7 +116,7 @@ these are not, each for what the systems do not model; a preset may stand in sev
 
 
 def compared() -> str:
-    """What of the presets is projected to counts, and what is not."""
+    """Say what of the presets is projected to counts, and what is not."""
     rows: dict[tuple[str, str], list[str]] = {}
     for name, cluster in CLUSTERS.items():
         for row in dict.fromkeys(not_projected(cluster)):
@@ -130,7 +130,7 @@ def compared() -> str:
 
 
 def table(proofs: Sequence[Proof]) -> str:
-    """The table of these proofs. Pass all proofs, or the table is incomplete."""
+    """Return the table of these proofs. Pass all proofs, or the table is incomplete."""
     by_claim: dict[str, list[Proof]] = {}
     for proof in proofs:
         if proof.id in claimed():

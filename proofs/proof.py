@@ -1,5 +1,5 @@
-"""What became of one obligation; for an induction that fails, the counterexample (CTI) in words:
-the two states, and whether the first is reachable.
+"""This module says what became of one obligation; for an induction that fails, the counterexample
+(CTI) in words: the two states, and whether the first is reachable.
 
 If it is reachable, the claim is false, and a run from the start shows it. If not, a further claim
 is needed to exclude it.
@@ -67,7 +67,7 @@ class Counterexample(NamedTuple):
 
 
 def _bounded(action: Action, highest: int) -> Action:
-    """The action with bounded choices and counts. A shared prefix boundary affects only the
+    """Return the action with bounded choices and counts. A shared prefix boundary affects only the
     policy."""
 
     def choices(parameters: Any) -> Mapping[str, Range]:
@@ -87,7 +87,7 @@ def _bounded(action: Action, highest: int) -> Action:
 
 
 def _steps(system: System, parameters: Numbers, state: Numbers) -> Iterator[tuple[str, Numbers]]:
-    """All steps from a state on ints, in words, with the state after."""
+    """Return all steps from a state on ints, in words, with the state after."""
     for action in system.actions:
         if action.enabled(parameters, state):
             ranges = action.choices(parameters).values()
@@ -103,7 +103,7 @@ def _steps(system: System, parameters: Numbers, state: Numbers) -> Iterator[tupl
 def shortest_run(
     system: System, parameters: Numbers, states_max: int
 ) -> tuple[tuple[str, ...], int]:
-    """A shortest run to a state that breaks an invariant, and the number of states examined,
+    """Find a shortest run to a state that breaks an invariant, and the number of states examined,
     breadth first. The run is empty if there is none, or none among about `states_max` states."""
     level = [system.initial(parameters)]
     runs: dict[Numbers, tuple[str, ...]] = {level[0]: ()}
@@ -124,7 +124,7 @@ def shortest_run(
 
 
 def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[str, ...], int]:
-    """A shortest run to a state that breaks the claim, and the number of states examined."""
+    """Find a shortest run to a state that breaks the claim, and count the states examined."""
     small = dataclasses.replace(
         system,
         actions=tuple(_bounded(a, min(highest, CHOICES_MAX)) for a in system.actions),
@@ -134,7 +134,7 @@ def _run(system: System, claim: str, sizes: Any, highest: int) -> tuple[tuple[st
 
 
 def counterexample(step: InductionStep, claim: str, numbers: Mapping[str, int]) -> Counterexample:
-    """The numbers that refute a claim after a step, in words."""
+    """Put the numbers that refute a claim after a step into words."""
     sizes, state, chosen = step.before(numbers)
     system = systems()[step.system]
     run, looked_at = _run(system, claim, sizes, max([*state, *chosen], default=1))
@@ -144,7 +144,7 @@ def counterexample(step: InductionStep, claim: str, numbers: Mapping[str, int]) 
 
 
 def run_to(system: System, claim: str, sizes: Any) -> Counterexample | None:
-    """A run that breaks a claim with these sizes, in words; None if none is found."""
+    """Find a run that breaks a claim with these sizes, in words; None if none is found."""
     run, looked_at = _run(system, claim, sizes, CHOICES_MAX)
     if not run:
         return None

@@ -1,4 +1,4 @@
-"""Prove the obligations for all sizes, or find numbers that break them."""
+"""This module proves the obligations for all sizes, or finds numbers that break them."""
 
 import random
 import time
@@ -24,7 +24,7 @@ TIMEOUT_MAX_S = 86_400
 
 
 def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
-    """Small numbers for the variables, the same ones each time."""
+    """Return small numbers for the variables, the same ones each time."""
     source = random.Random(obligation.id)
     for _ in range(SAMPLES):
         yield {
@@ -34,7 +34,7 @@ def sampled(obligation: Obligation) -> Iterable[dict[str, int]]:
 
 
 def _doubt(obligation: Obligation) -> str:
-    """Why a proof is doubtful: no sampled numbers meet the assumptions, or the claim breaks on
+    """Say why a proof is doubtful: no sampled numbers meet the assumptions, or the claim breaks on
     plain ints, so that Z3 got a different formula from the one that the explorer runs. Empty if the
     proof is not doubtful."""
     allowed = 0
@@ -103,12 +103,13 @@ def prove(
 
 
 def everything() -> tuple[str, ...]:
-    """The ids of all obligations: those of arithmetic, and the claims proved by induction."""
+    """Return the ids of all obligations: those of arithmetic, and the claims proved by
+    induction."""
     return (*OBLIGATIONS, *claimed())
 
 
 def everything_named(name: str) -> Obligation | Claimed:
-    """The obligation or claim with this id. Raises UsageError if there is none."""
+    """Return the obligation or claim with this id. Raises UsageError if there is none."""
     if name in OBLIGATIONS:
         return OBLIGATIONS[name]
     if name in claimed():
@@ -129,8 +130,9 @@ def _proofs(names: Sequence[str], timeout_s: float) -> Iterator[Proof]:
 
 
 def outcome(proofs: Sequence[Proof]) -> Outcome:
-    """All proofs as one verdict: VIOLATED if any is, else UNKNOWN if any is (or there is none),
-    else PROVED. The coverage counts the obligations by verdict; the finding is the first one."""
+    """Return all proofs as one verdict: VIOLATED if any is, else UNKNOWN if any is (or there is
+    none), else PROVED. The coverage counts the obligations by verdict; the finding is the first
+    one."""
     by_verdict = {v: [p for p in proofs if p.verdict is v] for v in Verdict}
     worst = Verdict.PROVED
     for verdict in (Verdict.UNKNOWN, Verdict.VIOLATED):

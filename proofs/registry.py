@@ -1,4 +1,5 @@
-"""All proof obligations: each function of these modules that is declared with `@obligation`."""
+"""This module collects all proof obligations: each function of these modules that is declared with
+`@obligation`."""
 
 from kvproof.proofs import align_split, caching, regions, transfer, trimming, windows
 from kvproof.proofs.obligation import Obligation

@@ -1,4 +1,4 @@
-"""Queries to Z3: are there numbers that break an obligation?
+"""This module asks Z3: are there numbers that break an obligation?
 
 Each query has its own context, which is deleted afterwards. Z3 5.4 gives other answers while a
 second context exists: two of the obligations then reach the time limit, with every seed. So no code
@@ -29,7 +29,7 @@ INTERRUPTED_EVERY_S = 0.05
 
 
 def checked(solver: z3.Solver, *assumptions: Any) -> str:
-    """The answer of a solver: sat, unsat or unknown. Raises KeyboardInterrupt."""
+    """Return the answer of a solver: sat, unsat or unknown. Raises KeyboardInterrupt."""
     solver.set(OWN_HANDLER, False)
     answers: list[str] = []
     failed: list[BaseException] = []
@@ -69,8 +69,8 @@ PLAIN_UNITS = 200_000
 
 
 def _conditions_moved_out(context: z3.Context) -> z3.Solver:
-    """A solver that first moves conditions out of terms: with conditions inside terms some searches
-    do not end."""
+    """Make a solver that first moves conditions out of terms: with conditions inside terms some
+    searches do not end."""
     bounded = z3.With(z3.Tactic("ctx-simplify", context), max_depth=30, max_steps=5_000_000)
     moved = z3.With(z3.Tactic("simplify", context), pull_cheap_ite=True, local_ctx=True)
     named = ("elim-uncnstr", "lia2card", "card2bv", "cofactor-term-ite", "smt")
@@ -145,7 +145,7 @@ class Query:
 
 
 def claim_query(obligation: Obligation) -> Query:
-    """The claim of an obligation as a search for numbers that break it."""
+    """Make the claim of an obligation a search for numbers that break it."""
     context = z3.Context()
     variables = {name: z3.Int(name, context) for name in obligation.for_all}
     claim = obligation.on(variables)
