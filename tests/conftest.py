@@ -23,7 +23,6 @@ from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
 from tests import lent, signals
-from tests.live_line import LiveLine
 from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
@@ -80,9 +79,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[rewritten] = []
-    config.pluginmanager.register(Undriven())
-    if config.getoption("--live-line") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(LiveLine())
+    line = config.getoption("--live-line") and not hasattr(config, "workerinput")
+    config.pluginmanager.register(Undriven(line=line))
 
 
 def pytest_terminal_summary(

@@ -1,5 +1,7 @@
 """Conformance to the proofs: a step that is not a transition of a proved system is a finding."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -25,6 +27,7 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
+from tests.in_vllm import around
 from tests.planted import asked_under, under
 from tests.watching import known_faults, watched
 
@@ -37,53 +40,48 @@ def forgotten():
     relation._reaches.cache_clear()
 
 
-def assert_red(name: str, *words: str) -> None:
-    outcome = explore(CLUSTERS[name])
+def shrinks(right: Any, self: GroupTable, sizes: Any, table: TableCounts, end: int) -> TableCounts:
+    after = right(self, sizes, table, end)
+    return after._replace(length=table.length - (after.length - table.length))
+
+
+def without_sign(right: Any, *given: Any) -> TableCounts:
+    table = right(*given)
+    return table._replace(null=-table.null)
+
+
+def shifted(right: Any, *given: Any) -> TransferCounts:
+    found = right(*given)
+    return found._replace(first_remote=found.first_remote + found.pairs_remote)
+
+
+COUNTED = "kvproof.model.counting_abstraction"
+WRONG = {
+    "relation": (
+        around(f"{COUNTED}.table:GroupTable.grown", shrinks),
+        *("full", ("r0 on E, group 0 (full)", "compute(tokens", "length")),
+    ),
+    "projection of tables": (
+        around(f"{projection.__name__}:table_counts", without_sign),
+        *("window", ("null -1",)),
+    ),
+    "projection of transfers": (
+        around(f"{projection.__name__}:transfer_counts", shifted),
+        *("pd-full", ("the transfer of", "load(hit 0", "first_remote")),
+    ),
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("what", WRONG)
+def test_what_is_wrong_turns_the_explorer_red(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, preset, words = WRONG[what]
+    plant(monkeypatch)
+    outcome = explore(CLUSTERS[preset])
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant == CONFORMANCE
-    for word in words:
-        assert word in outcome.finding.sentence, outcome.finding.sentence
-
-
-@pytest.mark.exhaustive
-def test_a_wrong_relation_turns_the_explorer_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    grown = GroupTable.grown
-
-    def too_much(self: GroupTable, sizes, table: TableCounts, end: int) -> TableCounts:
-        after = grown(self, sizes, table, end)
-        return after._replace(length=table.length - (after.length - table.length))
-
-    monkeypatch.setattr(GroupTable, "grown", too_much)
-    assert_red("full", "r0 on E, group 0 (full)", "compute(tokens", "length")
-
-
-@pytest.mark.exhaustive
-def test_a_wrong_projection_of_tables_turns_the_explorer_red(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    table_counts = projection.table_counts
-
-    def signless(engine, request, index: int) -> TableCounts:
-        table = table_counts(engine, request, index)
-        return table._replace(null=-table.null)
-
-    monkeypatch.setattr(projection, "table_counts", signless)
-    assert_red("window", "null -1")
-
-
-@pytest.mark.exhaustive
-def test_a_wrong_projection_of_transfers_turns_the_explorer_red(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    transfer_counts = projection.transfer_counts
-
-    def shifted(*args) -> TransferCounts:
-        found = transfer_counts(*args)
-        return found._replace(first_remote=found.first_remote + found.pairs_remote)
-
-    monkeypatch.setattr(projection, "transfer_counts", shifted)
-    assert_red("pd-full", "the transfer of", "load(hit 0", "first_remote")
+    assert [word for word in words if word not in outcome.finding.sentence] == []
 
 
 @pytest.mark.stateful

@@ -8,10 +8,9 @@ import pytest
 
 from kvproof.live import availability
 from kvproof.model.errors import UsageError
-from tests.live_line import REQUIRED, LiveLine
 from tests.processes import python
 from tests.sentences import two_sentences
-from tests.undriven import TESTED_IN_FULL
+from tests.undriven import REQUIRED, TESTED_IN_FULL, Undriven
 
 HERE = Path(__file__).parent
 DRIFTS = """
@@ -70,6 +69,9 @@ VERSION = "{version}"
 undriven._undrivable = str
 availability.installed = lambda: VERSION
 sys.modules.setdefault("vllm", types.ModuleType("vllm")).__spec__ = pytest.__spec__
+pytestmark = pytest.mark.live
+
+
 def {body}
 """
 FAILING = "test_it(): assert 1 == 2"
@@ -157,10 +159,11 @@ def test_the_last_line(
 ) -> None:
     (tmp_path / "test_given.py").write_text(COUNTED.format(passes=passes) + more, encoding="utf-8")
     (tmp_path / "conftest.py").write_text(
-        "from kvproof.live import availability\nfrom tests.live_line import LiveLine\n"
-        "availability.installed = lambda: '0.0.1'\n"
+        "from kvproof.live import availability\nfrom tests import undriven\n"
+        "availability.installed = lambda: '0.0.1'\nundriven.TESTED_IN_FULL = '0.0.1'\n"
         "def pytest_configure(config):\n"
-        "    if not hasattr(config, 'workerinput'): config.pluginmanager.register(LiveLine())\n",
+        "    line = not hasattr(config, 'workerinput')\n"
+        "    config.pluginmanager.register(undriven.Undriven(line=line))\n",
         encoding="utf-8",
     )
     command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
@@ -174,6 +177,6 @@ def test_a_vllm_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(availability, "installed", installed)
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
-    assert LiveLine().line == "live: not run (vLLM cannot be imported. Use another.)"
+    assert Undriven().line == "live: not run (vLLM cannot be imported. Use another.)"
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert LiveLine().line == "live: not run (make live installs it)"
+    assert Undriven().line == "live: not run (make live installs it)"

@@ -1,8 +1,13 @@
 """A pytest plugin: a test that this vLLM does not let run shows nothing about vLLM. It is reported
-as skipped, with the word UNKNOWN, and the run ends with 3 in place of 0."""
+as skipped, with the word UNKNOWN, and the run ends with 3 in place of 0.
+
+With `--live-line` the last line of a run says how many tests ran on live vLLM. If
+KVPROOF_REQUIRE_LIVE is set, such a run ends with 3 in place of 0 unless enough of them passed.
+"""
 
 import importlib.util
 import os
+from collections import Counter
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -18,14 +23,19 @@ TESTED_IN_FULL = "0.32.0"
 release alone; where they fail on another one without a violation, they show nothing."""
 
 UNKNOWN = 3
-"""The exit code where a test could not be run, and none failed."""
+"""The exit code where a test could not be run, or too few live tests ran, and none failed."""
+
+REQUIRED = 20
+"""Minimum number of live tests that must pass if live vLLM is required. None may be skipped."""
 
 
 class Undriven:
-    """The plugin."""
+    """The plugin. `count` has the live tests by outcome, without expected failures."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, line: bool = False) -> None:
         self.seen = False
+        self.shows_line = line
+        self.count: Counter[str] = Counter()
         self.why: str | None = None
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -56,15 +66,46 @@ class Undriven:
                 report.undriven = True  # type: ignore[attr-defined]
         return report
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file of live tests that is skipped as a whole counts as one test."""
+        if report.skipped and "live" in report.nodeid:
+            self.count["skipped"] += 1
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note it, also of a test that ran in another process."""
+        """Note what was undriven, also in another process. Count a live test once: where it fails
+        or is skipped, else where it passes."""
         self.seen = self.seen or getattr(report, "undriven", False)
+        expected = hasattr(report, "wasxfail")
+        if "live" in report.keywords and not expected and (report.when == "call" or report.skipped):
+            self.count[report.outcome] += 1
+        elif "live" in report.keywords and report.failed:
+            self.count["failed"] += 1
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Tests that could not be run are not passed: the exit code is that of an unknown
-        verdict."""
-        if self.seen and exitstatus == pytest.ExitCode.OK:
+        """Tests that could not be run are not passed, and too few live tests are not enough: the
+        exit code is that of an unknown verdict."""
+        required = self.shows_line and os.environ.get("KVPROOF_REQUIRE_LIVE")
+        enough = self.count["passed"] >= REQUIRED and not self.count["skipped"]
+        if exitstatus == pytest.ExitCode.OK and (self.seen or (required and not enough)):
             session.exitstatus = UNKNOWN
+
+    def pytest_unconfigure(self) -> None:
+        """Print the line."""
+        if self.shows_line:
+            print(self.line)
+
+    @property
+    def line(self) -> str:
+        """What ran on live vLLM."""
+        try:
+            version = availability.installed()
+        except UsageError as error:
+            missing = importlib.util.find_spec("vllm") is None
+            return f"live: not run ({'make live installs it' if missing else error})"
+        if not self.count.total():
+            return f"live: not run (vLLM {version} is installed, but no live test was selected)"
+        counted = [f"{self.count[how]} {how}" for how in ("failed", "skipped") if self.count[how]]
+        return ", ".join([f"live: {self.count['passed']} tests passed on vLLM {version}", *counted])
 
 
 def _undrivable() -> str:
