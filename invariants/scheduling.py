@@ -27,6 +27,7 @@ from kvproof.model.state import (
     FAILED,
     LATE,
     LOADED,
+    LOADING,
     MISQUEUED,
     PAUSED,
     PREEMPTED,
@@ -39,10 +40,12 @@ from kvproof.model.state import (
 from kvproof.model.step import Step
 
 
-def _keeps_blocks(cluster: Cluster, request: Request) -> bool:
-    """Whether the request keeps blocks for a reason: for loaded tokens, or for the earlier parts of
-    a session."""
-    return request.external > 0 or bool(cluster.job(request.id).parts)
+def _why_it_keeps_blocks(cluster: Cluster, request: Request) -> Iterator[Excuse]:
+    """The reasons for which a request that waits may keep blocks."""
+    if request.external > 0:
+        yield choice("it has loaded tokens into them")
+    if cluster.job(request.id).parts:
+        yield choice("it is a session, and they hold its earlier parts")
 
 
 def _misplaced(cluster: Cluster, engine: Engine, request: Request) -> Iterator[Judged]:
@@ -62,18 +65,11 @@ def _misplaced(cluster: Cluster, engine: Engine, request: Request) -> Iterator[J
             engine=engine.name,
             request=request.id,
         )
-    if (
-        request.status in (WAITING, PREEMPTED)
-        and request.tables
-        and not _keeps_blocks(cluster, request)
-    ):
+    if request.status in (WAITING, PREEMPTED) and request.tables:
         yield because(
-            reason(
-                "loaded_nothing",
-                "{request} on {engine} is {status} and has loaded nothing",
-                status=request.status,
-            ),
+            reason("waits", "{request} on {engine} is {status}", status=request.status),
             reason("keeps_blocks", "it keeps blocks"),
+            excuses=_why_it_keeps_blocks(cluster, request),
             engine=engine.name,
             request=request.id,
         )
@@ -93,7 +89,7 @@ def every_request_in_one_queue(engine: Engine, cluster: Cluster) -> Iterator[Jud
     run.
 
     A running request is in the running queue once, and no other request is in it. A waiting request
-    holds blocks only for loaded tokens or as a session.
+    that holds blocks is excused where it has loaded tokens, or is a session.
     """
     for request in engine.requests:
         wrong = tuple(_misplaced(cluster, engine, request))
@@ -124,21 +120,20 @@ def step_makes_progress(step: Step, cluster: Cluster) -> Iterator[Judged]:
     this request and all requests behind it waited for ever (vllm#39734). Nothing fails; every step
     schedules nothing.
 
-    This check judges only engines without KV transfer: there only the scheduler can start a
-    waiting request. On P and D, and while a session with blocks waits for its user,
-    `every_request_can_finish` judges the whole run.
+    A step is excused where a transfer is under way or a session waits for its user, because their
+    end may give the blocks that a request lacks. On P and D `every_request_can_finish` judges the
+    whole run.
     """
     event = step.event
-    if not isinstance(event, Schedule) or cluster.engine(event.engine).connected:
+    if not isinstance(event, Schedule):
         return
     if not all(isinstance(choice, Release) for choice in event.chose or ()):
         yield holds()
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
     waiting = [r for r in before.requests if after.find(r.id)]
-    ready = all(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests)
     in_flight = before.step is not None or before.steps
-    if waiting and ready and not in_flight and not after.dead:
+    if waiting and not in_flight and not after.dead:
         counted = [
             reason(
                 "vllm_counts",
@@ -161,8 +156,29 @@ def step_makes_progress(step: Step, cluster: Cluster) -> Iterator[Judged]:
             ),
             *counted,
             reason("does_neither", "the step does neither"),
+            excuses=_what_else_could_help(cluster, step, before),
             engine=event.engine,
         )
+
+
+def _what_else_could_help(cluster: Cluster, step: Step, engine: Engine) -> Iterator[Excuse]:
+    """What else than a step could start a request that waits."""
+    statuses = {request.status for request in engine.requests}
+    if statuses & {LOADING, LOADED, FAILED, SENDING, ABORTED}:
+        yield choice("a transfer keeps blocks, and its end gives them back or starts a request")
+    if PAUSED in statuses:
+        yield choice("a session waits for its user, and its end gives its blocks back")
+    if MISQUEUED in statuses:
+        yield release("a request is in no queue, or in several")
+    if cluster.engine(engine.name).connected:
+        if any(transfer.phase not in _OVER for transfer in step.before.transfers):
+            yield choice("the other engine has a part of a transfer to do")
+        else:
+            yield release("no transfer is under way, and P or D does nothing")
+
+
+_OVER = (Phase.NONE, Phase.ABANDONED, Phase.EXPIRED, Phase.CLOSED)
+"""Phases of a transfer in which neither engine will do anything for it."""
 
 
 def _further_blocks(cfg: EngineConfig, request: Request, ahead: int) -> int:
@@ -395,11 +411,20 @@ def _has_pending_output(engine: Engine, name: str) -> bool:
     return any(flight.fate == LATE for flight in engine.flights(name))
 
 
-def _open(cluster: Cluster, one: str, other: str) -> bool:
-    """Whether either of two jobs may come first: they have equal priority, and one of them is a
-    session."""
+def _of_sessions(cluster: Cluster, one: str, other: str) -> Iterator[Excuse]:
+    """The excuse of two jobs of equal priority, if one of them is a session."""
     a, b = cluster.job(one), cluster.job(other)
-    return a.priority == b.priority and bool(a.parts or b.parts)
+    if one != other and a.priority == b.priority and (a.parts or b.parts):
+        yield choice("each part of a session arrives anew, so its place among equals is free")
+
+
+def _of_blocks(one: bool | None, other: bool | None) -> Iterator[Excuse]:
+    """The excuses of two requests that wait, by whether each of them holds blocks; None says that
+    its load has failed."""
+    if one is not other and None in (one, other):
+        yield choice("a load has failed, and its blocks may be given back at any point of the step")
+    elif one is not other:
+        yield choice("requests that hold blocks wait in a queue of their own")
 
 
 def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> Reason:
@@ -425,13 +450,11 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
     first and which is preempted last (vllm#19057). If a scheduler loses this order, an urgent
     request waits behind others, or loses its blocks to a request that could wait.
 
-    A preempted request is the last in priority of the running requests. An admitted request is the
-    first of the waiting requests of its kind; requests that hold blocks are admitted before the
-    others. A request whose load failed may give its blocks back at any point of the step, so its
-    place is free. A request with output pending from before its preemption cannot be admitted.
-
-    The order of a session among requests of equal priority is free, because each of its parts
-    arrives anew.
+    A preempted request is the last in priority of the running requests, and an admitted request is
+    the first of those that wait. Requests that hold blocks may be admitted before the others, and a
+    request whose load failed may give its blocks back at any point of the step. The place of a
+    session among requests of equal priority is free, because each of its parts arrives anew. A
+    request with output pending from before its preemption cannot be admitted.
     """
     event = step.event
     if not isinstance(event, Schedule) or not cluster.engine(event.engine).by_priority:
@@ -448,7 +471,7 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
             # If no request runs, a waiting session is preempted for another session.
             holders = [r for r in waiting if has_blocks[r] and r != made.needy]
             last = max(running or holders, key=rank.__getitem__)
-            if name == last or _open(cluster, name, last):
+            if name == last:
                 yield holds()
             else:
                 yield because(
@@ -459,16 +482,20 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         last=last,
                         compared=_compared(rank, last, name),
                     ),
+                    excuses=_of_sessions(cluster, name, last),
                     engine=engine.name,
                     request=name,
                 )
             has_blocks[name] = False
             running = [r for r in running if r != name]
         elif name in waiting and not isinstance(made, (FinishLoad, Release)):
-            first = min(
-                (r for r in waiting if has_blocks[r] == has_blocks[name]), key=rank.__getitem__
-            )
-            if name == first or _open(cluster, name, first):
+            alike = (r for r in waiting if has_blocks[r] == has_blocks[name])
+            first = min(alike, key=rank.__getitem__)
+            excuses = [*_of_sessions(cluster, name, first)]
+            if excuses or name == first:
+                first = min(waiting, key=rank.__getitem__)
+                excuses += _of_blocks(has_blocks[name], has_blocks[first])
+            if name == first:
                 yield holds()
             else:
                 yield because(
@@ -479,6 +506,7 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         first=first,
                         compared=_compared(rank, first, name),
                     ),
+                    excuses=excuses,
                     engine=engine.name,
                     request=name,
                 )
@@ -487,15 +515,15 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
             running.append(name)
 
 
-def _admitted_beside_others(before: Engine, event: Schedule) -> list[str]:
-    """The requests that take their first blocks, or run on after a load, while another runs."""
-    running, admitted = list(before.running), []
+def _admitted(before: Engine, event: Schedule) -> dict[str, bool]:
+    """The requests that take their first blocks, or run on after a load, and for each whether
+    another one ran then."""
+    running, admitted = list(before.running), dict[str, bool]()
     for made in event.chose or ():
         name = made.request
         if not isinstance(made, Admit | Compute) or name in running:
             continue
-        if running:
-            admitted.append(name)
+        admitted[name] = bool(running)
         if isinstance(made, Compute):
             running.append(name)
     return admitted
@@ -513,35 +541,38 @@ def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
     requests can grow (vllm#44594). If an admission takes these blocks, the requests that run
     preempt each other soon.
 
-    This check does not judge the first request of an idle engine, which may take all blocks. It
-    does not judge a step in which a prediction is wrong: `predicted_is_taken` reports that.
+    The first request of an idle engine may take all blocks. A step in which a prediction is wrong
+    is excused: `predicted_is_taken` reports that.
     """
     event = step.event
     if not isinstance(event, Schedule) or not cluster.engine(event.engine).watermark_blocks:
         return
     after, kept = step.after.engine(event.engine), cluster.engine(event.engine).watermark_blocks
-    exact = all(a.predicted == a.taken for a in step.effects.allocations)
-    admitted = _admitted_beside_others(step.before.engine(event.engine), event)
-    if not admitted or not exact or after.dead:
-        return
+    admitted = _admitted(step.before.engine(event.engine), event)
+    if not admitted or after.dead:
+        return  # nothing to judge; of an engine that died in a step, it cannot be judged
     if len(after.free) >= kept:
         yield holds()
     else:
         yield because(
-            reason(
-                "leaves_free",
-                "an admission on {engine} beside running requests leaves {kept} blocks free",
-                kept=kept,
-            ),
+            reason("leaves_free", "an admission on {engine} leaves {kept} blocks free", kept=kept),
             reason(
                 "admitted",
                 "{requests:names} is admitted, and {free} blocks are free",
-                requests=dict.fromkeys(admitted),
+                requests=admitted,
                 free=len(after.free),
             ),
+            excuses=_why_below_watermark(step, admitted),
             engine=after.name,
-            request=admitted[-1],
+            request=next(reversed(admitted)),
         )
+
+
+def _why_below_watermark(step: Step, admitted: dict[str, bool]) -> Iterator[Excuse]:
+    if not any(admitted.values()):
+        yield choice("nothing else ran when it was admitted, so nobody needs the watermark")
+    if any(a.predicted != a.taken for a in step.effects.allocations):
+        yield release("a request took another number of blocks than was predicted")
 
 
 @check(

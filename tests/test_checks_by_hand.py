@@ -29,6 +29,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
     COUNTS,
     LOADING,
+    PAUSED,
     RUNNING,
     SENDING,
     WAITING,
@@ -413,3 +414,59 @@ def test_only_a_window_that_matched_a_longer_hit(ends: tuple[int, ...], known: b
     step = Step(State((), ()), Schedule("E"), Effects(admissions=(admission,)), State((), ()))
     about = About(engine="E", request="r0", group=1)
     assert shrunk_hit_is_not_matched_again.present(THREE_KINDS, step, about) is known
+
+
+# What a check of a scheduler's step excuses
+
+
+ALONE = Cluster("alone", (EngineConfig("E", FULL, 8, watermark_blocks=2),), (Job("r0", "aa"),))
+URGENT = Cluster(
+    "urgent",
+    (EngineConfig("E", FULL, 8, policy="priority"),),
+    (Job("r0", "aa", 1, priority=1), Job("r1", "aa", 1, priority=0)),
+)
+WAITS = Request("r0", WAITING, "aa", 2, 1)
+
+
+def kinds_of_excuses(
+    name: str, cluster: Cluster, before: Engine, *chose: Choice, after: Engine | None = None
+) -> list[list[str]]:
+    """For each break in a step with these choices, the kinds of its excuses."""
+    step = Step(State((before,)), Schedule("E", chose), Effects(), State((after or before,)))
+    found = INVARIANTS[name].of_step(cluster, step)
+    return [[excuse.kind for excuse in each.excuses] for each in found if each.reasons]
+
+
+def with_requests(*requests: Request, free: int = 7) -> Engine:
+    running = tuple(each.id for each in requests if each.status == RUNNING)
+    return Engine("E", (Block(),) * 8, tuple(range(free)), requests=requests, running=running)
+
+
+def test_who_waits_keeps_blocks_only_for_what_it_has_loaded() -> None:
+    keeps = WAITS._replace(tables=((1,),))
+    assert kinds_of_excuses("every_request_in_one_queue", ALONE, with_requests(keeps)) == [[]]
+    loaded = with_requests(keeps._replace(external=2))
+    assert kinds_of_excuses("every_request_in_one_queue", ALONE, loaded) == [["choice"]]
+
+
+def test_an_empty_step_is_excused_while_a_session_waits_for_its_user() -> None:
+    paused = Request("r1", PAUSED, "aa", 2, 1, tables=((1,),))
+    assert kinds_of_excuses("step_makes_progress", ALONE, with_requests(WAITS)) == [[]]
+    both = with_requests(WAITS, paused)
+    assert kinds_of_excuses("step_makes_progress", ALONE, both) == [["choice"]]
+
+
+def test_who_holds_blocks_may_be_admitted_before_who_is_more_urgent() -> None:
+    admitted = Admit("r0", 0, 0)
+    both = with_requests(WAITS, WAITS._replace(id="r1"))
+    assert kinds_of_excuses("priority_is_kept", URGENT, both, admitted) == [[]]
+    holds = with_requests(WAITS._replace(tables=((1,),)), WAITS._replace(id="r1"))
+    assert kinds_of_excuses("priority_is_kept", URGENT, holds, admitted) == [["choice"]]
+
+
+def test_only_the_first_request_of_an_idle_engine_takes_the_blocks_of_the_watermark() -> None:
+    chose = Admit("r0", 0, 0), Compute("r0", 2)
+    alone, full = with_requests(WAITS), with_requests(WAITS, free=1)
+    assert kinds_of_excuses("watermark_is_kept", ALONE, alone, *chose, after=full) == [["choice"]]
+    beside = with_requests(WAITS, WAITS._replace(id="r1", status=RUNNING))
+    assert kinds_of_excuses("watermark_is_kept", ALONE, beside, *chose, after=full) == [[]]
