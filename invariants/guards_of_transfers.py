@@ -6,7 +6,7 @@ from kvproof.invariants.changes import alive, scheduled
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, because, holds, reason
 from kvproof.model.config import Cluster
-from kvproof.model.config.sides import reverse_of, sides
+from kvproof.model.config.sides import giver, reverse_of
 from kvproof.model.events import LeaseExpire, Schedule, TransferDone, TransferFail, TransferLost
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase, allowed, before, way_of
@@ -100,7 +100,7 @@ def transfer_follows_the_table(step: Step, cluster: Cluster) -> Iterator[Judged]
                     now=now,
                 ),
                 engine=cluster.decode.name,
-                request=sides(cluster, name).sent,
+                request=giver(cluster, name).request,
             )
 
 

@@ -19,7 +19,7 @@ from kvproof.live.driver.pull import Pull
 from kvproof.live.driver.push import Push
 from kvproof.model import ghost
 from kvproof.model.config import Cluster, Job
-from kvproof.model.config.sides import sides
+from kvproof.model.config.sides import taker
 from kvproof.model.environment import arrivals, stimuli
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
@@ -134,7 +134,7 @@ class LiveMachine:
     def _record_death(self, event: Event, error: Exception) -> None:
         blame.spare(error)
         transfer = getattr(event, "request", "")
-        name = getattr(event, "engine", sides(self.cluster, transfer).sink.name)
+        name = getattr(event, "engine", taker(self.cluster, transfer).engine.name)
         owned = {name: node.owns() for name, node in self.nodes.items()}
         if self.push is not None:
             owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}

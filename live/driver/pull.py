@@ -12,7 +12,7 @@ from kvproof.live.driver import nixl
 from kvproof.live.driver.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
-from kvproof.model.config.sides import incoming, is_reverse, reverse_of, sides
+from kvproof.model.config.sides import giver, incoming, is_reverse, reverse_of, taker
 from kvproof.model.environment import turns
 from kvproof.model.phases import Phase
 from kvproof.model.state import State, Transfer
@@ -71,14 +71,14 @@ class Pull:
             return transfer.to(Phase.RELEASING, local=empty, pairs=nothing)
         local = nixl.as_lists(meta.local_block_ids)
         remote = nixl.as_lists(meta.remote.block_ids)
-        source = sides(self.cluster, transfer.request).source
+        source = giver(self.cluster, transfer.request).engine
         pairs = nixl.paired(source, node.nixl, local, remote)
         return transfer.to(Phase.READING, local=local, remote=remote, pairs=pairs)
 
     def done(self, state: State, key: str) -> State:
         """End a read successfully, or deliver the notice to its sender."""
         transfer = state.transfer(key)
-        source, sent, sink, taken = sides(self.cluster, key)
+        (source, sent), (sink, taken) = giver(self.cluster, key), taker(self.cluster, key)
         p, d = self.nodes[source.name], self.nodes[sink.name]
         if transfer is not None and transfer.phase == Phase.READING:
             filled = memory.copy(p.cfg, d.cfg, p.engine, d.engine, transfer.pairs)
@@ -98,14 +98,14 @@ class Pull:
         elif transfer is not None:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
-        taken = sides(self.cluster, key).taken
+        taken = taker(self.cluster, key).request
         receiver = self.receiver(key)
         receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
         return state
 
     def receiver(self, key: str) -> Node:
         """The engine that reads."""
-        return self.nodes[sides(self.cluster, key).sink.name]
+        return self.nodes[taker(self.cluster, key).engine.name]
 
     def aborted(self, state: State, node: Node, request: str) -> State:
         """Process an abort by an engine: D notifies P that it will not read."""
@@ -120,7 +120,7 @@ class Pull:
     def lease_ended(self, state: State, key: str) -> State:
         """End the sender's lease: the sender frees the blocks."""
         transfer = state.transfer(key)
-        source, sent, _, _ = sides(self.cluster, key)
+        source, sent = giver(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})
         if transfer is not None and is_reverse(key):
             return state.with_transfer(key, turns.expired(transfer))

@@ -24,7 +24,7 @@ from kvproof.live.reproducer.running import RanFile
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.config.engine import REQUESTS_MAX
 from kvproof.model.config.extra_keys import ADAPTERS, plain
-from kvproof.model.config.sides import sides
+from kvproof.model.config.sides import giver, taker
 from kvproof.model.environment.arrivals import arrival
 from kvproof.model.events import (
     Abort,
@@ -320,15 +320,16 @@ class Writer:
                 receives = engine == self.cluster.decode.name
                 return self._report(engine, name, "recving" if receives else "sending")
             case TransferDone(request=transfer):
-                source, sent, sink, taken = sides(self.cluster, transfer)
+                source, sent = giver(self.cluster, transfer)
+                sink, taken = taker(self.cluster, transfer)
                 reader = VARIABLES[sink.role]
                 return self._call("end_transfer", source.name, repr(sent), reader, repr(taken))
             case TransferFail(request=transfer):
-                _, _, sink, taken = sides(self.cluster, transfer)
+                sink, taken = taker(self.cluster, transfer)
                 failed = f"failed_recving={{{taken!r}}}"
                 return self._report(sink.name, taken, "recving", failed)
             case LeaseExpire(request=transfer):
-                source, sent, _, _ = sides(self.cluster, transfer)
+                source, sent = giver(self.cluster, transfer)
                 return self._report(source.name, sent, "sending")
         return ""
 

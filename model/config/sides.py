@@ -21,16 +21,6 @@ class Side(NamedTuple):
     request: str
 
 
-class Sides(NamedTuple):
-    """The two sides of a transfer: the sending engine with its request (`source`, `sent`), and the
-    receiving engine with its request (`sink`, `taken`). `taken` is empty where no job follows."""
-
-    source: EngineConfig
-    sent: str
-    sink: EngineConfig
-    taken: str
-
-
 def reverse_of(name: str) -> str:
     """The name of the reverse transfer of a request that D finished."""
     return name + REVERSE
@@ -41,26 +31,18 @@ def is_reverse(transfer: str) -> bool:
     return transfer.endswith(REVERSE)
 
 
-def sides(cluster: Cluster, transfer: str) -> Sides:
-    """The two sides of the transfer of this name."""
-    p, d = cluster.prefill, cluster.decode
-    if not is_reverse(transfer):
-        return Sides(p, transfer, d, transfer)
-    name = transfer.removesuffix(REVERSE)
-    follow_up = cluster.follow_up(name)
-    return Sides(d, name, p, follow_up.name if follow_up else "")
-
-
 def giver(cluster: Cluster, transfer: str) -> Side:
     """The side whose blocks are read."""
-    source, sent, _, _ = sides(cluster, transfer)
-    return Side(source, sent)
+    sender = cluster.decode if is_reverse(transfer) else cluster.prefill
+    return Side(sender, transfer.removesuffix(REVERSE))
 
 
 def taker(cluster: Cluster, transfer: str) -> Side:
     """The side whose blocks are written."""
-    _, _, sink, taken = sides(cluster, transfer)
-    return Side(sink, taken)
+    if not is_reverse(transfer):
+        return Side(cluster.decode, transfer)
+    follow_up = cluster.follow_up(transfer.removesuffix(REVERSE))
+    return Side(cluster.prefill, follow_up.name if follow_up else "")
 
 
 def incoming(cluster: Cluster, engine: str, name: str) -> str:

@@ -6,7 +6,7 @@ Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorSchedu
 from collections.abc import Iterator
 
 from kvproof.model import config
-from kvproof.model.config.sides import is_reverse, sides
+from kvproof.model.config.sides import giver, is_reverse, taker
 from kvproof.model.events import Event, LeaseExpire, TransferDone, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
 from kvproof.model.state import State
@@ -28,7 +28,7 @@ def stimuli(cluster: config.Cluster, state: State) -> Iterator[Event]:
                 yield TransferLost(name)
         if transfer.phase == Phase.REFUSED:
             yield TransferFail(name)
-        source, sent, sink, taken = sides(cluster, name)
+        (source, sent), (sink, taken) = giver(cluster, name), taker(cluster, name)
         sending = state.engine(source.name).find(sent)
         idle = transfer.phase == Phase.OFFERED and not state.engine(sink.name).find(taken)
         over = transfer.phase in (Phase.ABANDONED, Phase.LOST) or (idle and cluster.losses)

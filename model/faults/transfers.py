@@ -4,7 +4,7 @@ end of a request meanwhile."""
 from kvproof.model import config
 from kvproof.model.arithmetic.algebra import Num, Truth, if_, max_, min_
 from kvproof.model.config import Cluster
-from kvproof.model.config.sides import sides
+from kvproof.model.config.sides import giver, taker
 from kvproof.model.counting_abstraction.transfer import TransferCounts, TransferSizes, done
 from kvproof.model.faults.claims import LISTS, TRANSFERS, claims
 from kvproof.model.faults.fault import fault
@@ -118,7 +118,7 @@ def longer_list_dies_across_ratios(cluster: config.Cluster, state: State, name: 
     P, the padding of D's last block makes D's list longer, and the engine dies. For a wider
     block of P, see `end_trim_across_ratios`. With equal ratios D's list is never longer."""
     state = start_load(cluster, state, name)
-    source, _, sink, _ = sides(cluster, name)
+    source, sink = giver(cluster, name).engine, taker(cluster, name).engine
     transfer, engine = state.transfer(name), state.engine(sink.name)
     ratios = (sink.physical_per_logical, source.physical_per_logical)
     if transfer is None or transfer.phase != Phase.READING or ratios[0] == ratios[1]:
@@ -186,7 +186,7 @@ def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
 def read_is_not_reported(cluster: config.Cluster, state: State, name: str) -> State:
     """vllm#36958: D reported the end of its read with its own request id, which P did not know.
     P kept the blocks of a completed transfer. Here the read ends, and P does not learn of it."""
-    source = sides(cluster, name).source
+    source = giver(cluster, name).engine
     return transfer_done(cluster, state, name).with_engine(state.engine(source.name))
 
 

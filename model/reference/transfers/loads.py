@@ -7,7 +7,7 @@ Sources: `NixlPullConnectorScheduler.update_state_after_alloc`,
 
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
-from kvproof.model.config.sides import is_reverse, sides
+from kvproof.model.config.sides import giver, is_reverse, taker
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.phases import Phase
@@ -73,7 +73,7 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer) -> Tra
     """The transfer with D's fresh blocks (`local`) paired with P's, kernel block by kernel block.
     Where D has no block to fill, both lists of a Mamba group are empty. In a reverse transfer the
     roles are exchanged: P is `d` here and D is `p`."""
-    p, _, d, _ = sides(cluster, transfer.request)
+    p, d = giver(cluster, transfer.request).engine, taker(cluster, transfer.request).engine
     pairs: list[Pair] = []
     for index, group in enumerate(d.groups):
         table, fresh = request.tables[index], transfer.local[index]
@@ -103,7 +103,7 @@ def paired(cluster: config.Cluster, request: Request, transfer: Transfer) -> Tra
 def start_load(cluster: config.Cluster, state: State, name: str) -> State:
     """Start to fill the blocks of a transfer's external tokens. With push, the writes start when P
     has finished."""
-    _, _, sink, taken = sides(cluster, name)
+    sink, taken = taker(cluster, name)
     engine = state.engine(sink.name)
     request = engine.request(taken)._replace(status=LOADING)
     transfer = state.transfer(name)
@@ -132,7 +132,7 @@ def declined(cluster: config.Cluster, state: State, name: str) -> State:
         return state
     if cluster.pushes:
         return state.with_transfer(name, transfer.to(Phase.RELEASING))
-    _, _, sink, taken = sides(cluster, name)
+    sink, taken = taker(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is not None and request.tables:

@@ -6,7 +6,7 @@ Sources: `NixlPullConnectorScheduler` and the leases of `NixlBaseConnectorSchedu
 from collections.abc import Iterator
 
 from kvproof.model import config
-from kvproof.model.config.sides import is_reverse, sides
+from kvproof.model.config.sides import giver, is_reverse
 from kvproof.model.environment import turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferFail, TransferLost
@@ -49,7 +49,7 @@ def renewed(transfer: Transfer) -> bool:
 def late_leases(cluster: config.Cluster, state: State) -> Iterator[Event]:
     """The leases that may end during a read, because they are not renewed."""
     for transfer in state.transfers:
-        source, sent, _, _ = sides(cluster, transfer.request)
+        source, sent = giver(cluster, transfer.request)
         reads = transfer.phase == Phase.READING and not renewed(transfer)
         if reads and state.engine(source.name).find(sent):
             yield LeaseExpire(transfer.request)

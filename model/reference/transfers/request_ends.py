@@ -18,7 +18,7 @@ holds.
 
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
-from kvproof.model.config.sides import is_reverse, reverse_of, sides
+from kvproof.model.config.sides import giver, is_reverse, reverse_of, taker
 from kvproof.model.environment import disturbances, failing_loads, turns
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import TransferDone
@@ -110,7 +110,7 @@ def stop_running(engine: Engine, name: str) -> Engine:
 
 def producer_done(cluster: config.Cluster, state: State, name: str) -> State:
     """Free the sender's blocks of a transfer, which it no longer needs."""
-    source, sent, _, _ = sides(cluster, name)
+    source, sent = giver(cluster, name)
     engine = state.engine(source.name)
     request = engine.find(sent)
     if request is None or request.status != SENDING:
@@ -128,7 +128,7 @@ def transfer_done(cluster: config.Cluster, state: State, name: str) -> State:
     if not transfer.remote:
         raise NotAllowed(f"{name} is not finished on P, so P cannot be notified")
     if transfer.phase != Phase.RELEASING:
-        p, _, d, taken = sides(cluster, name)
+        p, (d, taken) = giver(cluster, name).engine, taker(cluster, name)
         sink = memory.copy(p, d, state.engine(p.name), state.engine(d.name), transfer.pairs)
         request = sink.find(taken)
         if request is not None and request.status == ABORTED:
@@ -154,7 +154,7 @@ def _ended(state: State, transfer: Transfer) -> State:
 
 def load_failed(cluster: config.Cluster, state: State, name: str) -> State:
     """The receiver knows that its load failed: it frees the blocks, or fills them by computing."""
-    _, _, sink, taken = sides(cluster, name)
+    sink, taken = taker(cluster, name)
     engine = state.engine(sink.name)
     request = engine.find(taken)
     if request is None:
