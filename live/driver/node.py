@@ -14,7 +14,7 @@ from kvproof.live.observer.kept import Leftovers
 from kvproof.live.observer.recorder import Recorder
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import with_no_token_dropped
-from kvproof.model.environment import acceptance, failing_loads, sessions, stores
+from kvproof.model.environment import acceptance, arrivals, stores
 from kvproof.model.events import Admit
 from kvproof.model.kv_events import Report
 from kvproof.model.step import Admission, Copy, Effects, Read
@@ -79,13 +79,13 @@ class Node:
     def go_on(self, job: config.Job) -> None:
         """Continue a session: add the next part, or the request that ends the session."""
         paused = self.engine.request(job.name)
-        part = sessions.next_part(paused, job)
+        part = arrivals.next_part(paused, job)
         update = paused._replace(prompt=part or state.SAMPLED)
         keys = build.extra_keys(job.extra_key)
         last = build.request(self.cfg, update, None, job.priority, self.arrived, bool(part), keys)
         self.arrived += 1
         self.scheduler.add_request(last)
-        known = sessions.with_part(paused, part)
+        known = arrivals.with_part(paused, part)
         self.known[job.name] = self.known[job.name]._replace(
             prompt=with_no_token_dropped(known.prompt),
             submitted_prompt_tokens=known.submitted_prompt_tokens,
@@ -182,8 +182,8 @@ class Node:
         follows the computed tokens of an answer that is not longer than it may be."""
         left = {r.id: max(r.max_tokens - len(r.output) - 1, 0) for r in self.engine.requests}
         live = self.scheduler.requests
-        sessions = (name for name in right if name in live and live[name].resumable)
-        return {name: min(right[name], left[name]) for name in sessions}
+        resumable = (name for name in right if name in live and live[name].resumable)
+        return {name: min(right[name], left[name]) for name in resumable}
 
     def _accept(self, shares: tuple[state.Flight, ...], right: Mapping[str, int]) -> None:
         """Send the numbers of accepted draft tokens of a step to the worker (`right`, by request).
@@ -223,8 +223,8 @@ class Node:
         """Erase the load of a request, which failed. Returns the block ids of the failed load."""
         request = self.engine.request(name)
         loaded = request.external // self.cfg.groups[0].block_size
-        blocks = failing_loads.missing(self.cfg, request)[:loaded]
-        self.engine = failing_loads.spoiled(self.cfg, self.engine, request)
+        blocks = stores.missing(self.cfg, request)[:loaded]
+        self.engine = stores.spoiled(self.cfg, self.engine, request)
         self.worker.memory = self.engine.memory
         self.known[name] = self.known[name]._replace(external=0)
         if self.store is not None:

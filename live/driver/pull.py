@@ -13,7 +13,7 @@ from kvproof.live.driver.node import Node
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, incoming, is_reverse, reverse_of, taker
-from kvproof.model.environment import turns
+from kvproof.model.environment import pulls
 from kvproof.model.phases import Phase
 from kvproof.model.state import State, Transfer
 
@@ -57,7 +57,11 @@ class Pull:
             transfer = state.transfer(key)
             self.reads[key] = meta
             if transfer is not None and transfer.phase == Phase.EXPIRED:
-                ended = turns.requested(transfer) if nixl.awaits(meta) else turns.over(transfer)
+                ended = (
+                    pulls.turn_requested(transfer)
+                    if nixl.awaits(meta)
+                    else pulls.turn_over(transfer)
+                )
                 state = state.with_transfer(key, ended)
             elif transfer is not None and transfer.phase == Phase.OFFERED:
                 state = state.with_transfer(key, self._started(transfer, node, meta))
@@ -85,7 +89,7 @@ class Pull:
             d.worker.memory = filled.memory
             d.report(finished_recving={taken})
         turned = transfer if is_reverse(key) else None
-        state = state.with_transfer(key, turned and turns.over(turned))
+        state = state.with_transfer(key, turned and pulls.turn_over(turned))
         if sent in p.scheduler.requests:
             p.report(finished_sending={sent})
         return state
@@ -94,7 +98,7 @@ class Pull:
         """Let a read fail, and report it to its receiver."""
         transfer = state.transfer(key)
         if transfer is not None and transfer.phase == Phase.REFUSED:
-            state = state.with_transfer(key, turns.over(transfer))
+            state = state.with_transfer(key, pulls.turn_over(transfer))
         elif transfer is not None:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
@@ -123,7 +127,7 @@ class Pull:
         source, sent = giver(self.cluster, key)
         self.nodes[source.name].report(finished_sending={sent})
         if transfer is not None and is_reverse(key):
-            return state.with_transfer(key, turns.expired(transfer))
+            return state.with_transfer(key, pulls.turn_expired(transfer))
         if transfer is None or transfer.phase == Phase.LOST:
             return state
         state = state.with_transfer(key, None)

@@ -3,14 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.model import config
-from kvproof.model.environment import (
-    acceptance,
-    arrivals,
-    disturbances,
-    failing_loads,
-    pulls,
-    pushes,
-)
+from kvproof.model.environment import acceptance, arrivals, disturbances, pulls, pushes, stores
 from kvproof.model.events import Complete, Event, Schedule
 from kvproof.model.state import ABORTED, LOADING, MISQUEUED, PAUSED, SENDING, Engine, State
 
@@ -53,5 +46,5 @@ def _outputs(cluster: config.Cluster, state: State, engine: Engine) -> Iterator[
     """The outputs that the oldest step in flight may have."""
     for accepted in acceptance.verdicts(cluster, engine):
         yield Complete(engine.name, accepted)
-    for failed in failing_loads.possible(cluster, state, engine):
+    for failed in stores.failing(cluster, state, engine):
         yield Complete(engine.name, failed=failed)

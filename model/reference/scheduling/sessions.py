@@ -10,7 +10,7 @@ V1. Not modelled: a part that arrives while the part before is still being answe
 """
 
 from kvproof.model import capacity, config
-from kvproof.model.environment.sessions import next_part, with_part
+from kvproof.model.environment.arrivals import next_part, with_part
 from kvproof.model.errors import NotAllowed
 from kvproof.model.reference import in_flight
 from kvproof.model.reference.transfers.request_ends import leave

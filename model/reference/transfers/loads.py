@@ -8,7 +8,7 @@ Sources: `NixlPullConnectorScheduler.update_state_after_alloc`,
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.sides import giver, is_reverse, taker
-from kvproof.model.environment import turns
+from kvproof.model.environment import pulls
 from kvproof.model.errors import NotAllowed
 from kvproof.model.phases import Phase
 from kvproof.model.reference.transfers.offers import OPEN
@@ -111,7 +111,7 @@ def start_load(cluster: config.Cluster, state: State, name: str) -> State:
         raise NotAllowed(f"{taken} loads but nothing is offered")
     if is_reverse(name) and transfer.phase != Phase.OFFERED:
         return state.with_engine(engine.with_request(request)).with_transfer(
-            name, turns.requested(transfer)
+            name, pulls.turn_requested(transfer)
         )
     transfer = transfer._replace(local=fresh_lists(sink, engine, request))
     if transfer.phase == Phase.AWAITED:
@@ -127,7 +127,7 @@ def declined(cluster: config.Cluster, state: State, name: str) -> State:
     is only notified."""
     transfer = state.transfer(name)
     if transfer is not None and transfer.phase == Phase.EXPIRED:
-        return state.with_transfer(name, turns.over(transfer))
+        return state.with_transfer(name, pulls.turn_over(transfer))
     if transfer is None or transfer.phase not in OPEN:
         return state
     if cluster.pushes:

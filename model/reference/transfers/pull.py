@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from kvproof.model import config
 from kvproof.model.config.sides import giver, is_reverse
-from kvproof.model.environment import turns
+from kvproof.model.environment import pulls
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, LeaseExpire, TransferFail, TransferLost
 from kvproof.model.phases import Phase, Way, before
@@ -25,7 +25,7 @@ def transfer_failed(cluster: config.Cluster, state: State, name: str) -> State:
     if transfer is None or transfer.phase not in before(TransferFail, Way.PULL, Way.REVERSE):
         raise NotAllowed(f"{name} has no read that could fail")
     if transfer.phase == Phase.REFUSED:
-        state = state.with_transfer(name, turns.over(transfer))
+        state = state.with_transfer(name, pulls.turn_over(transfer))
     else:
         state = state.with_transfer(name, transfer.to(Phase.ABANDONED, local=(), pairs=()))
         state = state._replace(failures=state.failures + 1)
@@ -67,7 +67,7 @@ def lease_expired(cluster: config.Cluster, state: State, name: str) -> State:
         return (
             state
             if transfer.phase == Phase.READING
-            else state.with_transfer(name, turns.expired(transfer))
+            else state.with_transfer(name, pulls.turn_expired(transfer))
         )
     if transfer.phase in (Phase.LOST, Phase.READING):
         return state

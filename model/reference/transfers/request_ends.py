@@ -19,7 +19,7 @@ holds.
 from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.sides import giver, is_reverse, reverse_of, taker
-from kvproof.model.environment import disturbances, failing_loads, turns
+from kvproof.model.environment import disturbances, pulls, stores
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import TransferDone
 from kvproof.model.phases import Phase, before
@@ -148,7 +148,7 @@ def without_aborted(engine: Engine, request: Request) -> Engine:
 def _ended(state: State, transfer: Transfer) -> State:
     """The state without a transfer. The record of a reverse transfer stays, because P requests it
     only once."""
-    left = turns.over(transfer) if is_reverse(transfer.request) else None
+    left = pulls.turn_over(transfer) if is_reverse(transfer.request) else None
     return state.with_transfer(transfer.request, left)
 
 
@@ -181,11 +181,11 @@ def stray_report(state: State, engine_name: str, name: str) -> State:
 def taken_back(cluster: config.Cluster, state: State, name: str, failed: str) -> State:
     """The state without the results that were computed after the load of this request."""
     cfg, engine = cluster.engine(name), state.engine(name)
-    if failed not in failing_loads.possible(cluster, state, engine):
+    if failed not in stores.failing(cluster, state, engine):
         raise NotAllowed(f"{failed} has no load on {name} that could fail")
     request = engine.request(failed)
-    engine = _without_share(failing_loads.spoiled(cfg, engine, request), failed)
-    engine, request = uncache_missing(cluster, engine, request, failing_loads.missing(cfg, request))
+    engine = _without_share(stores.spoiled(cfg, engine, request), failed)
+    engine, request = uncache_missing(cluster, engine, request, stores.missing(cfg, request))
     # Its drafter has proposed tokens meanwhile; the next step verifies them.
     proposed = cfg.drafts if request.computed >= len(request.tokens) else 0
     request = request._replace(drafts=proposed)
