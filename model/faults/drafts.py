@@ -55,17 +55,11 @@ def rejected_drafts_are_computed(end: Num, known: Num, accepted: Num) -> Num:  #
     trace_events=2,
 )
 def lookahead_not_reserved(
-    cfg: config.EngineConfig,
-    group: config.Group,
-    table: Table,
-    end: int,
-    ahead: int,  # noqa: ARG001
-    *,
-    fresh: bool = False,
+    cfg: config.EngineConfig, group: config.Group, table: Table, end: int, _ahead: int, **how: bool
 ) -> int:
     """vLLM did not reserve the lookahead slots in which a drafter writes (vllm#57605, for Mamba
     in align mode). At a block boundary the drafter writes outside the block table."""
-    return grown(cfg, group, table, end, 0, fresh=fresh)
+    return grown(cfg, group, table, end, 0, **how)
 
 
 @fault(
@@ -175,11 +169,7 @@ def eagle_drop_before_the_last_token(cfg: config.EngineConfig, tokens: str) -> i
     trace_events=5,
 )
 def eagle_drop_block_not_cached(
-    block: Num,
-    window: Num,
-    block_size: Num,
-    hit_unit: Num,
-    eagle_drop_blocks: int = 0,  # noqa: ARG001
+    block: Num, window: Num, block_size: Num, hit_unit: Num, *_dropped: int
 ) -> Truth:
     """The mask of blocks worth hashing left out the block after a boundary, which a lookup with
     an EAGLE drafter must match (vllm#44082). No hit of this window group is possible. Here the

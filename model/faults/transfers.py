@@ -2,7 +2,7 @@
 end of a request meanwhile."""
 
 from kvproof.model import config
-from kvproof.model.arithmetic.algebra import Num, Truth, if_, max_, min_
+from kvproof.model.arithmetic.algebra import Num, if_, max_, min_
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, taker
 from kvproof.model.counting_abstraction.transfer import TransferCounts, TransferSizes, done
@@ -30,15 +30,10 @@ from kvproof.model.state import FAILED, LOADED, Death, Engine, Request, State, T
     trace_events=9,
     refutes=claims(LISTS, "lists_start_together"),
 )
-def front_trim(
-    local_first: Num,  # noqa: ARG001
-    local_slots: Num,
-    remote_first: Num,  # noqa: ARG001
-    remote_slots: Num,
-    equal_ratios: Truth = True,  # noqa: ARG001
-) -> tuple[Num, Num, Num, Num]:
+def front_trim(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vllm#48633: the push connector paired both lists from the front, up to the shorter length.
     When D had a hit, P's first blocks were written to D's last blocks."""
+    _, local_slots, _, remote_slots, *_ = lists
     both_have = min_(local_slots, remote_slots)
     return (0, both_have, 0, both_have)
 
@@ -54,17 +49,12 @@ def front_trim(
     also_in=("pd-remnant",),
     refutes=claims(LISTS, "lists_are_equally_long", "lists_start_together"),
 )
-def last_zero_blocks_yield_all(
-    local_first: Num,  # noqa: ARG001
-    local_slots: Num,
-    remote_first: Num,  # noqa: ARG001
-    remote_slots: Num,
-    equal_ratios: Truth = True,  # noqa: ARG001
-) -> tuple[Num, Num, Num, Num]:
+def last_zero_blocks_yield_all(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vllm#42554 (review, not fixed there): the slice `remote[-n:]` with n = 0 is the whole
     list. If D hits all tokens that P offers, D needs no block, and its empty lists are paired
     with all blocks of P. Here as many entries are taken from the end of P's list as D's list
     has, and all of them if it is empty."""
+    _, local_slots, _, remote_slots, *_ = lists
     start = if_(local_slots == 0, 0, max_(remote_slots - local_slots, 0))
     return (0, local_slots, start, remote_slots)
 
@@ -84,19 +74,14 @@ def last_zero_blocks_yield_all(
     refutes=claims(LISTS, "lists_start_together"),
     concerns=lambda cluster: not any(engine.has_state for engine in cluster.engines),
 )
-def end_trim_across_ratios(
-    local_first: Num,  # noqa: ARG001
-    local_slots: Num,
-    remote_first: Num,  # noqa: ARG001
-    remote_slots: Num,
-    equal_ratios: Truth = True,  # noqa: ARG001
-) -> tuple[Num, Num, Num, Num]:
+def end_trim_across_ratios(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vLLM 0.32.0, found by kvproof on the live connector. Without Mamba groups, vLLM trims P's
     list at its front to the length of D's list, without regard to the number of kernel blocks
     per block. If a block of P is wider than a block of D, the last entries of P's list are the
     padding of its last block. D's blocks are then filled from later tokens, with or without a
     hit. Here the last entries of P's list are taken if D's list is shorter, and otherwise the
     first ones of both."""
+    _, local_slots, _, remote_slots, *_ = lists
     have = min_(local_slots, remote_slots)
     start = max_(remote_slots - local_slots, 0)
     return (0, have, start, start + have)
