@@ -12,8 +12,8 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import conformance_checks
-from kvproof.strategies.sampling.stateful import check_machine
 from tests.cover import PRESETS, others_nightly
+from tests.driving import check_machine
 from tests.planted import asked_under
 from tests.watching import Counting, is_later, is_undriven, known_faults, watched
 

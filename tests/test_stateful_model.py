@@ -16,9 +16,10 @@ from kvproof.model.step import Step
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling import stateful
-from kvproof.strategies.sampling.stateful import check_machine, sample
+from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
+from tests.driving import check_machine
 from tests.planted import under
 
 pytestmark = pytest.mark.stateful

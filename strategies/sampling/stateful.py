@@ -1,6 +1,6 @@
 """Hypothesis drives a machine: random jobs in random order, shrunk to a smallest failing run.
 
-`check_machine` is for use inside a test. `sample` is for use outside; one seed gives one outcome.
+One seed gives one outcome.
 """
 
 import time
@@ -8,9 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import hypothesis
 from hypothesis.errors import Flaky
-from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
@@ -18,7 +16,7 @@ from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.episode import CacheMachine, MakeMachine, Target
+from kvproof.strategies.sampling.episode import MakeMachine, Target
 from kvproof.strategies.sampling.random_episodes import RandomEpisodes
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -80,29 +78,6 @@ def unseen_at_most(examples: int) -> float:
     """The rule of three: if episodes were independent samples, then with 95 % confidence at most
     this share of them would show a violation."""
     return min(3 / examples, 1.0) if examples else 1.0
-
-
-def check_machine(
-    cluster: Cluster,
-    make_machine: MakeMachine,
-    invariants: Iterable[Check] | None = None,
-    examples: int | None = None,
-    shrink: bool = True,
-) -> None:
-    """Run episodes under the active Hypothesis profile, as a test does; `examples` overrides their
-    number. Raises Violated with the smallest failing run found, or, without `shrink`, with the
-    failing run as it was first found."""
-    chosen = tuple(CHECKS.values() if invariants is None else invariants)
-    target = Target(cluster, make_machine, chosen)
-    unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
-    settings = hypothesis.settings(
-        max_examples=examples or hypothesis.settings().max_examples,
-        phases=[p for p in hypothesis.Phase if p not in unwanted],
-        report_multiple_bugs=False,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    run_state_machine_as_test(lambda: CacheMachine(target), settings=settings)  # type: ignore[arg-type]
 
 
 def _check(name: str, value: int) -> None:
