@@ -39,7 +39,7 @@ PLANTED = {
     "model": ("model/ghost.py", "from kvproof.model import traces"),
     "judges": ("invariants/blocks.py", "from kvproof.model.arithmetic import counts"),
     "machines": ("watch/parts/idle.py", "from kvproof.model.reference import apply"),
-    "environment": ("model/environment/turns.py", "from kvproof.model.arithmetic import counts"),
+    "environment": ("model/environment/pulls.py", "from kvproof.model.arithmetic import counts"),
     "reference": ("model/state.py", "from kvproof.model.reference import scheduler"),
 }
 """For each contract a file, and an import that breaks it."""

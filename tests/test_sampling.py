@@ -229,15 +229,18 @@ def test_constants_of_a_module_change_nothing(
 
 
 TESTS = """
+from hypothesis.stateful import run_state_machine_as_test
+
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.sampling.stateful import check_machine
+from kvproof.strategies.sampling.episode import CacheMachine, Target
 
 def test_violates():
+    target = Target(CLUSTERS["full"], ModelMachine)
     with planted(FAULTS["double_free"]):
-        check_machine(CLUSTERS["full"], ModelMachine)
+        run_state_machine_as_test(lambda: CacheMachine(target))
 
 def test_fails_otherwise():
     assert 1 == 2
