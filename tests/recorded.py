@@ -80,7 +80,7 @@ class Recorded(Observed):
         for judge in self.judges.values():
             assert not judge.why_off, judge.why_off
         made = {
-            name: record_of(observer.noted, "request", self.judges[name].by_hand, salt=b"salt")
+            name: record_of(observer.notes, "request", self.judges[name].by_hand, salt=b"salt")
             for name, observer in self.observers.items()
         }
         same: dict[str, Any] = {"written": WRITTEN, "process": 1, "clock": "a boot"}

@@ -184,12 +184,12 @@ def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_mistake_of_kvproof_does_not_reach_vllm(
     mistake: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.watch.noted import Noted
+    from kvproof.watch.notes import EngineNotes
 
-    def refresh_all(_self: Noted) -> None:
+    def refresh_all(_self: EngineNotes) -> None:
         raise mistake("a mistake")
 
-    monkeypatch.setattr(Noted, "refresh_all", refresh_all)
+    monkeypatch.setattr(EngineNotes, "refresh_all", refresh_all)
     observed = Observed(CLUSTERS["full"])
     step = observed.take(Submit("E", "r0"), Schedule("E"))
     assert not step.after.engine("E").dead
@@ -210,7 +210,7 @@ def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
             computed = request.num_computed_tokens
             hook = super().preempts(request, *args, **kwargs)
             next(hook)
-            noted.append((self.noted.requests[request.request_id].written, computed))
+            noted.append((self.notes.requests[request.request_id].written, computed))
             yield None
 
     class Observed(Observer):

@@ -113,7 +113,7 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
 
     recorded = Recorded(CLUSTERS["full"])
     recorded.at_random(random.Random(0), 10)
-    noted = recorded.observers["E"].noted
+    noted = recorded.observers["E"].notes
     about = About(engine="E", prefix=Prefix("ab", 5))
     noted.history.found(Finding("cached_block_holds_its_key", said("a", "b"), about))
     made = record_of(noted, "violation", salt=b"salt")
@@ -164,7 +164,7 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
 @pytest.mark.live
 def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     """An engine that waits for a transfer makes as many of them as the machine is fast."""
-    from kvproof.watch.happening import Happening
+    from kvproof.watch.event_notes import EventNotes
     from kvproof.watch.history import KEPT, History
 
     history = History(from_start=True)
@@ -173,7 +173,7 @@ def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
         history.note("tokens", {})
         if note:
             history.note(*note)
-        event = Happening()
+        event = EventNotes()
         event.what = what
         history.end(event)
 
@@ -203,10 +203,10 @@ def test_an_admission_is_judged_by_what_the_request_was(
     status: str, fate: str, holds: bool
 ) -> None:
     """As it was before the step, and not what the step has made of it."""
-    from kvproof.watch.happening import AdmittedRequest, Happening
+    from kvproof.watch.event_notes import AdmittedRequest, EventNotes
     from kvproof.watch.parts.steps import Admissions
 
-    event = Happening()
+    event = EventNotes()
     event.what, event.choices = "schedule", [Admit("r", 0, 0)]
     event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
     seen: Any = SimpleNamespace(
@@ -249,14 +249,14 @@ def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
 def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
     """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
     from kvproof.model.events import Preempt
-    from kvproof.watch.happening import Happening
+    from kvproof.watch.event_notes import EventNotes
     from kvproof.watch.parts.priority import Priority
 
     live = [
         SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
         for name, at in (("b", 1.0), ("a", second))
     ]
-    event = Happening()
+    event = EventNotes()
     event.what, event.running, event.choices = "schedule", live, [Preempt("a", "c")]
     scheduler = SimpleNamespace(requests={each.request_id: each for each in live})
     slices = SimpleNamespace(queues=lambda: ())
@@ -274,10 +274,10 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
 
 @pytest.mark.live
 def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
-    from kvproof.watch.happening import Happening
+    from kvproof.watch.event_notes import EventNotes
     from kvproof.watch.history import History
 
-    history, event = History(from_start=True), Happening()
+    history, event = History(from_start=True), EventNotes()
     for event.what in ("schedule", "update_from_output", "schedule"):
         history.note("tokens", {})
         history.end(event)

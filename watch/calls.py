@@ -8,28 +8,28 @@ from kvproof.live.observer.calls import RUNNING, Noting, ServingCalls
 from kvproof.live.observer.hooks import Hook, Hooks
 from kvproof.model.events import Admit
 from kvproof.model.state import Lists
-from kvproof.watch.happening import AdmittedRequest, Happening, Looked
-from kvproof.watch.noted import Noted
+from kvproof.watch.event_notes import AdmittedRequest, CacheLookup, EventNotes
+from kvproof.watch.notes import EngineNotes
 from kvproof.watch.worker import WatchedWorker
 
 
 class Calls(ServingCalls):
     """Add hooks around the methods that events of one engine call. `map` is the hash map."""
 
-    def __init__(self, noted: Noted, worker: WatchedWorker) -> None:
-        super().__init__(noted.scheduler, noted.cfg.name)
-        self.noted = noted
+    def __init__(self, notes: EngineNotes, worker: WatchedWorker) -> None:
+        super().__init__(notes.scheduler, notes.cfg.name)
+        self.notes = notes
         self.worker = worker
-        self.cfg = noted.cfg
-        self.slices = noted.slices
-        self.contents = noted.contents
+        self.cfg = notes.cfg
+        self.slices = notes.slices
+        self.contents = notes.contents
         self.map: Any = None
         self._taken: list[int] = []
         self._changes = self._changes_seen = self._before = self._since = 0
 
     @property
-    def event(self) -> Happening:
-        return self.noted.event
+    def event(self) -> EventNotes:
+        return self.notes.event
 
     def attach(self, hooks: Hooks) -> None:
         super().attach(hooks)
@@ -50,18 +50,18 @@ class Calls(ServingCalls):
 
     def concerns(self, request: Any, *_: Any, **__: Any) -> Noting:
         self.request = request
-        self.noted.touched[request.request_id] = None
+        self.notes.touched[request.request_id] = None
         yield None
 
     def preempts(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         """Note that a request loses its blocks, and first what it has written into them: later this
         is not known."""
-        watched = self.noted.requests.get(request.request_id)
+        watched = self.notes.requests.get(request.request_id)
         if watched is not None:
             watched.know()
             self.worker.write_up(watched)
         self.request = request
-        self.noted.touched[request.request_id] = None
+        self.notes.touched[request.request_id] = None
         yield from super().preempts(request, *args, **kwargs)
 
     def will_allocate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class Calls(ServingCalls):
 
     def may_admit(self, request: Any) -> None:
         super().may_admit(request)
-        self._since = len(self.noted.event.keys)
+        self._since = len(self.notes.event.keys)
 
     def has_allocated(self, allocated: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         predicted, taken = self.predicted, self.free - self.queue.num_free_blocks
@@ -84,14 +84,14 @@ class Calls(ServingCalls):
         unchanged = self._changes == self._changes_seen and not self.fresh
         if unchanged and predicted == 0 == taken and allocated is not None and self.runs:
             return  # most running requests need no block in a step
-        event, name = self.noted.event, self.request.request_id
+        event, name = self.notes.event, self.request.request_id
         self._changes_seen = self._changes
         if not unchanged:
-            self.noted.touched[name] = None
+            self.notes.touched[name] = None
         if allocated is None:
             event.needy = name
             if self._changes != self._before:
-                self.noted.history.note("released", name)
+                self.notes.history.note("released", name)
             return
         chosen = self.chosen(args, kwargs)
         for choice in chosen:
@@ -107,21 +107,23 @@ class Calls(ServingCalls):
         name, hit, external = choice.request, choice.local_hit, choice.external
         self._was(self.request)
         if external:
-            self.noted.trust(1)
-        if name in self.noted.requests:
-            watched = self.noted.requests[name]
+            self.notes.trust(1)
+        if name in self.notes.requests:
+            watched = self.notes.requests[name]
             watched.hit = watched.written = hit + self.request.num_computed_tokens
             watched.external = external
             watched.loads = self._taken_for_connector(name, watched.hit + external)
-            self.noted.admitted.append(watched)
-            self.noted.event.looked.append(Looked(watched, watched.hit, external, self._since))
+            self.notes.admitted.append(watched)
+            self.notes.event.lookups.append(
+                CacheLookup(watched, watched.hit, external, self._since)
+            )
 
     def _was(self, request: Any) -> None:
         """Note a request before the step that admits it, or finishes its load, sets its status."""
-        flights = self.noted.flights
+        flights = self.notes.flights
         parts = tuple(part for part, _ in flights.of(request)) if flights.steps else ()
         name = request.request_id
-        self.noted.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
+        self.notes.event.admitted.append(AdmittedRequest(name, self.slices.status(request), parts))
 
     def _taken_for_connector(self, name: str, end: int) -> Lists:
         """Return the blocks that an admission took for tokens before `end`, by group: the connector
@@ -139,27 +141,27 @@ class Calls(ServingCalls):
     def has_cached(self, *_: Any) -> None:
         """Note a request whose blocks were cached, if it has anything new. Where steps overlap,
         each step calls this for each request, and most have nothing new."""
-        noted, request = self.noted, self.request
+        notes, request = self.notes, self.request
         name = request.request_id
-        watched = noted.requests.get(name)
+        watched = notes.requests.get(name)
         if watched is None:
             return
         placeholders = request.num_output_placeholders
         if (
             placeholders != watched.placeholders
             or request.num_computed_tokens < watched.computed
-            or watched.counters != [e.num_cached_block.get(name, 0) for e in noted.managers]
+            or watched.counters != [e.num_cached_block.get(name, 0) for e in notes.managers]
         ):
             watched.placeholders = placeholders
-            noted.touched[name] = None
+            notes.touched[name] = None
 
     def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         name = request.request_id
-        self.request, self.noted.touched[name] = request, None
+        self.request, self.notes.touched[name] = request, None
         self._was(request)
-        if name in self.noted.requests and name not in self.scheduler.failed_recving_kv_req_ids:
-            watched = self.noted.requests[name]
-            self.noted.refresh(name)
+        if name in self.notes.requests and name not in self.scheduler.failed_recving_kv_req_ids:
+            watched = self.notes.requests[name]
+            self.notes.refresh(name)
             self.worker.load(
                 watched, min(request.num_computed_tokens, watched.hit + watched.external)
             )
@@ -169,34 +171,34 @@ class Calls(ServingCalls):
         """Note the transfer parameters of a request that ends: its blocks may be kept for a
         transfer."""
         name, computed = request.request_id, request.num_computed_tokens
-        self.noted.touched[name] = None
+        self.notes.touched[name] = None
         _, params = yield None
         if params:
-            self.noted.event.offers.append((name, computed, params))
+            self.notes.event.offers.append((name, computed, params))
 
     def reports(self, *_: Any, **__: Any) -> Noting:
         """Note the KV events that somebody takes from the pool."""
         found = yield None
-        event = self.noted.event
+        event = self.notes.event
         event.reports = [*(event.reports or ()), *(found or ())]
 
     def invalid(self, invalid: Iterable[int], scheduled: Any = (), *_: Any, **__: Any) -> Noting:
         """Note the blocks that a load has not filled, and the requests that loaded them."""
         blocks = set(invalid)
-        self.noted.event.invalid = True
+        self.notes.event.invalid = True
         for number in blocks:
             self.contents.undo(number, 0)
         for name in scheduled:
-            watched = self.noted.requests.get(name)
+            watched = self.notes.requests.get(name)
             if watched is not None and any(map(blocks.intersection, watched.loads)):
                 length = watched.live.num_output_tokens
-                self.noted.event.spoiled.append((watched, length))
+                self.notes.event.spoiled.append((watched, length))
         yield None
 
     def takes(self, *_: Any, **__: Any) -> Noting:
         blocks = yield None
         self._changed(blocks)
-        event = self.noted.event
+        event = self.notes.event
         for block in blocks:
             self.contents.take(block.block_id)
             self._taken.append(block.block_id)
@@ -209,7 +211,7 @@ class Calls(ServingCalls):
         self._changed(blocks)
         self._counts(blocks)
         for block in blocks:
-            self.noted.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
+            self.notes.touched.update(dict.fromkeys(self.slices.holders.of(block.block_id)))
         yield (blocks, *others), named
 
     def touches(self, blocks: Any, *_: Any, **__: Any) -> Noting:
@@ -220,7 +222,7 @@ class Calls(ServingCalls):
 
     def _counts(self, blocks: Iterable[Any]) -> None:
         """Note the reference counts of blocks before an event other than a step changes them."""
-        event = self.noted.event
+        event = self.notes.event
         if not event.in_step:
             for block in blocks:
                 event.references.setdefault(block.block_id, block.ref_cnt)
@@ -228,33 +230,33 @@ class Calls(ServingCalls):
     def _changed(self, blocks: Iterable[Any]) -> None:
         """Note blocks whose reference counts change."""
         self._changes += 1
-        self.noted.blocks.update(block.block_id for block in blocks)
+        self.notes.blocks.update(block.block_id for block in blocks)
 
     def will_map(self, args: tuple[Any, ...], _: Any) -> None:
         """Note the block that a key has before it changes."""
         key = args[0]
         block = self.map.get_one_block(key)
-        self.noted.event.keys.append((key, None if block is None else block.block_id))
+        self.notes.event.keys.append((key, None if block is None else block.block_id))
 
     def has_mapped(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         key, block = args
-        number, noted = block.block_id, self.noted
+        number, notes = block.block_id, self.notes
         self.slices.mapped.put(number, key)
-        noted.blocks.add(number)
-        noted.mapped_now.add(number)
-        noted.inserted[key, number] = self.request
+        notes.blocks.add(number)
+        notes.mapped_now.add(number)
+        notes.inserted[key, number] = self.request
         if self.request is not None:
-            noted.touched[self.request.request_id] = None
+            notes.touched[self.request.request_id] = None
 
     def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
         key, number = args
         if removed is not None:
-            event, noted = self.noted.event, self.noted
+            event, notes = self.notes.event, self.notes
             event.lost = len(event.keys) - 1 if event.lost is None else event.lost
             event.unmapped.append((key, number))
             self.slices.mapped.remove((number,), key)
             if key in self.slices.ends and self.map.get_one_block(key) is None:
                 del self.slices.ends[key]
-            for some in (noted.inserted, noted.named):
+            for some in (notes.inserted, notes.named):
                 some.pop((key, number), None)
-            noted.blocks.add(number)
+            notes.blocks.add(number)

@@ -20,7 +20,7 @@ from kvproof.model.records.lines import Why
 from kvproof.model.records.record import write_in
 from kvproof.watch.history import History
 from kvproof.watch.judge import Judge
-from kvproof.watch.noted import Noted
+from kvproof.watch.notes import EngineNotes
 from kvproof.watch.record import record_of
 from kvproof.watch.run import records
 
@@ -40,7 +40,7 @@ class WatchedEngine(NamedTuple):
     """A watched engine: what was noted of it, who judges it, and its number in this process. The
     references are weak, so that they keep no engine alive."""
 
-    noted: "weakref.ref[Noted]"
+    notes: "weakref.ref[EngineNotes]"
     judge: "weakref.ref[Judge]"
     number: int
 
@@ -54,41 +54,41 @@ class Dumps:
         self._engines: weakref.WeakKeyDictionary[History, WatchedEngine] = (
             weakref.WeakKeyDictionary()
         )
-        self._violated: dict[int, Noted] = {}
+        self._violated: dict[int, EngineNotes] = {}
         self._written: dict[tuple[int, str], str] = {}
         self._last: dict[int, int] = {}
 
-    def add(self, noted: Noted, judge: Judge) -> None:
+    def add(self, notes: EngineNotes, judge: Judge) -> None:
         """Note that one more engine is watched."""
-        engine = WatchedEngine(weakref.ref(noted), weakref.ref(judge), next(self._numbers))
-        self._engines[noted.history] = engine
+        engine = WatchedEngine(weakref.ref(notes), weakref.ref(judge), next(self._numbers))
+        self._engines[notes.history] = engine
 
     def violation(self, finding: Finding, history: History) -> str:
         """Write a record because a check does not hold. Return the line about the file with the
         record."""
         history.found(finding)
         engine = self._engines.get(history)
-        noted = None if engine is None else engine.noted()
-        if engine is None or noted is None:
+        notes = None if engine is None else engine.notes()
+        if engine is None or notes is None:
             return "no record: the engine is not known"
         kind = engine.number, finding.invariant
         if kind not in self._written:
             if len(self._written) >= FILES_MAX:
                 return f"no record: this process has written {FILES_MAX} of them"
-            self._violated[engine.number] = noted
+            self._violated[engine.number] = notes
             self._written[kind] = self._write(engine, finding.invariant, "violation")
         return self._written[kind]
 
     def on_request(self) -> list[str]:
         """Write a record of each engine. Return a line about each file."""
         engines = list(self._engines.values())
-        return [self._write(engine, "request", "request") for engine in engines if engine.noted()]
+        return [self._write(engine, "request", "request") for engine in engines if engine.notes()]
 
     def at_exit(self) -> None:
         """Write a record of each engine that had a violation and went on after its last record."""
-        for number, noted in self._violated.items():
-            engine = self._engines.get(noted.history)
-            if engine is not None and self._last.get(number) != noted.history.events_ended:
+        for number, notes in self._violated.items():
+            engine = self._engines.get(notes.history)
+            if engine is not None and self._last.get(number) != notes.history.events_ended:
                 self._written[number, "exit"] = self._write(engine, "exit", "exit")
 
     def lines(self) -> list[str]:
@@ -96,18 +96,18 @@ class Dumps:
         return list(dict.fromkeys(self._written.values()))
 
     def _write(self, engine: WatchedEngine, kind: str, why: Why) -> str:
-        noted, judge = engine.noted(), engine.judge()
-        if noted is None:
+        notes, judge = engine.notes(), engine.judge()
+        if notes is None:
             return "no record: the engine is gone"
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(records(), stem, record_of(noted, why, stopped, salt=SALT))
+            path = write_in(records(), stem, record_of(notes, why, stopped, salt=SALT))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:
             return f"no record: kvproof made a mistake ({type(error).__name__}: {error})"
-        self._last[engine.number] = noted.history.events_ended
+        self._last[engine.number] = notes.history.events_ended
         return f"record: {path}"
 
     def listen(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args
 from kvproof.model.events import Admit, FinishLoad, Preempt
 from kvproof.model.finding import Finding
 from kvproof.model.records.lines import BlockSums, Method
-from kvproof.watch.happening import Happening
+from kvproof.watch.event_notes import EventNotes
 
 KEPT = 1000
 """The number of events that are kept."""
@@ -71,7 +71,7 @@ class History:
         """Note something about the event that runs now."""
         self._notes.append((field, *values))
 
-    def end(self, event: Happening, error: Exception | None = None) -> None:
+    def end(self, event: EventNotes, error: Exception | None = None) -> None:
         """Keep the notes of the event that is over, and the exception that it raised."""
         if event.what in METHODS:
             self._choices(event)
@@ -180,7 +180,7 @@ class History:
         for name in silent:
             self.note("outputs", name, 0)
 
-    def _choices(self, event: Happening) -> None:
+    def _choices(self, event: EventNotes) -> None:
         """Note what a step does to requests: admissions, preemptions and loads that are over."""
         for choice in event.choices:
             match choice:
@@ -191,7 +191,7 @@ class History:
                 case FinishLoad():
                     self.note("loaded", choice.request)
 
-    def _results(self, event: Happening) -> None:
+    def _results(self, event: EventNotes) -> None:
         """Note what an event other than a step was called for, and its result."""
         args = event.args
         if event.what == "reset_prefix_cache":

@@ -14,7 +14,7 @@ from kvproof.model.needs import Need
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Effects, Step
 from kvproof.watch.history import History
-from kvproof.watch.noted import Noted
+from kvproof.watch.notes import EngineNotes
 from kvproof.watch.parts.part import Part
 from kvproof.watch.parts.registry import PARTS
 from kvproof.watch.shown import Views
@@ -56,7 +56,7 @@ class Judge:
         self.why_off: list[str] = []
         self.by_hand = self.no_bytes = ""
 
-    def parts(self, seen: Noted) -> Parts:
+    def parts(self, seen: EngineNotes) -> Parts:
         """Return the parts of an engine, each with its checks. The judge does not keep them: it may
         be kept longer than the engine."""
         self.unjudged, self.trusted = seen.unjudged, seen.trusted
@@ -74,7 +74,7 @@ class Judge:
             else:
                 yield check
 
-    def look(self, seen: Noted, parts: Parts) -> None:
+    def look(self, seen: EngineNotes, parts: Parts) -> None:
         """Judge what an event has touched."""
         for part, checks in list(parts.items()):
             try:
@@ -85,20 +85,20 @@ class Judge:
                 names = ", ".join(each.id for each in parts.pop(part))
                 self.mistake(error, f"it judges {names} no more")
 
-    def _ask(self, part: Part, checks: list[Check], seen: Noted) -> None:
+    def _ask(self, part: Part, checks: list[Check], seen: EngineNotes) -> None:
         for step, times in part.questions():
             for finding in self._findings(step, seen, checks, times):
                 part.found(finding)
                 self.report(finding, seen.history)
 
     def _findings(
-        self, step: Step, seen: Noted, checks: Iterable[Check], times: int = 1
+        self, step: Step, seen: EngineNotes, checks: Iterable[Check], times: int = 1
     ) -> Iterator[Finding]:
         for check in checks:
             self.times_judged[check.id] += times
             yield from broken(seen.cluster, step, [check])
 
-    def died(self, seen: Noted, what: str, error: Exception) -> None:
+    def died(self, seen: EngineNotes, what: str, error: Exception) -> None:
         """Report that vLLM raised an exception in `what`, which ends the engine."""
         name = seen.cfg.name
         event = Schedule(name, ()) if what == "schedule" else Complete(name)

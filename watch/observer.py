@@ -11,9 +11,9 @@ from kvproof.live.observer import view
 from kvproof.live.observer.calls import Noting
 from kvproof.live.observer.hooks import Hook, Hooks
 from kvproof.watch.calls import Calls
-from kvproof.watch.happening import Happening
+from kvproof.watch.event_notes import EventNotes
 from kvproof.watch.judge import Judge
-from kvproof.watch.noted import Noted
+from kvproof.watch.notes import EngineNotes
 from kvproof.watch.parts.writes import note_writes
 from kvproof.watch.shape import shape
 from kvproof.watch.tokens import tokens_of
@@ -45,16 +45,16 @@ class Observer:
     ) -> None:
         self.scheduler = scheduler
         self.judge = judge
-        self.noted = Noted(scheduler, shape(scheduler, name))
-        self.cfg = self.noted.cfg
-        self.slices = self.noted.slices
-        self.contents = self.noted.contents
-        self.history = self.noted.history
+        self.notes = EngineNotes(scheduler, shape(scheduler, name))
+        self.cfg = self.notes.cfg
+        self.slices = self.notes.slices
+        self.contents = self.notes.contents
+        self.history = self.notes.history
         self.worker = WatchedWorker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
-        self.calls = self.CALLS(self.noted, self.worker)
-        self.parts = judge.parts(self.noted)
+        self.calls = self.CALLS(self.notes, self.worker)
+        self.parts = judge.parts(self.notes)
         self.rounds = Rounds(self.cfg.num_blocks)
         self.hooks.off = True  # a part of the hooks would judge a part of what happens
         self._attach()
@@ -86,8 +86,8 @@ class Observer:
         calls = self.calls
         self.hooks.add_short(calls.map, "insert", calls.will_map, calls.has_mapped)
         self.hooks.add_short(calls.map, "pop", calls.will_map, calls.has_unmapped)
-        self.noted.event.lost = 0
-        self.noted.blocks.update(self.slices.mapped)
+        self.notes.event.lost = 0
+        self.notes.blocks.update(self.slices.mapped)
         self.slices.mapped.clear()
         self.slices.ends.clear()
 
@@ -100,34 +100,34 @@ class Observer:
 
     def _ended(self, what: str, error: Exception | None) -> None:
         """Judge what an event has touched that is over."""
-        self.noted.event.what = what
+        self.notes.event.what = what
         self.between.note()
         if error is not None:
-            self.history.end(self.noted.event, error)
+            self.history.end(self.notes.event, error)
             if what not in STEPS:  # what it did before that is no part of the next event
-                self.noted.refresh_all()
-            self.noted.event = Happening()
+                self.notes.refresh_all()
+            self.notes.event = EventNotes()
             self._raised(what, error)
             return
         is_step = what == "schedule"
         self.judge.steps += is_step
         self._judge(what)
-        self.judge.judged(is_step, self.noted.is_idle and not self.scheduler.finished_req_ids)
+        self.judge.judged(is_step, self.notes.is_idle and not self.scheduler.finished_req_ids)
 
     def _judge(self, what: str) -> None:
         if self.slices.pool.cached_block_hash_to_block is not self.calls.map:
             self._watch_map()
         if what != "schedule":  # then it was done before the step was carried out
-            self.noted.refresh_all()
-        self.history.end(self.noted.event)
+            self.notes.refresh_all()
+        self.history.end(self.notes.event)
         self.slices.deferred = [b for _, blocks in view.deferred(self.scheduler) for b in blocks]
-        idle = self.noted.is_idle
+        idle = self.notes.is_idle
         if what == "schedule" or idle:
-            self.noted.blocks.update(self.rounds.next(idle=idle))
+            self.notes.blocks.update(self.rounds.next(idle=idle))
         try:
-            self.judge.look(self.noted, self.parts)
+            self.judge.look(self.notes, self.parts)
         finally:
-            self.noted.clear()
+            self.notes.clear()
 
     def audit(self) -> None:
         """Judge all blocks and all requests, unless an event is going on."""
@@ -136,9 +136,9 @@ class Observer:
 
     def _audit(self) -> None:
         self.slices.read_map()
-        self.noted.touched.update(dict.fromkeys(self.noted.requests))
+        self.notes.touched.update(dict.fromkeys(self.notes.requests))
         for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
-            self.noted.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
+            self.notes.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
             self._judge("audit")
 
     def _raised(self, what: str, error: Exception) -> None:
@@ -147,7 +147,7 @@ class Observer:
         if what in STEPS:
             self.hooks.stop(f"{what} raised {type(error).__name__}")
             if not self.between.tested:
-                self.judge.died(self.noted, what, error)
+                self.judge.died(self.notes, what, error)
 
     def _anything(self, *args: Any, **named: Any) -> Noting:
         event = self._event(args, named)
@@ -155,14 +155,14 @@ class Observer:
         if not self.hooks.depth:
             event.result = result
             for each in result if isinstance(result, list) else ():
-                self.noted.touched[getattr(each, "request_id", "")] = None
+                self.notes.touched[getattr(each, "request_id", "")] = None
 
-    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Happening:
+    def _event(self, args: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> EventNotes:
         """Return the event that runs now. It begins with the outermost call."""
-        event = self.noted.event
-        if not event.begun:
+        event = self.notes.event
+        if not event.started:
             pool = self.slices.pool
-            event.begun, event.args, event.named = True, args, named or {}
+            event.started, event.args, event.named = True, args, named or {}
             event.running = list(self.scheduler.running)
             event.free = pool.get_num_free_blocks()
             event.cached = len(pool.cached_block_hash_to_block)
@@ -174,17 +174,17 @@ class Observer:
         submitted = request.num_prompt_tokens  # a connector may cut off the last one
         yield None
         if self.scheduler.requests.get(request.request_id) is request:
-            self.noted.meet(request)
-            self.noted.requests[request.request_id].submitted = submitted
+            self.notes.meet(request)
+            self.notes.requests[request.request_id].submitted = submitted
             self.history.arrives(request)
-        self.noted.touched[request.request_id] = None
+        self.notes.touched[request.request_id] = None
 
     def _goes_on(self, session: Any, *_: Any, **__: Any) -> Noting:
         """Follow a session with its next part, which replaces what was answered last."""
-        self.noted.name_inserted()
+        self.notes.name_inserted()
         yield None
-        if session.request_id in self.noted.requests:
-            watched = self.noted.requests[session.request_id]
+        if session.request_id in self.notes.requests:
+            watched = self.notes.requests[session.request_id]
             watched.tokens, watched.submitted = tokens_of(session), session.num_prompt_tokens
 
     def _schedules(self, *args: Any, **named: Any) -> Noting:
@@ -192,25 +192,25 @@ class Observer:
         event.in_step = True
         output = event.result = yield None
         self.history.scheduled(output)
-        noted = self.noted
-        noted.flights.dispatched(output)
-        noted.refresh_all()
-        note_writes(noted, noted.touched_requests())
-        touched = noted.touched_requests()
-        noted.begun += self.worker.execute(output, noted.admitted, touched, noted.requests)
+        notes = self.notes
+        notes.flights.dispatched(output)
+        notes.refresh_all()
+        note_writes(notes, notes.touched_requests())
+        touched = notes.touched_requests()
+        notes.started += self.worker.execute(output, notes.admitted, touched, notes.requests)
 
     def _completes(self, *args: Any, **named: Any) -> Noting:
         event = self._event(args, named)
         scheduled = args[0] if args else named["scheduler_output"]
         output = args[1] if len(args) > 1 else named["model_runner_output"]
-        self.noted.flights.arrived(scheduled)
+        self.notes.flights.arrived(scheduled)
         self.history.accepts(scheduled, output)
         event.result = yield None
         self.history.completed(scheduled, output, event.result)
-        for watched in self.noted.touched_requests():
+        for watched in self.notes.touched_requests():
             watched.know()
             if any(watched.tables):
-                note_writes(self.noted, (watched,))
+                note_writes(self.notes, (watched,))
                 self.worker.write_up(watched)
 
 

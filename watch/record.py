@@ -24,7 +24,7 @@ from kvproof.model.records.record import Happened, Record
 from kvproof.model.records.words import described
 from kvproof.model.traces.lines import Versions
 from kvproof.watch.history import History, NotedEvent
-from kvproof.watch.noted import Noted
+from kvproof.watch.notes import EngineNotes
 from kvproof.watch.tokens import Prefix
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -36,12 +36,12 @@ HASH_BYTES = 6
 """The length of the hash of a piece of a prompt."""
 
 
-def record_of(noted: Noted, why: lines.Why, stopped: str = "", *, salt: bytes) -> Record:
+def record_of(notes: EngineNotes, why: lines.Why, stopped: str = "", *, salt: bytes) -> Record:
     """Return what is known of an engine now. The hashes of prompts are made with `salt`, which
     nobody knows, so that nobody can look for the tokens (`watch.dumps`)."""
-    history = noted.history
+    history = notes.history
     past = list(history.events)
-    happened = tuple(_happened(noted, event, salt) for event in past)
+    happened = tuple(_happened(notes, event, salt) for event in past)
     header = lines.RecordHeader(
         schema=lines.SCHEMA,
         kind=lines.KIND,
@@ -53,11 +53,11 @@ def record_of(noted: Noted, why: lines.Why, stopped: str = "", *, salt: bytes) -
         from_start=history.from_start,
         dropped=past[0].step - 1 if past else 0,
         stopped=stopped,
-        engine=_engine(noted),
-        connector=_connector(noted.scheduler),
+        engine=_engine(notes),
+        connector=_connector(notes.scheduler),
     )
     found = [finding for each in happened for finding in each.findings]
-    return Record(header, happened, _state(noted, found))
+    return Record(header, happened, _state(notes, found))
 
 
 def last_words(history: History, count: int) -> Iterator[str]:
@@ -82,8 +82,8 @@ def _clock() -> str:
         return ""
 
 
-def _engine(noted: Noted) -> lines.RecordedEngine:
-    cfg = noted.cfg
+def _engine(notes: EngineNotes) -> lines.RecordedEngine:
+    cfg = notes.cfg
     names = set(lines.RecordedEngine.__struct_fields__) - {"groups"}
     return lines.RecordedEngine(
         groups=tuple(
@@ -106,9 +106,9 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 # Notes as fields of a record.
 
 
-def _happened(noted: Noted, event: NotedEvent, salt: bytes) -> Happened:
+def _happened(notes: EngineNotes, event: NotedEvent, salt: bytes) -> Happened:
     findings = tuple(_plain(note[1]) for note in list(event.notes) if note[0] == "finding")
-    return Happened(_event(event, noted.cfg.hash_block_size, salt), findings)
+    return Happened(_event(event, notes.cfg.hash_block_size, salt), findings)
 
 
 def _plain(finding: Finding) -> Finding:
@@ -208,9 +208,9 @@ _MADE: dict[str, Callable[..., Any]] = {
 # The engine at the end.
 
 
-def _state(noted: Noted, found: list[Finding]) -> lines.EngineState:
-    pool = noted.slices.pool
-    held = tuple(_held(each) for each in list(noted.requests.values()) if any(each.tables))
+def _state(notes: EngineNotes, found: list[Finding]) -> lines.EngineState:
+    pool = notes.slices.pool
+    held = tuple(_held(each) for each in list(notes.requests.values()) if any(each.tables))
     names = {finding.about.request for finding in found}
     ids = {f.about.block for f in found if f.about.block is not None}
     ids |= {b for each in held if each.request in names for table in each.tables for b in table}

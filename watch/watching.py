@@ -173,7 +173,7 @@ class Watching:
         else:
             self.judges.append(judge)
             self.observers.add(observer)
-            self.dumps.add(observer.noted, judge)
+            self.dumps.add(observer.notes, judge)
             if self.run is not None and not self.tested:
                 self.say(self._begins(judge))
                 if not self.run.parent and len(self.judges) == 1:

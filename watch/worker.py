@@ -13,7 +13,7 @@ Tables = Sequence[Sequence[int]]
 """Block ids, by group."""
 
 
-class Begun(NamedTuple):
+class StartedRequest(NamedTuple):
     """A request for which the worker gets whole block tables in a step: a new one, one whose load
     is over, or one that was preempted. `computed` is the number of its tokens that are computed
     before the step, and `reads` what it reads of them and does not find."""
@@ -40,7 +40,7 @@ class WatchedWorker:
         admitted: Iterable[WatchedRequest],
         touched: Iterable[WatchedRequest],
         requests: Mapping[str, WatchedRequest],
-    ) -> list[Begun]:
+    ) -> list[StartedRequest]:
         """Carry out one step, and return the requests that begin in it. Copies and loads come
         first; a state is read before the step writes, attention after it."""
         for source, target in adapt.block_copies(output, self.cfg.partial_block_hits):
@@ -49,22 +49,22 @@ class WatchedWorker:
         for watched in admitted:
             if watched.external and watched.live.request_id in scheduled:
                 self.load(watched, watched.hit + watched.external)
-        begun, reads = [], self.slices.reads
+        started, reads = [], self.slices.reads
         for name, tables in _whole_tables(output):
             if name in requests:
                 watched = requests[name]
                 computed = watched.live.num_computed_tokens - scheduled[name]
                 found = list(reads(watched, tables, computed, attention=False))
-                begun.append(Begun(watched, tables, computed, found))
+                started.append(StartedRequest(watched, tables, computed, found))
         for watched in touched:
             name = watched.live.request_id
             if name in scheduled:
                 if self.states:
                     self._passed(watched, watched.live.num_computed_tokens - scheduled[name])
                 self.write_up(watched)
-        for each in begun:
+        for each in started:
             each.reads.extend(reads(each.watched, each.tables, each.computed, attention=True))
-        return begun
+        return started
 
     def load(self, watched: WatchedRequest, end: int) -> None:
         """Note that a connector has filled the blocks that were taken for it, up to `end` tokens.

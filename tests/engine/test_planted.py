@@ -18,7 +18,7 @@ FOUND = (
     "preempted_keeps_its_counter",
 )
 INJURIES = (
-    ("kvproof.watch.noted:Noted.refresh", 30),
+    ("kvproof.watch.notes:EngineNotes.refresh", 30),
     ("kvproof.watch.contents:Contents.write", 9),
     ("kvproof.watch.judge:Judge.look", 20),
 )

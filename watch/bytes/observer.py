@@ -150,10 +150,10 @@ class ByteObserver(Observer):
             for block in self._written_again(self.entries, output.num_scheduled_tokens):
                 self.entries.written(block)
             scheduled = output.num_scheduled_tokens
-            for watched in self.noted.admitted:
+            for watched in self.notes.admitted:
                 self._load(self.entries, watched, scheduled, output)
             for name, failed in self.entries.loads:
-                watched = self.noted.requests[name]
+                watched = self.notes.requests[name]
                 if not failed:
                     self._move(watched, watched.hit, watched.hit + watched.external, sent=False)
                     self._load(self.entries, watched, scheduled, None)
@@ -176,7 +176,7 @@ class ByteObserver(Observer):
                 self.entries.settle()
 
     def _ended(self, what: str, error: Exception | None) -> None:
-        touched = {*self.noted.touched, *self.scheduler.finished_req_ids}
+        touched = {*self.notes.touched, *self.scheduler.finished_req_ids}
         try:
             super()._ended(what, error)
         finally:
@@ -201,7 +201,7 @@ class ByteObserver(Observer):
     def _hits(self) -> Iterator[tuple[int, str]]:
         """Return the blocks that the requests that were just admitted hit, each with its
         request."""
-        for watched in self.noted.admitted:
+        for watched in self.notes.admitted:
             for group, table in zip(self.cfg.groups, watched.tables, strict=True):
                 for block in table[: -(-watched.hit // group.block_size)]:
                     if not block.is_null:
@@ -211,7 +211,7 @@ class ByteObserver(Observer):
         """Return the cached blocks of attention groups into which a step writes their own tokens
         again."""
         for name, count in scheduled.items():
-            watched = self.noted.requests.get(name)
+            watched = self.notes.requests.get(name)
             if watched is None:
                 continue
             end = watched.live.num_computed_tokens
@@ -235,7 +235,7 @@ class ByteObserver(Observer):
         """Read the blocks of finished requests: a connector holds them until it has sent them."""
         assert self.entries is not None
         for name in touched:
-            watched = self.noted.requests.get(name)
+            watched = self.notes.requests.get(name)
             if watched is None:
                 if name in self.entries.held:
                     self.entries.free(name)
@@ -256,7 +256,7 @@ class ByteObserver(Observer):
         return found
 
     def _moved(self, moved: Moved, form: str) -> None:
-        self.noted.history.sums(moved.sums(form))
+        self.notes.history.sums(moved.sums(form))
 
     def _load(
         self, entries: WatchedBlocks, watched: WatchedRequest, scheduled: dict[str, int], step: Any
@@ -292,7 +292,7 @@ class ByteObserver(Observer):
         """Report the wrong blocks of a load of which all is known. A load whose blocks were all
         compared counts no more as trusted."""
         if load.whole:
-            self.noted.trust(-1)
+            self.notes.trust(-1)
         for entry in load.wrong:
             tokens = load.blocks[entry.block]
             wrong = WatchedBlock(entry.block, entry.group, LOADED, tokens)
@@ -302,4 +302,4 @@ class ByteObserver(Observer):
         about = About(self.cfg.name, group=entry.group, block=entry.block)
         ought = reason(*OUGHT[entry.check], tokens=entry.tokens)
         differs = reason("other_bytes", "its bytes are not the same when {when}", when=when)
-        self.judge.report(Finding(entry.check, (ought, differs), about), self.noted.history)
+        self.judge.report(Finding(entry.check, (ought, differs), about), self.notes.history)

@@ -13,7 +13,7 @@ from kvproof.model.ghost_state import Served
 from kvproof.model.needs import Need
 from kvproof.model.state import NULL, Cached, Lists
 from kvproof.model.step import Admission, Effects
-from kvproof.watch.happening import Looked
+from kvproof.watch.event_notes import CacheLookup
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
 from kvproof.watch.slices import WatchedRequest
@@ -41,74 +41,74 @@ class Hits(Part):
 
     def questions(self) -> Iterator[Question]:
         """Ask about one admission after the other."""
-        for looked in self.seen.event.looked:
-            if not looks_up(self.cfg, looked):
+        for lookup in self.seen.event.lookups:
+            if not looks_up(self.cfg, lookup):
                 continue
-            cut, end, cached = LookUp(self.seen, looked).result()
+            cut, end, cached = FoundInCache(self.seen, lookup).result()
             if end - cut > TOKENS_MAX:
                 self.seen.unjudged[TOO_LONG] += 1
                 continue
-            admission = admission_of(self.cfg.name, looked, cut, end, cached)
+            admission = admission_of(self.cfg.name, lookup, cut, end, cached)
             choice = Admit(
-                admission.request, admission.hit, looked.external, hit=self._hit(looked, cut)
+                admission.request, admission.hit, lookup.external, hit=self._hit(lookup, cut)
             )
             yield self.question(
                 event=Schedule(self.cfg.name, (choice,)), effects=Effects(admissions=(admission,))
             )
 
-    def _hit(self, looked: Looked, cut: int) -> Lists:
+    def _hit(self, lookup: CacheLookup, cut: int) -> Lists:
         """Return the blocks of a hit after the first `cut` tokens, by group. A block that the
         request took is null."""
-        taken = self.seen.event.taken.get(looked.watched.live.request_id, ())
+        taken = self.seen.event.taken.get(lookup.watched.live.request_id, ())
         return tuple(
             tuple(
                 NULL if block.block_id in taken else block.block_id
-                for block in table[cut // size : -(-looked.hit // size)]
+                for block in table[cut // size : -(-lookup.hit // size)]
             )
-            for table, size in zip(looked.watched.tables, self.slices.sizes, strict=True)
+            for table, size in zip(lookup.watched.tables, self.slices.sizes, strict=True)
         )
 
 
-def looks_up(cfg: Any, looked: Looked) -> bool:
+def looks_up(cfg: Any, lookup: CacheLookup) -> bool:
     """Whether an admission looks up the cache."""
     return cfg.prefix_caching and not getattr(
-        looked.watched.live, "skip_reading_prefix_cache", False
+        lookup.watched.live, "skip_reading_prefix_cache", False
     )
 
 
 def admission_of(
-    engine: str, looked: Looked, cut: int, end: int, cached: Cached, served: Any = ()
+    engine: str, lookup: CacheLookup, cut: int, end: int, cached: Cached, served: Any = ()
 ) -> Admission:
     """Make an admission without the first `cut` tokens."""
-    watched = looked.watched
+    watched = lookup.watched
     return Admission(
         engine,
         watched.live.request_id,
         watched.tokens.text(cut, end),
         "local",
-        looked.hit - cut,
-        looked.external,
+        lookup.hit - cut,
+        lookup.external,
         cached,
         served,
     )
 
 
-class LookUp:
+class FoundInCache:
     """What a request finds in the cache at its admission.
 
     Tokens at the beginning that are cached in each group of full attention, in the blocks that the
     request got, and that no window of a longer hit has, are left out, and so are tokens behind the
     first that such a group lacks."""
 
-    def __init__(self, seen: Any, looked: Looked) -> None:
+    def __init__(self, seen: Any, lookup: CacheLookup) -> None:
         self.cfg = seen.cfg
-        self.had: dict[Any, int | None] = seen.event.had(looked.since)
+        self.had: dict[Any, int | None] = seen.event.had(lookup.since)
         self.map = seen.slices.pool.cached_block_hash_to_block
         self.unit = seen.slices.unit
-        self.looked = looked
-        self.known = looked.watched.live.num_tokens
+        self.lookup = lookup
+        self.known = lookup.watched.live.num_tokens
         self.whole = {
-            size: adapt.hashes_for(looked.watched.live.block_hashes, self.cfg.hash_block_size, size)
+            size: adapt.hashes_for(lookup.watched.live.block_hashes, self.cfg.hash_block_size, size)
             for size in {self.cfg.hash_block_size, *(g.block_size for g in self.cfg.groups)}
         }
 
@@ -116,7 +116,7 @@ class LookUp:
         """Return where the part begins and ends, in tokens, and the cache entries in it."""
         cut, end = self._bounds()
         found: list[tuple[tuple[int, str], tuple[int, ...]]] = []
-        tokens, ahead = self.looked.watched.tokens, self.cfg.hash_lookahead_tokens
+        tokens, ahead = self.lookup.watched.tokens, self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
             inside = self.cfg.hash_block_size if self.cfg.partial_block_hits else group.block_size
             for size in {group.block_size, inside}:
@@ -131,7 +131,7 @@ class LookUp:
         if self.cfg.partial_block_hits:
             return 0, self.known
         windows = max(group.window for group in self.cfg.groups)
-        cut, end = max(self.looked.hit - windows, 0), self.known
+        cut, end = max(self.lookup.hit - windows, 0), self.known
         for index, group in enumerate(self.cfg.groups):
             if group.kind == "full":
                 size = group.block_size
@@ -143,7 +143,7 @@ class LookUp:
     def _other(self, index: int, size: int) -> int:
         """Return the first place of the hit where the request does not have the block that is
         cached, and took none; or the number of its places."""
-        table, hit = self.looked.watched.tables[index], self.looked.hit // size
+        table, hit = self.lookup.watched.tables[index], self.lookup.hit // size
         for place, block in enumerate(table[:hit]):
             if block.block_id != self._block(index, size, place) and not block.is_null:
                 return place
@@ -185,17 +185,17 @@ class Repeated(Part):
     def questions(self) -> Iterator[Question]:
         """Ask about one admission after the other, if prompts were served before."""
         event = self.seen.event
-        for looked in event.looked:
-            in_time = event.lost is None or event.lost >= looked.since
-            if in_time and self.served and looks_up(self.cfg, looked):
-                yield from self._admitted(looked)
+        for lookup in event.lookups:
+            in_time = event.lost is None or event.lost >= lookup.since
+            if in_time and self.served and looks_up(self.cfg, lookup):
+                yield from self._admitted(lookup)
         if event.lost is not None:
             self.served.clear()
             self.prefilling.clear()
-        self._note(event.looked)
+        self._note(event.lookups)
 
-    def _admitted(self, looked: Looked) -> Iterator[Question]:
-        known, hit = looked.watched.live.num_tokens, looked.hit
+    def _admitted(self, lookup: CacheLookup) -> Iterator[Question]:
+        known, hit = lookup.watched.live.num_tokens, lookup.hit
         cut = 0 if self.cfg.partial_block_hits else hit // self.slices.unit * self.slices.unit
         if known - cut > TOKENS_MAX:
             self.seen.unjudged[TOO_LONG] += 1
@@ -203,17 +203,17 @@ class Repeated(Part):
         served = tuple(
             Served(tokens.text(cut, end), 0)
             for tokens, end in self.served
-            if end > hit and tokens.shares(looked.watched.tokens, hit + 1)
+            if end > hit and tokens.shares(lookup.watched.tokens, hit + 1)
         )
-        admission = admission_of(self.cfg.name, looked, cut, known, (), served)
+        admission = admission_of(self.cfg.name, lookup, cut, known, (), served)
         yield self.question(effects=Effects(admissions=(admission,)))
 
-    def _note(self, admitted: list[Looked]) -> None:
+    def _note(self, admitted: list[CacheLookup]) -> None:
         """Note the requests whose prefill has begun, and those whose prefill is over."""
-        for looked in admitted:
-            live = looked.watched.live
-            if not getattr(live, "resumable", False) and (self.everywhere or not looked.external):
-                self.prefilling[live.request_id] = looked.watched
+        for lookup in admitted:
+            live = lookup.watched.live
+            if not getattr(live, "resumable", False) and (self.everywhere or not lookup.external):
+                self.prefilling[live.request_id] = lookup.watched
         if self.seen.event.what != "update_from_output":
             return
         for name, watched in list(self.prefilling.items()):

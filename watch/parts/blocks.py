@@ -129,15 +129,15 @@ class LostEntries(Changed):
 
     def questions(self) -> Iterator[Question]:
         """Ask about all entries at once."""
-        happening, event = self.seen.event, self.event()
-        if not happening.unmapped or event is None:
+        event_notes, event = self.seen.event, self.event()
+        if not event_notes.unmapped or event is None:
             return
-        if happening.invalid:
-            self.seen.unjudged[FAILED] += len(happening.unmapped)
+        if event_notes.invalid:
+            self.seen.unjudged[FAILED] += len(event_notes.unmapped)
             return
         before, after = dict[Key, set[int]](), dict[Key, set[int]]()
         entries, blocks = self.slices.pool.cached_block_hash_to_block._cache, Some[Block]()
-        for key, number in happening.unmapped:
+        for key, number in event_notes.unmapped:
             name = get_group_id(key), bytes(key).hex()
             now = set(view.blocks_of(entries.get(key)))
             after[name] = now

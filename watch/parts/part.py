@@ -11,7 +11,7 @@ from kvproof.model.step import Effects, Step
 from kvproof.watch.shown import Views
 
 if TYPE_CHECKING:
-    from kvproof.watch.noted import Noted
+    from kvproof.watch.notes import EngineNotes
 
 
 class Question(NamedTuple):
@@ -30,7 +30,7 @@ class Part:
 
     view: ClassVar[Views]
 
-    def __init__(self, seen: "Noted") -> None:
+    def __init__(self, seen: "EngineNotes") -> None:
         self.seen = seen
         self.scheduler: Any = seen.scheduler
         self.cfg = seen.cfg

@@ -74,7 +74,7 @@ class Priority(Part):
         """Return a request as it was before the step. It had blocks if it ran, was loaded or has
         lost some since, or if it has some and is no fresh admission."""
         name, event = live.request_id, self.seen.event
-        fresh = any(looked.watched.live is live for looked in event.looked)
+        fresh = any(lookup.watched.live is live for lookup in event.lookups)
         held = ran or loaded or name in event.tables or (self._holds(live) and not fresh)
         status = RUNNING if ran else WAITING
         return Request(name, status, "", 0, 0, tables=SOME if held else ())

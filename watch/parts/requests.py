@@ -66,9 +66,9 @@ class Reads(Part):
 
     def questions(self) -> Iterator[Question]:
         """Ask about one request that begins after the other."""
-        for begun in self.seen.begun:
-            if begun.watched.hit + begun.watched.external:
-                yield self.question(effects=Effects(reads=tuple(begun.reads)))
+        for started in self.seen.started:
+            if started.watched.hit + started.watched.external:
+                yield self.question(effects=Effects(reads=tuple(started.reads)))
         unseen, self.slices.unseen = self.slices.unseen, 0
         if unseen:
             self.seen.unjudged[UNSEEN] += unseen

@@ -98,11 +98,11 @@ class StepCounts(Part):
             return
         tokens, known = output.num_scheduled_tokens, self.scheduler.requests
         new, cached = output.scheduled_new_reqs, output.scheduled_cached_reqs
-        begun = [(each.req_id, each.num_computed_tokens) for each in new]
+        started = [(each.req_id, each.num_computed_tokens) for each in new]
         differ = {
             name: given
             for name, given in (
-                *begun,
+                *started,
                 *zip(cached.req_ids, cached.num_computed_tokens, strict=True),
             )
             if given + tokens[name] != known[name].num_computed_tokens

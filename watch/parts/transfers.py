@@ -52,9 +52,9 @@ class Transfers(Part):
     def _begun(self) -> None:
         """Note the transfers that begin: a load with an admission, a send with the end of a
         request."""
-        for looked in self.seen.event.looked:
-            name, watched = looked.watched.live.request_id, looked.watched
-            if looked.external and self.slices.status(watched.live) == LOADING:
+        for lookup in self.seen.event.lookups:
+            name, watched = lookup.watched.live.request_id, lookup.watched
+            if lookup.external and self.slices.status(watched.live) == LOADING:
                 self.loads[name] = watched.loads
         if self.seen.event.what == "update_from_output" and self.scheduler.connector is not None:
             for watched in self.seen.touched_requests():

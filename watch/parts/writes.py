@@ -10,7 +10,7 @@ from kvproof.watch.shown import Views
 from kvproof.watch.slices import WatchedRequest
 
 if TYPE_CHECKING:
-    from kvproof.watch.noted import Noted
+    from kvproof.watch.notes import EngineNotes
 
 
 class Write(NamedTuple):
@@ -65,7 +65,7 @@ class Writes(Part):
         )
 
 
-def note_writes(seen: "Noted", some: Iterable[WatchedRequest]) -> None:
+def note_writes(seen: "EngineNotes", some: Iterable[WatchedRequest]) -> None:
     """Note what these requests are about to write into blocks."""
     for watched in some:
         start = max(watched.written, watched.hit + watched.external)
@@ -81,7 +81,7 @@ def note_writes(seen: "Noted", some: Iterable[WatchedRequest]) -> None:
                 _note(seen, watched, index, table[column].block_id, column * size)
 
 
-def _note(seen: "Noted", watched: WatchedRequest, group: int, block: int, first: int) -> None:
+def _note(seen: "EngineNotes", watched: WatchedRequest, group: int, block: int, first: int) -> None:
     slices, event = seen.slices, seen.event
     cached = block not in seen.mapped_now and bool(slices.mapped.of(block))
     if block != NULL and not cached and slices.holders.has_one(block):
@@ -93,6 +93,6 @@ def _note(seen: "Noted", watched: WatchedRequest, group: int, block: int, first:
     event.writes.append(Write(watched, group, block, holders, cut, first, before, key))
 
 
-def _key(seen: "Noted", block: int, cut: int, first: int) -> Key | None:
+def _key(seen: "EngineNotes", block: int, cut: int, first: int) -> Key | None:
     keys = seen.slices.mapped.of(block)
     return seen.slices.key_text(keys[0], cut, first) if keys else None

@@ -15,7 +15,7 @@ class AdmittedRequest(NamedTuple):
     flights: tuple[Flight, ...]
 
 
-class Looked(NamedTuple):
+class CacheLookup(NamedTuple):
     """An admission after a look-up of the cache: the hit and the tokens of the connector, and the
     number of the first key that changes after it (`since`)."""
 
@@ -25,7 +25,7 @@ class Looked(NamedTuple):
     since: int
 
 
-class Happening(CallNotes):
+class EventNotes(CallNotes):
     """The notes of the event that runs now.
 
     `what` is the name of its method, with `args`, `named` and `result`. `running` were the running
@@ -33,7 +33,7 @@ class Happening(CallNotes):
     `choices` leave out the tokens of a running request that takes no block. `taken` are the blocks
     that a request takes. `tables` are the earlier block tables of requests that have lost a block.
     `keys` are the keys that change in the hash map, each with the block that it had before; at the
-    change `lost` the first entry is lost. `looked` are the admissions, and `offers` are the
+    change `lost` the first entry is lost. `lookups` are the admissions, and `offers` are the
     transfer parameters of requests that end, with their computed tokens. `spoiled` are requests of
     the step whose load has failed, with the length of their answer before. `reports` are the KV
     events that are taken from the pool, None if nobody takes any. `writes` are those of requests
@@ -46,7 +46,7 @@ class Happening(CallNotes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.begun = False
+        self.started = False
         self.what = ""
         self.args: tuple[Any, ...] = ()
         self.named: dict[str, Any] = {}
@@ -58,7 +58,7 @@ class Happening(CallNotes):
         self.tables: dict[str, list[list[Any]]] = {}
         self.keys: list[tuple[Any, int | None]] = []
         self.lost: int | None = None
-        self.looked: list[Looked] = []
+        self.lookups: list[CacheLookup] = []
         self.writes: list[Any] = []
         self.reports: list[Any] | None = None
         self.offers: list[tuple[str, int, Any]] = []

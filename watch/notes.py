@@ -10,20 +10,20 @@ from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from kvproof.live import adapt
 from kvproof.model.state import Engine, Request
 from kvproof.watch.contents import Contents
+from kvproof.watch.event_notes import EventNotes
 from kvproof.watch.flights import Flights
-from kvproof.watch.happening import Happening
 from kvproof.watch.history import History
 from kvproof.watch.shape import Shape
 from kvproof.watch.slices import Named, Slices, WatchedRequest
 from kvproof.watch.tokens import tokens_of
-from kvproof.watch.worker import Begun
+from kvproof.watch.worker import StartedRequest
 
 
-class Noted:
+class EngineNotes:
     """The notes of one watched engine. `touched` are the requests, and `blocks` the blocks, that
     the event touches; `inserted` are the keys and blocks that it puts into the hash map, with the
     request that vLLM was at work on, `named` what these keys stand for, and `nameless` the number
-    of keys of which this is not known; `admitted` the requests that it admits; `begun` those that
+    of keys of which this is not known; `admitted` the requests that it admits; `started` those that
     begin in the step; `gone` the requests that it ends; `event` what else it does. `unjudged`
     counts what was not judged because it is not known, and `trusted` what is taken to be right."""
 
@@ -44,8 +44,8 @@ class Noted:
         self.named: dict[tuple[Any, int], Named] = {}
         self.nameless = 0
         self.admitted: list[WatchedRequest] = []
-        self.begun: list[Begun] = []
-        self.event = Happening()
+        self.started: list[StartedRequest] = []
+        self.event = EventNotes()
         self.flights = Flights(scheduler, shape.steps_most)
         self.unjudged: Counter[str] = Counter()
         self.trusted: Counter[str] = Counter()
@@ -58,11 +58,11 @@ class Noted:
 
     def clear(self) -> None:
         """Clear the notes of an event that is over."""
-        self.event = Happening()
+        self.event = EventNotes()
         self.nameless, self._touched = 0, None
         for each in (self.touched, self.blocks, self.mapped_now, self.gone, self._parts):
             each.clear()
-        for some in (self.inserted, self.named, self.admitted, self.begun):
+        for some in (self.inserted, self.named, self.admitted, self.started):
             some.clear()
 
     @property
