@@ -1,5 +1,4 @@
-"""Interruptions: what was done is kept and named, the exit code is that of the signal, and nothing
-is half-written."""
+"""Interruptions: what was done is kept, the exit code is that of the signal, nothing is half."""
 
 import signal
 import subprocess
@@ -11,6 +10,8 @@ from typing import Any
 import pytest
 
 from kvproof.model import interruption
+from kvproof.reports import live_line
+from kvproof.reports.live_line import progress
 from tests import kills, signals
 
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
@@ -179,3 +180,22 @@ def test_an_interruption_of_one_command_is_not_one_of_the_next(run: Any) -> None
         assert interruption.exit_code(0) == 130
     assert interruption.exit_code(0) == 0
     assert run("explore", "--config", "full")[0] == 0
+
+
+# Progress in a log
+
+
+def test_a_log_gets_a_line_every_half_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(live_line, "LINE_EVERY_S", 30.0)
+    monkeypatch.setattr(live_line, "_logged_at", now)
+    monkeypatch.setattr(live_line.time, "monotonic", lambda: now)
+    monkeypatch.setattr("kvproof.reports.live_line.SHOWN_EVERY_S", 0.0)
+    with progress("sampling: {} of {} episodes") as show:
+        for second in range(70):
+            now += 1.0
+            show(second, 70)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["sampling: 30 of 70 episodes", "sampling: 61 of 70 episodes"]

@@ -1,22 +1,25 @@
-"""Whose fault an exception is: the adapter's, or that of the engine whose call raised it.
-
-The check of the contract is passed by here: what it would have caught comes up while vLLM runs.
-"""
+"""Whose fault an exception is, and how the adapter drives a vLLM of another form."""
 
 import json
+import os
+import queue
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvproof.cli.main import main
 from kvproof.live import contract_check as contract
+from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
+from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone, TransferFail
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import COUNTS, LATE, VOID, Flight
 from tests.driving import taken
 
 pytestmark = pytest.mark.live
+
 
 OFFERED: tuple[Event, ...] = (
     *(Submit("P", "r0"), Schedule("P"), Complete("P")),
@@ -137,3 +140,179 @@ def test_an_argument_that_a_stand_in_does_not_take_is_not(
     with pytest.raises(AdapterDrift, match="unexpected keyword argument 'notif_msg'") as raised:
         driven(OFFERED, "push-full")
     assert raised.value.entry == "Agent.send_notif"
+
+
+# Older forms of vLLM, which are made here
+
+
+FAILING: tuple[Event, ...] = (
+    *(Submit("P", "r0"), Schedule("P"), Complete("P"), Submit("D", "r0"), Schedule("D")),
+    TransferFail("r0"),
+)
+
+
+class OlderWorker:
+    """A worker that reports the blocks of a read that failed, and no requests. With several kinds
+    of groups it reports none."""
+
+    _is_hma_required: bool
+    _recving_metadata: dict[str, Any]
+    _failed_recv_reqs: "queue.Queue[str]"
+    _invalid_block_ids: "queue.Queue[set[int]]"
+    xfer_stats: Any
+
+    def _handle_failed_transfer(self, req_id: str, handle: int | None) -> None:
+        assert handle is None
+        if not self._is_hma_required:
+            self._invalid_block_ids.put(set(self._recving_metadata[req_id].local_block_ids[0]))
+        self._failed_recv_reqs.put(req_id)
+        self.xfer_stats.record_failed_transfer()
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        found = self._invalid_block_ids
+        return set() if found.empty() else found.get_nowait()
+
+    def get_finished(self) -> tuple[set[str], set[str]]:
+        return {"sent"}, {"received"}
+
+
+def share(fate: str = COUNTS, samples: bool = True) -> Flight:
+    return Flight("r0", 1, samples, fate)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "shares", "fates"),
+    [
+        (0, [share(), share()], [COUNTS, COUNTS]),
+        (0, [share(LATE), share()], [LATE, COUNTS]),
+        (1, [share(VOID), share()], [VOID, COUNTS]),
+        (0, [share(VOID), share()], [LATE, COUNTS]),
+        (2, [share(VOID), share()], [VOID, VOID]),
+        (1, [share(VOID, samples=False), share(VOID)], [VOID, VOID]),
+    ],
+)
+def test_without_counters_the_noted_fates_count_and_the_outputs_that_vllm_drops(
+    dropped: int, shares: list[Flight], fates: list[str]
+) -> None:
+    from kvproof.live.observer import view
+
+    class Older:
+        """A request of a vLLM that counts the outputs to drop, and no stale tokens."""
+
+        request_id = "r0"
+        status = view.RequestStatus.RUNNING
+        async_tokens_to_discard = dropped
+
+    class Holds:
+        """A scheduler with this request."""
+
+        def __init__(self) -> None:
+            self.requests = {"r0": Older()}
+
+    assert [f.fate for f in view.fates(Holds(), "r0", shares)] == fates
+
+
+def test_a_preemption_is_noted_for_the_steps_in_flight() -> None:
+    from kvproof.live.machine import LiveMachine
+
+    machine = LiveMachine(CLUSTERS["async"])
+    (node,) = machine.nodes.values()
+    for event in (Submit("E", "r0"), Schedule("E")):
+        machine.take(event)
+    node.recorder.preempted.add("r0")
+    node.note_stale(LATE)
+    assert [s.fate for _, shares in node.queue for s in shares] == [LATE]
+    assert not node.recorder.preempted
+
+
+def test_the_retention_interval_is_in_the_environment_only_while_a_scheduler_is_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kvproof.live import adapt
+
+    monkeypatch.setenv(adapt.RETENTION_VARIABLE, "64")
+    for interval in (None, 0, 8):
+        with adapt.retention_variable(interval):
+            found = os.environ.get(adapt.RETENTION_VARIABLE)
+            assert found == (None if interval is None else str(interval))
+        assert os.environ[adapt.RETENTION_VARIABLE] == "64"
+    with pytest.raises(AdapterDrift, match="refuses the config"), adapt.retention_variable(0):
+        raise ValueError(f"{adapt.RETENTION_VARIABLE} is set. Unset it")
+    assert os.environ[adapt.RETENTION_VARIABLE] == "64"
+
+
+def test_a_scheduler_that_did_not_take_the_interval_is_drift() -> None:
+    from kvproof.live import adapt
+
+    class Dense:
+        """A coordinator without sparse retention."""
+
+        retention_interval = None
+
+    adapt.check_retention(Dense(), None)
+    with pytest.raises(AdapterDrift, match="does not take the retention interval"):
+        adapt.check_retention(Dense(), 0)
+
+
+@pytest.fixture
+def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvproof.live import adapt
+    from kvproof.live.contract.table_transfers import WORKERS
+    from kvproof.live.driver import nixl
+    from kvproof.live.fake import unstarted
+
+    def made(cfg: EngineConfig) -> Any:
+        older = type("Older", (OlderWorker, adapt.first(WORKERS)), {})
+        return nixl.fitted(cfg, unstarted(older))
+
+    monkeypatch.setattr(adapt, "reports_failed_reads", lambda: False)
+    monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", made)
+
+
+@pytest.mark.usefixtures("_older_reports")
+@pytest.mark.parametrize("policy", ["fail", "recompute"])
+def test_a_failed_read_is_reported_by_its_blocks(policy: str) -> None:
+    """D's scheduler learns from the blocks that the load of the request failed."""
+    from kvproof.live.machine import LiveMachine
+
+    full = CLUSTERS["pd-full"]
+    machine = LiveMachine(replace(full, name="older", load_failure=policy, failures=1))
+    for event in FAILING:
+        step = machine.take(event)
+    found = step.after.engine("D").find("r0")
+    assert not any(engine.dead for engine in step.after.engines)
+    if policy == "fail":
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.status, found.computed) == ("failed", 0)
+
+
+def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
+    from kvproof.live.death import place
+    from kvproof.live.fake import FakeParams
+
+    params = FakeParams(known=1)
+    params.left_out = ("blocks",)
+    with pytest.raises(AdapterDrift):
+        params["unknown"]
+    with pytest.raises(KeyError) as missed:
+        params["blocks"]
+    reader = "test_a_key_that_every_router_leaves_out_is_missed_by_its_reader"
+    assert place(missed.value).name == reader
+
+
+@pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match", "pd-ratio-state"])
+def test_vllm_agrees_which_hits_and_pairs_there_are(name: str) -> None:
+    from kvproof.live.machine import LiveMachine
+
+    cluster = CLUSTERS[name]
+    machine = LiveMachine(cluster)
+    for _ in range(40):
+        stimuli = machine.stimuli()
+        if not stimuli:
+            break
+        step = machine.take(stimuli[0])
+        assert not any(engine.dead for engine in step.after.engines)
+        for admission in step.effects.admissions:
+            assert admission.hit % cluster.engine(admission.engine).hit_unit == 0
