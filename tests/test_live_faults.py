@@ -16,6 +16,7 @@ from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
+from kvproof.reports.terminal import replay_line
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.mistakes import MISTAKES, TOLD, preset_of
@@ -91,10 +92,9 @@ def test_the_invariant_finds_the_mistake_in_vllm(
     assert outcome.finding.invariant == MISTAKES[name].finds
 
 
-def printed_command(said: str | None) -> list[str]:
+def printed_command(said: str) -> list[str]:
     """The arguments of the command that is printed after a trace was written."""
-    assert said is not None
-    program, *arguments = shlex.split(said.strip().removeprefix("Replay it: "))
+    program, *arguments = shlex.split(said.removeprefix("Replay it: "))
     assert program == "kvproof"
     return arguments
 
@@ -124,7 +124,8 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         assert trace is not None
         kept = trace_file(trace, tmp_path)
         kept.write()
-        command = printed_command(kept.line)
+        assert kept.path is not None
+        command = printed_command(replay_line(trace, kept.path))
         assert replayed(command, capsys) == (1, "VIOLATED")
     assert replayed(command, capsys) in ((0, "SAMPLED"), (3, "UNKNOWN"))
     on_the_model = [*command[: command.index("live")], "model"]
