@@ -22,8 +22,7 @@ from kvproof.model.traces.trace import Trace
 from kvproof.reports.output.search import Replayed
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import HANG, say
-from kvproof.strategies.conformance.record_end import end_differs
-from kvproof.strategies.conformance.replay import Parting, Replay, replay
+from kvproof.strategies.conformance.replay import Parting, Replay, end_differs, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 DIFFERS = "DIFFERS"

@@ -9,12 +9,11 @@ import msgspec
 import pytest
 
 from kvproof.model.finding import Finding
-from kvproof.model.records.as_trace import NotFollowed, as_trace
+from kvproof.model.records.as_trace import NotFollowed, as_trace, prompts
 from kvproof.model.records.lines import (
     Admitted,
     Arrived,
 )
-from kvproof.model.records.prompts import Inexpressible, prompts
 from kvproof.model.records.record import Happened, Record, read, read_either, write_in
 from kvproof.reports.record import render
 from kvproof.reports.schemas import text
@@ -162,7 +161,7 @@ def test_prompts_are_equal_where_their_hashes_are_equal() -> None:
 
 
 def test_different_answers_to_one_prompt_have_no_texts() -> None:
-    with pytest.raises(Inexpressible, match="got different answers"):
+    with pytest.raises(NotFollowed, match="got different answers"):
         prompts([arrived("a", 2, "1", "2"), arrived("b", 2, "1", "3")])
 
 

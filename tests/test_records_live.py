@@ -14,8 +14,7 @@ from kvproof.cli.main import main
 from kvproof.model.events import Complete, Event, ResetPrefixCache, Schedule, Submit, bare
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.as_trace import as_trace
-from kvproof.model.records.record import read, write_in
-from kvproof.model.records.tables import followed
+from kvproof.model.records.record import followed, read, write_in
 from kvproof.reports.schemas import text
 from tests.mistakes import MISTAKES
 from tests.recorded import run as driven

@@ -1,4 +1,5 @@
-"""A record in memory: the last events of a watched engine, and how it is written and read."""
+"""A record in memory: the last events of a watched engine, how it is written and read, and the
+block tables of its requests, event by event."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,3 +134,32 @@ class _Reader(LineReader):
         groups = len(header.engine.groups)
         if len(lists) not in (0, groups):
             self.fail(f"has blocks in {len(lists)} groups of an engine with {groups}")
+
+
+class After(NamedTuple):
+    """An event, and the block tables after it. A request whose first blocks were taken before the
+    record begins is not in `tables`."""
+
+    happened: Happened
+    tables: dict[str, Lists]
+
+
+def followed(record: Record) -> Iterator[After]:
+    """Each event of a record with the tables after it."""
+    groups = len(record.header.engine.groups)
+    empty: Lists = ((),) * groups
+    tables: dict[str, Lists] = {}
+    lost: set[str] = set()
+    for happened in record.events:
+        tables = dict(tables)
+        for change in happened.event.tables:
+            name, group = change.request, change.group
+            table = tables.get(name, empty)
+            if change.at > len(table[group]):
+                lost.add(name)
+            changed = (*table[group][: change.at], *change.blocks)
+            tables[name] = (*table[:group], changed, *table[group + 1 :])
+            if not any(tables[name]):
+                del tables[name]
+                lost.discard(name)
+        yield After(happened, {name: held for name, held in tables.items() if name not in lost})

@@ -12,8 +12,7 @@ from kvproof.model.events import Lists
 from kvproof.model.finding import Finding
 from kvproof.model.phases import Phase
 from kvproof.model.records.lines import Offer, RecordedEvent, Remote
-from kvproof.model.records.record import Record
-from kvproof.model.records.tables import followed
+from kvproof.model.records.record import Record, followed
 from kvproof.model.traces.state_diff import Flat, escaped
 from kvproof.reports.ledger.data import ShownTransfer, TransferSide
 

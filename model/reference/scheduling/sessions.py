@@ -1,12 +1,8 @@
-"""Sessions: jobs whose prompt arrives in several parts; each part is answered before the next
-arrives.
-
-Between two parts a session waits for its user and keeps its blocks. The last token of an answer was
-sampled and never computed: it is dropped, and the next part follows the remaining tokens. After the
-last part the user ends the session.
+"""What the scheduler does with a session between two parts of its prompt (see
+`environment.arrivals`).
 
 Sources: `Scheduler._handle_stopped_request`, `_update_request_as_session` and `add_request` of vLLM
-V1. Not modelled: a part that arrives while the part before is still being answered; vLLM queues it.
+V1.
 """
 
 from kvproof.model import capacity, config
