@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from kvproof.invariants.check import Check
 from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS, FORMER, checks_of
@@ -151,7 +152,7 @@ def _check(name: str) -> Explanation:
     see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by in FAULTS else []
     see += [_report(each) for each in findings[:1] if not see]
     return Explanation(
-        kind="a guard of the spec, which every step must keep" if guard else "an invariant",
+        kind=_kind(one),
         name=name,
         sentence=f"It must be true that {one.name}.",
         severity=one.severity.words,
@@ -267,6 +268,14 @@ def _gravest(checks: Iterable[str]) -> str:
 
 def _paragraphs(text: str | None) -> tuple[str, ...]:
     return tuple(" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip()))
+
+
+def _kind(check: Check) -> str:
+    if check.kind == "guard":
+        return "a guard of the spec, which every step must keep"
+    if check.ideal:
+        return "an ideal, which no engine fully keeps: only pairs of base and head are judged by it"
+    return "an invariant"
 
 
 def _report(name: str) -> str:

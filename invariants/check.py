@@ -66,7 +66,9 @@ class Check:
     `apart` says how far two breaks by connectors are one defect: only with the same cache `groups`,
     only by the same connector (`connectors`), or always (empty). A check is asked of a dead engine
     or a refused start only if `of_dead`. A break of a check that is `of_two` is a finding only
-    beside another vLLM that keeps the check.
+    beside another vLLM that keeps the check. A check that is `ideal` states what no engine fully
+    keeps: each of its breaks has excuses, so that only a pair of base and head is judged by it, and
+    no fault breaks it.
     """
 
     id: str
@@ -84,6 +86,7 @@ class Check:
     apart: Literal["groups", "connectors", ""] = "groups"
     of_dead: bool = False
     of_two: bool = False
+    ideal: bool = False
 
     @property
     def kind(self) -> str:
@@ -196,6 +199,7 @@ def check(
     apart: Literal["groups", "connectors", ""] = "groups",
     of_dead: bool = False,
     of_two: bool = False,
+    ideal: bool = False,
 ) -> Callable[[Function], Check]:
     """Declare a check: the sentence that must be true, and the fields of `Check`. A guard has a
     `part` of vLLM in place of an `origin`. What is judged of a step needs its whole state, unless
@@ -221,6 +225,7 @@ def check(
             apart=apart,
             of_dead=of_dead,
             of_two=of_two,
+            ideal=ideal,
         )
         known = FOUND.get(declared.id)
         if known is not None and _place(known.function) != _place(function):

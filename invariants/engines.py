@@ -4,14 +4,35 @@ that is over."""
 from collections.abc import Iterator
 
 from kvproof.invariants.check import Ending, check
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import (
+    Excuse,
+    Judged,
+    Reason,
+    because,
+    choice,
+    holds,
+    reason,
+    release,
+)
 from kvproof.model.events import Event, ResetPrefixCache, ResetRunning
 from kvproof.model.facts.connectors import Died
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
-from kvproof.model.state import Death, Engine
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    PAUSED,
+    PREEMPTED,
+    RUNNING,
+    SENDING,
+    WAITING,
+    Death,
+    Engine,
+)
 from kvproof.model.step import Step
 
 DIED = "died"
@@ -170,6 +191,47 @@ def reset_is_whole(step: Step) -> Iterator[Judged]:
                 engine=event.engine,
                 request=request.id,
             )
+
+
+@check(
+    "a reset of the cache is not refused",
+    origin="Scheduler.reset_prefix_cache",
+    severity=Severity.WRONG_TOKENS,
+    ideal=True,
+)
+def reset_is_answered(step: Step) -> Iterator[Judged]:
+    """Who changes the weights of a model and does not look at the answer of the reset serves KV of
+    the old weights. vLLM refuses a reset while any block is in use. So a block that is given back
+    too late, or never, also keeps the cache from being reset."""
+    event = step.event
+    if not isinstance(event, ResetPrefixCache):
+        return
+    engine = step.before.engine(event.engine)
+    if step.effects.resets:
+        yield holds()
+    else:
+        yield because(
+            reason("asked", "{engine} is asked to reset its cache"),
+            reason(
+                "refused",
+                "it refuses, and {used} of its blocks are in use",
+                used=len(engine.blocks) - 1 - len(engine.free),
+            ),
+            excuses=_what_uses_blocks(engine),
+            engine=engine.name,
+        )
+
+
+def _what_uses_blocks(engine: Engine) -> Iterator[Excuse]:
+    holders = {request.status for request in engine.requests if any(request.tables)}
+    if RUNNING in holders or engine.step or engine.steps or engine.deferred:
+        yield choice("a request runs, or a step is in flight")
+    if holders & {LOADING, LOADED, FAILED, SENDING, ABORTED}:
+        yield choice("a transfer reads or writes blocks")
+    if holders & {PAUSED, WAITING, PREEMPTED}:
+        yield choice("a request that waits keeps what it has computed or loaded")
+    if not holders and not engine.deferred:
+        yield release("nothing has a block, and the reset is refused")
 
 
 @check(

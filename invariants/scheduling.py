@@ -37,7 +37,7 @@ from kvproof.model.state import (
     Engine,
     Request,
 )
-from kvproof.model.step import Step
+from kvproof.model.step import Admission, Step
 
 
 def _why_it_keeps_blocks(cluster: Cluster, request: Request) -> Iterator[Excuse]:
@@ -400,6 +400,103 @@ def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 engine=cfg.name,
                 request=request.id,
             )
+
+
+@check(
+    "the blocks of a preempted request are needed in the step that preempts it",
+    origin="Scheduler.schedule; vllm#43543",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def preempted_blocks_are_needed(step: Step) -> Iterator[Judged]:
+    """A preempted request computes its tokens again. If as many blocks are free after the step as
+    the request gave up, the step could have done without them."""
+    event = step.event
+    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+        return  # cannot be judged: an engine that died in a step has not ended it
+    before, free = step.before.engine(event.engine), len(step.after.engine(event.engine).free)
+    for made in event.chose or ():
+        request = before.find(made.request)
+        if request is None or not isinstance(made, Preempt):
+            continue
+        own = sum(before.blocks[block].refs == 1 for table in request.tables for block in table)
+        if free < own:
+            yield holds()
+        else:
+            yield because(
+                reason("gives_up", "{request} is preempted, and gives up {own} blocks", own=own),
+                reason("free_after", "{free} blocks are free after the step", free=free),
+                excuses=_why_preempted(event, made, own),
+                engine=before.name,
+                request=request.id,
+            )
+
+
+def _why_preempted(event: Schedule, preempted: Preempt, own: int) -> Iterator[Excuse]:
+    """The excuses of a step that does not need the `own` blocks of a request that it preempts."""
+    given = [made for made in event.chose or () if not isinstance(made, Admit)]
+    if preempted.request == preempted.needy:
+        yield choice("it lacked a block itself, and nobody else was to be preempted for it")
+    elif any(isinstance(made, Preempt) and made.request == preempted.needy for made in given):
+        yield choice("the request that needed its blocks was preempted after it")
+    elif sum(len(blocks) for made in given for blocks in made.freed) > own:
+        yield choice("other blocks were given back in the same step")
+    else:
+        yield release("the step preempts a request, and the blocks that were free are enough")
+
+
+@check(
+    "a preempted request does not compute the tokens of whole blocks again",
+    origin="Scheduler._preempt_request; vllm#43543",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def preempted_tokens_are_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A preempted request gives its blocks back, and they stay in the prefix cache. If it is
+    admitted again before others take them, it finds there what it had computed. A request that has
+    output had computed all of its tokens but the last."""
+    for admission in step.effects.admissions:
+        request = step.before.engine(admission.engine).find(admission.request)
+        if request is None or request.status != PREEMPTED or not request.output:
+            continue  # cannot be judged: nothing says how many tokens it had computed
+        cfg = cluster.engine(admission.engine)
+        computed = max(len(request.tokens) - 1 - cfg.eagle_drop_tokens, 0)
+        due = computed - computed % cfg.hit_unit
+        found = admission.hit + admission.external
+        if found >= due:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "had_computed",
+                    "{request} on {engine} had computed {due} tokens in whole blocks",
+                    due=due,
+                ),
+                reason("finds", "it is admitted again, and finds {found}", found=found),
+                excuses=_why_computed_again(cfg, admission, due),
+                engine=admission.engine,
+                request=request.id,
+            )
+
+
+def _why_computed_again(cfg: EngineConfig, admission: Admission, due: int) -> Iterator[Excuse]:
+    """The excuses of an admission that finds fewer than `due` tokens of a preempted request."""
+    keys = {key for key, blocks in admission.cached if blocks}
+    ahead = cfg.hash_lookahead_tokens
+    lost = any(
+        (index, admission.tokens[: end + ahead]) not in keys
+        for index, group in enumerate(cfg.groups)
+        for end in range(group.block_size, due + cfg.eagle_drop_tokens + 1, group.block_size)
+        if group.kind == "full"
+    )
+    if not cfg.prefix_caching:
+        yield choice("prefix caching is off")
+    elif lost:
+        yield choice("some of its blocks are not in the cache any more")
+    elif any(group.kind != "full" for group in cfg.groups):
+        yield choice("a window or a state of it is not kept where these tokens end")
+    else:
+        yield release("all of its blocks are in the cache, and it computes them again")
 
 
 READY = (WAITING, PREEMPTED, LOADED, FAILED)

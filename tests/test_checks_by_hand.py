@@ -21,6 +21,7 @@ from kvproof.model.events import (
     Compute,
     Event,
     Preempt,
+    ResetPrefixCache,
     Schedule,
     Submit,
 )
@@ -30,6 +31,7 @@ from kvproof.model.state import (
     COUNTS,
     LOADING,
     PAUSED,
+    PREEMPTED,
     RUNNING,
     SENDING,
     WAITING,
@@ -470,3 +472,41 @@ def test_only_the_first_request_of_an_idle_engine_takes_the_blocks_of_the_waterm
     assert kinds_of_excuses("watermark_is_kept", ALONE, alone, *chose, after=full) == [["choice"]]
     beside = with_requests(WAITS, WAITS._replace(id="r1", status=RUNNING))
     assert kinds_of_excuses("watermark_is_kept", ALONE, beside, *chose, after=full) == [[]]
+
+
+def test_a_preemption_is_needed_only_if_its_blocks_are_taken() -> None:
+    name, needy = "preempted_blocks_are_needed", WAITS._replace(status=RUNNING, tables=((2,),))
+    victim = WAITS._replace(id="r1", status=RUNNING, tables=((1,),))
+    before = with_requests(needy, victim, free=0)._replace(blocks=(Block(1),) * 8)
+    full, free = with_requests(needy, free=0), with_requests(needy, free=1)
+    preempts = Preempt("r1", "r0"), Compute("r0", 1)
+    assert kinds_of_excuses(name, ALONE, before, *preempts, after=full) == []
+    assert kinds_of_excuses(name, ALONE, before, *preempts, after=free) == [["release"]]
+    itself = Preempt("r1", "r1")
+    assert kinds_of_excuses(name, ALONE, before, itself, after=free) == [["choice"]]
+
+
+@pytest.mark.parametrize(
+    ("hit", "cached", "kinds"), [(2, "aa", []), (0, "aa", [["release"]]), (0, "", [["choice"]])]
+)
+def test_a_preempted_request_finds_what_it_had_computed(
+    hit: int, cached: str, kinds: list[list[str]]
+) -> None:
+    again = WAITS._replace(status=PREEMPTED, output="..")
+    entries = (((0, cached), (1,)),) if cached else ()
+    admission = Admission("E", "r0", again.tokens, "local", hit, 0, entries)
+    state = State((with_requests(again),))
+    step = Step(state, Schedule("E", ()), Effects(admissions=(admission,)), state)
+    found = INVARIANTS["preempted_tokens_are_kept"].of_step(ALONE, step)
+    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
+
+
+def test_a_refused_reset_names_what_is_in_use() -> None:
+    def refused(*requests: Request) -> list[list[str]]:
+        state = State((with_requests(*requests, free=1),))
+        step = Step(state, ResetPrefixCache("E"), Effects(), state)
+        found = INVARIANTS["reset_is_answered"].of_step(ALONE, step)
+        return [[excuse.kind for excuse in each.excuses] for each in found]
+
+    assert refused() == [["release"]]
+    assert refused(WAITS._replace(status=SENDING, tables=((1,),))) == [["choice"]]

@@ -55,7 +55,8 @@ def test_a_mistake_of_one_feature_shows_beside_another(
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
 def test_every_invariant_is_killed_by_a_fault_that_there_is(invariant: Check) -> None:
-    assert fault_named(invariant.killed_by).cluster in CLUSTERS
+    if not invariant.ideal:
+        assert fault_named(invariant.killed_by).cluster in CLUSTERS
 
 
 def test_a_loaded_request_that_waits_holds_the_token_it_computes_again() -> None:

@@ -44,6 +44,7 @@ class PackedSearch:
     """A search that can be stopped between two states."""
 
     def __init__(self, cluster: Cluster, invariants: Sequence[Check]) -> None:
+        invariants = [check for check in invariants if not check.ideal]  # no state breaks one
         self.cluster, self.invariants = cluster, tuple(invariants)
         self.reached = SearchGraph(cluster)
         goals = OpenGoals(cluster, self.reached.goals)

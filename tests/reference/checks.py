@@ -21,7 +21,9 @@ def _invariants() -> Iterator[str]:
             yield f"It must be true that {each.name}."
             yield paragraphs(each.story)
             when = "" if each.kind == "always" else " Asked of whole runs and graphs of states."
-            yield f"Origin: {each.origin}. Broken by the fault `{each.killed_by}`.{when}"
+            broken = f"Broken by the fault `{each.killed_by}`."
+            ideal = "An ideal: only pairs of base and head are judged by it."
+            yield f"Origin: {each.origin}. {ideal if each.ideal else broken}{when}"
 
 
 def guards() -> str:
