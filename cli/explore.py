@@ -29,8 +29,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_machine(parser)
     options.add_vllm(parser)
     options.add_fail_on(parser)
-    options.add_states_max(parser)
-    options.add_memory_max(parser)
+    parser.add_argument(
+        "--states-max",
+        type=options.at_least_one,
+        default=1_000_000,
+        help="maximum number of distinct states",
+    )
+    parser.add_argument(
+        "--memory-max",
+        type=options.at_least_one,
+        metavar="MIB",
+        help="maximum memory, in MiB (default: no limit)",
+    )
     options.add_traces(parser)
     options.add_explain(parser)
 

@@ -103,17 +103,14 @@ def add_scope(
     )
 
 
-def add_fault(
-    parser: argparse.ArgumentParser,
-    text: str = "give the model this historical mistake (repeatable; default: none)",
-) -> None:
+def add_fault(parser: argparse.ArgumentParser) -> None:
     """Add the option for historical mistakes."""
     parser.add_argument(
         "--fault",
         action="append",
         default=[],
         metavar="NAME",
-        help=text,
+        help="give the model this historical mistake (repeatable; default: none)",
     )
 
 
@@ -164,56 +161,18 @@ def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") 
 
 
 def add_vllm(parser: argparse.ArgumentParser) -> None:
-    """Add the option for a vLLM that is not the installed one."""
+    """Add the options for a vLLM that is not the installed one, and for the folder with releases of
+    vLLM and with what is kept of other trees."""
     parser.add_argument(
         "--vllm",
         metavar="PATH|X.Y.Z",
         help="use this vLLM: a virtual environment, a site-packages folder, a source checkout, or "
         "a release of the cache folder (default: the installed one)",
     )
-    add_cache(parser)
-
-
-def add_cache(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the folder with releases of vLLM, and with what is kept of other trees."""
     parser.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
         help="folder for releases and other trees of vLLM (default: kvproof in the cache of the "
         "user)",
-    )
-
-
-def add_sampling(parser: argparse.ArgumentParser, default: int | None = 200, why: str = "") -> None:
-    """Add the options for the number of episodes and their length."""
-    parser.add_argument(
-        "--examples",
-        type=at_least_one,
-        default=default,
-        metavar="N",
-        help=f"number of episodes{why}",
-    )
-    parser.add_argument(
-        "--steps", type=at_least_one, default=40, help="number of choices in an episode"
-    )
-
-
-def add_states_max(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the largest number of states."""
-    parser.add_argument(
-        "--states-max",
-        type=at_least_one,
-        default=1_000_000,
-        help="maximum number of distinct states",
-    )
-
-
-def add_memory_max(parser: argparse.ArgumentParser) -> None:
-    """Add the option for the largest memory of a search."""
-    parser.add_argument(
-        "--memory-max",
-        type=at_least_one,
-        metavar="MIB",
-        help="maximum memory, in MiB (default: no limit)",
     )

@@ -55,7 +55,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_machine(parser)
     options.add_vllm(parser)
     options.add_fail_on(parser)
-    options.add_sampling(parser, None, " (default: 200, or 1,000 of many clusters)")
+    parser.add_argument(
+        "--examples",
+        type=options.at_least_one,
+        metavar="N",
+        help="number of episodes (default: 200, or 1,000 of many clusters)",
+    )
+    parser.add_argument(
+        "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
+    )
     parser.add_argument(
         "--steps-covered",
         action="store_true",
