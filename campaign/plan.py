@@ -47,8 +47,8 @@ FRESH = 0.65
 40 % of all steps are theirs."""
 
 OTHERS_EVERY = 4
-"""At first all presets come, each once: few steps of one show what it is for. One unit of so many
-is another one."""
+"""At first all presets come, each once: few steps of one show what it is for. One of this number
+of units takes another cluster."""
 
 OTHER_CLUSTER = 0.5
 """The share of changed runs that are taken in another cluster."""
@@ -62,7 +62,8 @@ MATES = 2
 """Entries that a changed run may take parts of, beside its first."""
 
 PLANS_EVERY = 5
-"""On live vLLM, one unit of so many has plans: of a connector, of start-ups, or of a loop."""
+"""On live vLLM, one of this number of units has plans: of a connector, of start-ups, or of a
+loop."""
 
 PLANS = 5
 """Plans of a unit."""

@@ -18,11 +18,11 @@ from kvproof.reports.terminal import finding_lines, shell_word
 from kvproof.reports.trace.functions import recorded_functions
 
 EVENTS_MAX = 20
-"""So many of the last events are shown."""
+"""The number of events that are shown: the last ones."""
 
 INVARIANTS_MAX = 8
 REQUESTS_MAX = 12
-"""So many invariants are shown with a finding, and so many requests."""
+"""The largest numbers of invariants, each with a finding, and of requests that are shown."""
 
 
 def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:

@@ -25,7 +25,8 @@ from kvproof.watch.record import record_of
 from kvproof.watch.run import records
 
 FILES_MAX = 8
-"""So many files a process writes by itself. What a user asks for is not counted."""
+"""The largest number of files that a process writes by itself. What a user asks for is not
+counted."""
 
 SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""

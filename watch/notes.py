@@ -71,7 +71,7 @@ class EngineNotes:
         return not self.scheduler.requests and not self.flights.steps
 
     def trust(self, loads: int) -> None:
-        """Count so many more loads of the connector that are taken to be right."""
+        """Count more loads of the connector that are taken to be right."""
         self.trusted[f"of {type(self.scheduler.connector).__name__}"] += loads
 
     def meet(self, live: Any) -> None:

@@ -33,13 +33,14 @@ VARIABLE = "KVPROOF_RUN"
 """The folder of the run, for the processes that its parent starts. Nobody has to set it."""
 
 SAVE_S = 1.0
-"""Between two savings, in seconds, while the engine works."""
+"""The time between two savings while the engine works, in seconds."""
 
 DIGITS = 20
-"""Of the number of steps, which is the first line of a file and is written after each step."""
+"""The digits of the number of steps, which is the first line of a file. It is written in place
+after each step."""
 
 GONE_S = 2.0
-"""So long the parent waits for a process that was just killed."""
+"""The time that the parent waits for a process that was just killed, in seconds."""
 
 REPORTED = "reported"
 """The name of the file that says that the parent has printed all."""

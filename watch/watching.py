@@ -37,7 +37,8 @@ LOOK_S = 1.0
 seconds."""
 
 WAIT_S = 10.0
-"""So long an engine core whose parent is gone may be at work before its numbers are printed."""
+"""The time for which an engine core whose parent is gone may be at work before its numbers are
+printed, in seconds."""
 
 
 class Watching:

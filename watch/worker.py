@@ -14,9 +14,9 @@ Tables = Sequence[Sequence[int]]
 
 
 class StartedRequest(NamedTuple):
-    """A request for which the worker gets whole block tables in a step: a new one, one whose load
-    is over, or one that was preempted. `computed` is the number of its tokens that are computed
-    before the step, and `reads` what it reads of them and does not find."""
+    """A request that starts in a step, for which the worker gets whole block tables: a new one, one
+    whose load is over, or one that was preempted. `computed` is the number of its tokens that are
+    computed before the step, and `reads` what it reads of them and does not find."""
 
     watched: WatchedRequest
     tables: Tables

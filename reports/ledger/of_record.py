@@ -26,7 +26,7 @@ from kvproof.reports.trace.functions import recorded_functions
 from kvproof.strategies.joined import Pairs
 
 FINDINGS_MAX = 8
-"""So many invariants are shown with their first finding."""
+"""The largest number of invariants that are shown, each with its first finding."""
 
 WRITTEN = "the record is written: what the engine has now"
 

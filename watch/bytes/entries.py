@@ -12,10 +12,10 @@ from kvproof.watch.bytes.sums import Sums
 from kvproof.watch.slices import WatchedRequest
 
 AUDITED = 1024
-"""So many blocks are read at a time in an audit."""
+"""The number of blocks that are read at a time in an audit."""
 
 PER_BLOCK, LEAST = 4, 10_000
-"""So many keys are kept for each block of the pool, and at least."""
+"""The number of keys that are kept for each block of the pool, and at least in all."""
 
 
 class Computed:
@@ -44,9 +44,10 @@ class Computed:
 
 
 class WatchedLoad:
-    """A load of one request. Its full `blocks` can be compared, each of which ends so many tokens;
-    `left` are those that were not read yet, and `wrong` those whose bytes are others. `whole` means
-    that all that it loads is compared. In its `step` it may still turn out to have failed."""
+    """A load of one request. Its full `blocks` can be compared; the value of each is the number of
+    tokens that end with it. `left` are those that were not read yet, and `wrong` those whose bytes
+    are others. `whole` means that all that it loads is compared. In its `step` it may still turn
+    out to have failed."""
 
     def __init__(self, request: str, blocks: dict[int, int], step: Any, *, whole: bool) -> None:
         self.request = request
@@ -65,8 +66,8 @@ class WatchedLoad:
 class WatchedBlock:
     """A block as it is watched: `check` is what is judged of it. `filled` means that the step that
     writes its bytes was given to the device; `sum` is theirs, None where it is not known yet. A
-    cached block ends a prefix of so many `tokens`, and has a `key`. This engine has computed it,
-    or it is part of a `load`; of a load that has `failed` nothing is known."""
+    cached block ends a prefix of `tokens` tokens, and has a `key`. This engine has computed it, or
+    it is part of a `load`; of a load that has `failed` nothing is known."""
 
     __slots__ = ("block", "check", "failed", "filled", "group", "key", "load", "sum", "tokens")
 

@@ -94,11 +94,12 @@ def admission_of(
 
 
 class FoundInCache:
-    """What a request finds in the cache at its admission.
+    """Find what a request finds in the cache at its admission.
 
     Tokens at the beginning that are cached in each group of full attention, in the blocks that the
     request got, and that no window of a longer hit has, are left out, and so are tokens behind the
-    first that such a group lacks."""
+    first that such a group lacks.
+    """
 
     def __init__(self, seen: Any, lookup: CacheLookup) -> None:
         self.cfg = seen.cfg
@@ -167,8 +168,9 @@ class FoundInCache:
 class Repeated(Part):
     """The hit of each admission, with served prompts that share more than the hit.
 
-    A prompt counts as served from the step on that ends its prefill. All are forgotten when a cache
-    entry is lost: so less is required than could be."""
+    A prompt counts as served from the step on that ends its prefill. When a cache entry is lost,
+    all served prompts are forgotten: so the check asks less than it could.
+    """
 
     view = Views.REPEATED
 

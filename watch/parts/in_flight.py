@@ -76,10 +76,11 @@ class Placeholders(Flying):
 
 
 class Settled(Flying):
-    """Each request that has lost blocks, with its steps in flight and what these use of the blocks.
+    """Each request that has lost blocks, with its steps in flight and the blocks that they use.
 
     A connector that fills blocks beside the steps makes the engine keep also the blocks of ended
-    requests."""
+    requests.
+    """
 
     view = Views.SETTLED
 

@@ -51,7 +51,7 @@ UNSEEN = "blocks that a request reads, whose content was never seen written"
 
 class Reads(Part):
     """What each request reads and does not find in the step that it begins with, through the block
-    tables that the worker gets. It is nothing for most."""
+    tables that the worker gets. Most requests find everything."""
 
     view = Views.READS
 
