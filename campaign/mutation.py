@@ -4,7 +4,7 @@ Nothing here has to be possible. Who takes the run leaves out what the machine d
 the jobs are made such as the cluster can serve.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from msgspec.structs import replace
@@ -38,16 +38,11 @@ def mutated(
     entry: CorpusEntry, others: Sequence[CorpusEntry], cluster: Cluster, random: Random
 ) -> CorpusEntry:
     """Return a changed version of an entry, in this cluster. It may take parts of the others."""
-    jobs, events = list(entry.cluster.jobs), list(entry.events)
+    run = _ChangedRun(entry, others, cluster, random)
     for _ in range(random.choice(CHANGES)):
-        change = random.choice(CHANGED)
-        jobs, events = change(jobs, events, others, cluster, random)
-        events = events[:EVENTS_MAX]
-    return fitted(cluster, jobs, events)
-
-
-Changed = tuple[list[Job], list[Event]]
-Change = Callable[[list[Job], list[Event], Sequence[CorpusEntry], Cluster, Random], Changed]
+        random.choice(CHANGED)(run)
+        run.events = run.events[:EVENTS_MAX]
+    return fitted(cluster, run.jobs, run.events)
 
 
 def fitted(cluster: Cluster, jobs: Sequence[Job], events: Sequence[Event]) -> CorpusEntry:
@@ -105,145 +100,135 @@ def _served(cluster: Cluster, job: Job, earlier: set[str]) -> Job | None:
     )
 
 
-def _slice(events: Sequence[Event], random: Random) -> tuple[int, int]:
-    first = random.randrange(len(events) + 1)
-    return first, first + random.randint(1, SLICE_MAX)
+class _ChangedRun:
+    """A run while it is changed: its jobs and its events. Each change is a method."""
+
+    def __init__(
+        self, entry: CorpusEntry, others: Sequence[CorpusEntry], cluster: Cluster, random: Random
+    ) -> None:
+        self.jobs, self.events = list(entry.cluster.jobs), list(entry.events)
+        self.others, self.cluster, self.random = others, cluster, random
+
+    def drop(self) -> None:
+        """Leave out some events."""
+        first, end = self._slice()
+        del self.events[first:end]
+
+    def move(self) -> None:
+        """Let some events happen earlier or later."""
+        first, end = self._slice()
+        moved = self.events[first:end]
+        del self.events[first:end]
+        to = self.random.randrange(len(self.events) + 1)
+        self.events[to:to] = moved
+
+    def repeat(self) -> None:
+        """Let some events happen again, for new requests with the same prompts."""
+        first, end = self._slice()
+        to = self.random.randrange(first, len(self.events) + 1)
+        self.events[to:to] = self._of_new_jobs(self.jobs, self.events[first:end])
+
+    def splice(self) -> None:
+        """Let the run begin as it did, and end as another one."""
+        other = self.random.choice(self.others)
+        to = self.random.randrange(len(self.events) + 1)
+        begin = self.random.randrange(len(other.events) + 1)
+        self.events[to:] = self._of_new_jobs(other.cluster.jobs, other.events[begin:])
+
+    def resize(self) -> None:
+        """Make a prompt a token longer or shorter, or let it end at or next to a block boundary."""
+        index, job = self._one()
+        if job is None:
+            return
+        longest = longest_prompt(self.cluster.engines, job.max_tokens)
+        near = [n for n in (len(job.prompt) - 1, len(job.prompt) + 1) if 1 <= n <= longest]
+        boundaries = prompt_lengths(self.cluster.engines, longest)
+        length = self.random.choice([*near, *near, *boundaries] or [1])
+        prompt = job.prompt[:length] + job.prompt[-1] * (length - len(job.prompt))
+        self.jobs[index] = replace(job, prompt=prompt)
+
+    def branch(self) -> None:
+        """Let a prompt begin as another one does, up to a block boundary or next to one."""
+        index, job = self._one()
+        if job is None:
+            return
+        trunk = self.random.choice(self.jobs).prompt
+        longest = longest_prompt(self.cluster.engines, job.max_tokens)
+        parting = self.random.choice(prompt_lengths(self.cluster.engines, longest) or [1])
+        rest = self.random.choice(LETTERS) * max(len(job.prompt) - parting, 0)
+        prompt = self.random.choice((trunk, trunk[:parting] + rest))
+        self.jobs[index] = replace(job, prompt=prompt)
+
+    def retouch(self) -> None:
+        """Give a job another number of output tokens, priority or key."""
+        index, job = self._one()
+        if job is None:
+            return
+        keys = job.extra_key, "", *FIRST
+        self.jobs[index] = replace(
+            job,
+            max_tokens=self.random.choice(MAX_TOKENS),
+            priority=self.random.choice(PRIORITIES),
+            extra_key=self.random.choice(keys) if self.cluster.extra_keys else "",
+        )
+
+    def again(self) -> None:
+        """Let a prompt come again at the end: alone, or as the beginning of a longer one."""
+        _, job = self._one()
+        if job is None or len(self.jobs) >= JOBS_MAX:
+            return
+        name = next(self._free_names(JOBS_MAX))
+        longest = longest_prompt(self.cluster.engines, 1)
+        lengths = prompt_lengths(self.cluster.engines, longest)
+        longer = [n for n in lengths if n > len(job.prompt)]
+        length = self.random.choice([len(job.prompt), *longer])
+        prompt = job.prompt + self.random.choice(LETTERS) * (length - len(job.prompt))
+        self.jobs.append(replace(job, name=name, prompt=prompt, max_tokens=1, parts=()))
+        self.events.append(Submit(self.cluster.prefill.name, name))
+
+    def _slice(self) -> tuple[int, int]:
+        first = self.random.randrange(len(self.events) + 1)
+        return first, first + self.random.randint(1, SLICE_MAX)
+
+    def _one(self) -> tuple[int, Job | None]:
+        """Choose a job that is no turn of a conversation: those belong together."""
+        followed = {job.follows for job in self.jobs}
+        alone = [not job.follows and job.name not in followed for job in self.jobs]
+        free = [index for index, is_so in enumerate(alone) if is_so]
+        return (index := self.random.choice(free), self.jobs[index]) if free else (0, None)
+
+    def _free_names(self, most: int) -> Iterator[str]:
+        """Yield the names among the first ones that no job has."""
+        used = {job.name for job in self.jobs}
+        return (name for n in range(most) if (name := f"r{n}") not in used)
+
+    def _of_new_jobs(self, jobs: Sequence[Job], events: Sequence[Event]) -> list[Event]:
+        """Add the jobs of these events under new names. Returns the events with these names."""
+        fresh = self._free_names(len(self.jobs) + len(jobs) + 1)
+        wanted = {_request(event) for event in events}
+        names = {job.name: next(fresh) for job in jobs if job.name in wanted}
+        self.jobs += [
+            replace(job, name=names[job.name], follows=names.get(job.follows, ""))
+            for job in jobs
+            if job.name in names
+        ]
+        return [
+            replace(e, request=e.request.replace(was, names[was], 1))  # type: ignore[union-attr]
+            if (was := _request(e)) in names
+            else e
+            for e in events
+        ]
 
 
-def _drop(jobs: list[Job], events: list[Event], _o: object, _c: object, random: Random) -> Changed:
-    """Leave out some events."""
-    first, end = _slice(events, random)
-    return jobs, events[:first] + events[end:]
-
-
-def _move(jobs: list[Job], events: list[Event], _o: object, _c: object, random: Random) -> Changed:
-    """Let some events happen earlier or later."""
-    first, end = _slice(events, random)
-    rest = events[:first] + events[end:]
-    to = random.randrange(len(rest) + 1)
-    return jobs, rest[:to] + events[first:end] + rest[to:]
-
-
-def _repeat(
-    jobs: list[Job], events: list[Event], _o: object, _c: object, random: Random
-) -> Changed:
-    """Let some events happen again, for new requests with the same prompts."""
-    first, end = _slice(events, random)
-    to = random.randrange(first, len(events) + 1)
-    jobs, again = _renamed(jobs, jobs, events[first:end])
-    return jobs, events[:to] + again + events[to:]
-
-
-def _splice(
-    jobs: list[Job], events: list[Event], others: Sequence[CorpusEntry], _c: object, random: Random
-) -> Changed:
-    """Let the run begin as it did, and end as another one."""
-    other = random.choice(others)
-    to, begin = random.randrange(len(events) + 1), random.randrange(len(other.events) + 1)
-    jobs, rest = _renamed(jobs, other.cluster.jobs, other.events[begin:])
-    return jobs, events[:to] + rest
-
-
-def _renamed(
-    jobs: list[Job], more: Sequence[Job], events: Sequence[Event]
-) -> tuple[list[Job], list[Event]]:
-    """Return jobs, and those of other events, under new names."""
-    used = {job.name for job in jobs}
-    fresh = (name for n in range(len(jobs) + len(more) + 1) if (name := f"r{n}") not in used)
-    wanted = {_request(event) for event in events}
-    names = {job.name: next(fresh) for job in more if job.name in wanted}
-    copies = [
-        replace(job, name=names[job.name], follows=names.get(job.follows, ""))
-        for job in more
-        if job.name in names
-    ]
-    renamed = [
-        replace(e, request=e.request.replace(was, names[was], 1))  # type: ignore[union-attr]
-        if (was := _request(e)) in names
-        else e
-        for e in events
-    ]
-    return jobs + copies, renamed
-
-
-def _resize(
-    jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
-) -> Changed:
-    """Make a prompt a token longer or shorter, or end it at or next to a block boundary."""
-    index, job = _one(jobs, random)
-    if job is None:
-        return jobs, events
-    longest = longest_prompt(cluster.engines, job.max_tokens)
-    near = [n for n in (len(job.prompt) - 1, len(job.prompt) + 1) if 1 <= n <= longest]
-    length = random.choice([*near, *near, *prompt_lengths(cluster.engines, longest)] or [1])
-    prompt = job.prompt[:length] + job.prompt[-1] * (length - len(job.prompt))
-    return [*jobs[:index], replace(job, prompt=prompt), *jobs[index + 1 :]], events
-
-
-def _branch(
-    jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
-) -> Changed:
-    """Let a prompt begin as another one does, up to a block boundary or next to one."""
-    index, job = _one(jobs, random)
-    if job is None:
-        return jobs, events
-    trunk = random.choice(jobs).prompt
-    longest = longest_prompt(cluster.engines, job.max_tokens)
-    parting = random.choice(prompt_lengths(cluster.engines, longest) or [1])
-    rest = random.choice(LETTERS) * max(len(job.prompt) - parting, 0)
-    prompt = random.choice((trunk, trunk[:parting] + rest))
-    return [*jobs[:index], replace(job, prompt=prompt), *jobs[index + 1 :]], events
-
-
-def _retouch(
-    jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
-) -> Changed:
-    """Give a job another number of output tokens, priority or key."""
-    index, job = _one(jobs, random)
-    if job is None:
-        return jobs, events
-    changed = replace(
-        job,
-        max_tokens=random.choice(MAX_TOKENS),
-        priority=random.choice(PRIORITIES),
-        extra_key=random.choice((job.extra_key, "", *FIRST)) if cluster.extra_keys else "",
-    )
-    return [*jobs[:index], changed, *jobs[index + 1 :]], events
-
-
-def _again(
-    jobs: list[Job], events: list[Event], _o: object, cluster: Cluster, random: Random
-) -> Changed:
-    """Let a prompt come again at the end: alone, or as the beginning of a longer one."""
-    _, job = _one(jobs, random)
-    if job is None or len(jobs) >= JOBS_MAX:
-        return jobs, events
-    used = {each.name for each in jobs}
-    name = next(name for n in range(JOBS_MAX) if (name := f"r{n}") not in used)
-    longest = longest_prompt(cluster.engines, 1)
-    longer = [n for n in prompt_lengths(cluster.engines, longest) if n > len(job.prompt)]
-    length = random.choice([len(job.prompt), *longer])
-    prompt = job.prompt + random.choice(LETTERS) * (length - len(job.prompt))
-    last = replace(job, name=name, prompt=prompt, max_tokens=1, parts=())
-    return [*jobs, last], [*events, Submit(cluster.prefill.name, name)]
-
-
-def _one(jobs: list[Job], random: Random) -> tuple[int, Job | None]:
-    """Choose a job that is no turn of a conversation: turns belong together."""
-    followed = {job.follows for job in jobs}
-    free = [n for n, job in enumerate(jobs) if not job.follows and job.name not in followed]
-    return (index := random.choice(free), jobs[index]) if free else (0, None)
-
-
-CHANGED: tuple[Change, ...] = (
-    _drop,
-    _move,
-    _repeat,
-    _again,
-    _splice,
-    _resize,
-    _resize,
-    _branch,
-    _retouch,
+CHANGED: tuple[Callable[[_ChangedRun], None], ...] = (
+    _ChangedRun.drop,
+    _ChangedRun.move,
+    _ChangedRun.repeat,
+    _ChangedRun.again,
+    _ChangedRun.splice,
+    _ChangedRun.resize,
+    _ChangedRun.resize,
+    _ChangedRun.branch,
+    _ChangedRun.retouch,
 )
 """The changes, each as often as it is here."""
