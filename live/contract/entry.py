@@ -87,3 +87,8 @@ def entries(feature: str, *lines: tuple[str, str]) -> tuple[Entry, ...]:
         Entry(feature, tuple(map(place, places.split(" | "))), used_for)
         for places, used_for in lines
     )
+
+
+def alike(pattern: str, used_for: str, *names: str) -> list[tuple[str, str]]:
+    """Lines for `entries` that differ in a name alone, for which `*` stands in the pattern."""
+    return [(pattern.replace("*", name), used_for) for name in names]

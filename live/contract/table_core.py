@@ -1,6 +1,6 @@
 """The contract: the symbols that one engine with full attention needs."""
 
-from kvproof.live.contract.entry import entries
+from kvproof.live.contract.entry import alike, entries
 
 UTILS = "vllm.v1.core.kv_cache_utils"
 SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -16,8 +16,7 @@ CONFIGURED = entries(
     (f"{CONFIG}:ModelConfig(model)", "a folder with a config and no weights"),
     (f"{CONFIG}:ModelConfig(tokenizer)", "the same folder"),
     (f"{CONFIG}:ModelConfig(skip_tokenizer_init)", "no tokenizer is loaded"),
-    (f"{CONFIG}:ModelConfig(dtype)", "the config of an engine"),
-    (f"{CONFIG}:ModelConfig(seed)", "the config of an engine"),
+    *alike(f"{CONFIG}:ModelConfig(*)", "the config of an engine", "dtype", "seed"),
     (f"{CONFIG}:ModelConfig(max_model_len)", "the maximum length of a request"),
     (f"{CONFIG}:SchedulerConfig", "the config of an engine"),
     (f"{CONFIG}:SchedulerConfig(max_num_seqs)", "the maximum number of running requests"),
@@ -72,15 +71,13 @@ REQUESTS = entries(
     ("vllm.sampling_params:SamplingParams(ignore_eos)", "no answer ends early"),
     ("vllm.sampling_params:SamplingParams(extra_args)", "the parameters from a router"),
     ("vllm.utils.hashing:sha256", "hashes of blocks"),
-    (f"{UTILS}:init_none_hash", "hashes of blocks"),
-    (f"{UTILS}:get_request_block_hasher", "hashes of blocks"),
+    *alike(f"{UTILS}:*", "hashes of blocks", "init_none_hash", "get_request_block_hasher"),
     (f"{REQUEST}:Request", "a request"),
-    *(
-        (f"{REQUEST}:Request({name})", "a request arrives")
-        for name in (
-            *("request_id", "prompt_token_ids", "sampling_params", "pooling_params"),
-            *("arrival_time", "block_hasher"),
-        )
+    *alike(
+        f"{REQUEST}:Request(*)",
+        "a request arrives",
+        *("request_id", "prompt_token_ids", "sampling_params", "pooling_params", "arrival_time"),
+        *("block_hasher",),
     ),
     ("Request.request_id", "the id of a request"),
     ("Request.block_hashes", "the hashes of prefixes"),
@@ -92,12 +89,11 @@ REQUESTS = entries(
     ("Request.num_preemptions", "its number of preemptions"),
     ("Request.num_output_placeholders", "outputs that are pending"),
     (f"{REQUEST}:RequestStatus", "the status of a request"),
-    *(
-        (f"{REQUEST}:RequestStatus.{name}", "the status of a request")
-        for name in (
-            *("WAITING", "RUNNING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS", "is_finished"),
-            *("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"),
-        )
+    *alike(
+        f"{REQUEST}:RequestStatus.*",
+        "the status of a request",
+        *("WAITING", "RUNNING", "PREEMPTED", "WAITING_FOR_REMOTE_KVS", "is_finished"),
+        *("FINISHED_STOPPED", "FINISHED_LENGTH_CAPPED"),
     ),
 )
 
@@ -141,8 +137,7 @@ STEPS = entries(
     ("KVCacheBlock.block_hash", "its cached prefix"),
     ("KVCacheBlock.is_null", "whether it is the null block"),
     (f"{UTILS}:KVCacheBlock", "a block"),
-    (f"{UTILS}:get_block_hash", "the key of a cached block"),
-    (f"{UTILS}:get_group_id", "the key of a cached block"),
+    *alike(f"{UTILS}:*", "the key of a cached block", "get_block_hash", "get_group_id"),
     (f"{UTILS}:BlockHashListWithBlockSize", "hashes for another block size"),
 )
 
@@ -150,26 +145,23 @@ WORKER = entries(
     "core",
     ("vllm.v1.core.sched.output:SchedulerOutput", "a step"),
     ("vllm.v1.core.sched.output:SchedulerOutput.make_empty", "a step that computes nothing"),
-    *(
-        (f"SchedulerOutput.{name}", "a step, as the worker receives it")
-        for name in (
-            *("scheduled_new_reqs", "scheduled_cached_reqs", "num_scheduled_tokens"),
-            *("finished_req_ids", "preempted_req_ids"),
-        )
+    *alike(
+        "SchedulerOutput.*",
+        "a step, as the worker receives it",
+        *("scheduled_new_reqs", "scheduled_cached_reqs", "num_scheduled_tokens"),
+        *("finished_req_ids", "preempted_req_ids"),
     ),
-    *(
-        (f"NewRequestData.{name}", "a new request, as the worker receives it")
-        for name in (
-            *("req_id", "prompt_token_ids", "prompt_embeds", "prefill_token_ids"),
-            *("block_ids", "num_computed_tokens"),
-        )
+    *alike(
+        "NewRequestData.*",
+        "a new request, as the worker receives it",
+        *("req_id", "prompt_token_ids", "prompt_embeds", "prefill_token_ids", "block_ids"),
+        *("num_computed_tokens",),
     ),
-    *(
-        (f"CachedRequestData.{name}", "a known request, as the worker receives it")
-        for name in (
-            *("req_ids", "resumed_req_ids", "new_block_ids", "num_computed_tokens"),
-            "num_output_tokens",
-        )
+    *alike(
+        "CachedRequestData.*",
+        "a known request, as the worker receives it",
+        *("req_ids", "resumed_req_ids", "new_block_ids", "num_computed_tokens"),
+        *("num_output_tokens",),
     ),
     (f"{OUTPUTS}:ModelRunnerOutput", "the output of a step"),
     (f"{OUTPUTS}:ModelRunnerOutput(req_ids)", "the output of a step"),

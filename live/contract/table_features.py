@@ -1,6 +1,6 @@
 """The contract: the symbols that single features of one engine need."""
 
-from kvproof.live.contract.entry import entries
+from kvproof.live.contract.entry import alike, entries
 from kvproof.live.contract.table_core import (
     CONFIG,
     MANAGERS,
@@ -27,8 +27,7 @@ GROUPS = (
         "states",
         (f"{SPECS}:MambaSpec", "a Mamba group"),
         (f"{SPECS}:MambaSpec(block_size)", "the distance between cached states, in tokens"),
-        (f"{SPECS}:MambaSpec(shapes)", "the shape of a state"),
-        (f"{SPECS}:MambaSpec(dtypes)", "the shape of a state"),
+        *alike(f"{SPECS}:MambaSpec(*)", "the shape of a state", "shapes", "dtypes"),
         (f"{SPECS}:MambaSpec(mamba_cache_mode)", "whether states are cached"),
         (f"{SPECS}:MambaSpec(num_speculative_blocks)", "the states of drafts"),
         (f"{CONFIG}:CacheConfig.mamba_cache_mode", "whether states are cached"),
@@ -140,12 +139,11 @@ STEPS = (
     *entries(
         "drafts",
         (f"{CONFIG}:SpeculativeConfig", "a drafter"),
-        *(
-            (f"{CONFIG}:SpeculativeConfig({name})", "a drafter")
-            for name in (
-                *("method", "model", "num_speculative_tokens"),
-                *("target_model_config", "target_parallel_config"),
-            )
+        *alike(
+            f"{CONFIG}:SpeculativeConfig(*)",
+            "a drafter",
+            *("method", "model", "num_speculative_tokens", "target_model_config"),
+            *("target_parallel_config",),
         ),
         (
             f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)"
@@ -189,8 +187,7 @@ STEPS = (
         (f"{EVENTS}:BlockStored.group_idx", "the group"),
         (f"{EVENTS}:BlockStored.parent_block_hash", "the hash of their parent"),
         (f"{EVENTS}:BlockStored.token_ids", "their tokens"),
-        (f"{UTILS}:BlockHash", "the reported hash"),
-        (f"{UTILS}:maybe_convert_block_hash", "the reported hash"),
+        *alike(f"{UTILS}:*", "the reported hash", "BlockHash", "maybe_convert_block_hash"),
     ),
 )
 

@@ -1,6 +1,6 @@
 """The contract: the symbols that the connector kit needs, beside those of one engine."""
 
-from kvproof.live.contract.entry import entries
+from kvproof.live.contract.entry import alike, entries
 from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, SPECS
 from kvproof.live.contract.table_transfers import BASE
 
@@ -30,13 +30,11 @@ ENTRIES = entries(
         "whether it supports several cache groups",
     ),
     (f"{BASE}:KVConnectorBase_V1", "its base class"),
-    *(
-        (f"{BASE}:KVConnectorBase_V1.{name}", "the kit listens to it, or calls it")
-        for name in (
-            *("get_required_kvcache_layout", "get_num_new_matched_tokens"),
-            *("update_state_after_alloc", "request_finished", "reset_cache", "shutdown"),
-            *("wait_for_layer_load", "save_kv_layer"),
-        )
+    *alike(
+        f"{BASE}:KVConnectorBase_V1.*",
+        "the kit listens to it, or calls it",
+        *("get_required_kvcache_layout", "get_num_new_matched_tokens", "update_state_after_alloc"),
+        *("request_finished", "reset_cache", "shutdown", "wait_for_layer_load", "save_kv_layer"),
     ),
     (
         f"{BASE}:KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware | "
@@ -51,16 +49,14 @@ ENTRIES = entries(
     (f"{CONFIG}:KVTransferConfig(kv_connector_module_path)", "a class that is not registered"),
     (f"{TRANSFER}.kv_transfer_state:_KV_CONNECTOR_AGENT", "where vLLM finds the worker's side"),
     (CALLS, "the calls of a model runner"),
-    *((f"{CALLS}.{name}", "the calls of a model runner") for name in ("pre_forward", "no_forward")),
+    *alike(f"{CALLS}.*", "the calls of a model runner", "pre_forward", "no_forward"),
     (f"{CALLS}.post_forward", "the end of a step"),
     (f"{CALLS}.finish_forward | {OLDER}", "the end of a step; older releases have one call less"),
-    *(
-        (f"{MIXIN}.{name}", "the calls of the first model runner")
-        for name in (
-            "maybe_get_kv_connector_output(defer_finalize)",
-            "finalize_kv_connector",
-            "kv_connector_no_forward",
-        )
+    *alike(
+        f"{MIXIN}.*",
+        "the calls of the first model runner",
+        *("maybe_get_kv_connector_output(defer_finalize)", "finalize_kv_connector"),
+        *("kv_connector_no_forward",),
     ),
     *(
         (name, "one tensor for all layers, in older releases")
@@ -133,7 +129,7 @@ ENTRIES = entries(
     ("Scheduler.kv_cache_config", "the KV caches of the worker"),
     ("Scheduler.has_requests", "whether the engine goes on"),
     ("Scheduler.set_pause_state", "an engine is paused"),
-    *((f"{PAUSE}.{name}", "a pause") for name in ("PAUSED_NEW", "PAUSED_ALL", "UNPAUSED")),
+    *alike(f"{PAUSE}.*", "a pause", "PAUSED_NEW", "PAUSED_ALL", "UNPAUSED"),
     ("Scheduler.reset_prefix_cache(reset_connector)", "the connector's cache is reset"),
     ("Request.num_tokens", "the tokens of a request"),
     ("Request.sampling_params", "a request that reads no cache"),

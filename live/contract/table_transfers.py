@@ -1,6 +1,6 @@
 """The contract: the symbols that KV transfers and loads from a store need."""
 
-from kvproof.live.contract.entry import entries
+from kvproof.live.contract.entry import alike, entries
 from kvproof.live.contract.table_core import CONFIG, OUTPUTS
 
 CONNECTORS = "vllm.distributed.kv_transfer.kv_connector.v1"
@@ -31,12 +31,11 @@ CONNECTOR = (
     *entries(
         "connector",
         (f"{CONFIG}:KVTransferConfig", "the config of a connector"),
-        *(
-            (f"{CONFIG}:KVTransferConfig({name})", "the config of a connector")
-            for name in (
-                *("kv_connector", "kv_role", "engine_id"),
-                *("kv_load_failure_policy", "kv_connector_extra_config"),
-            )
+        *alike(
+            f"{CONFIG}:KVTransferConfig(*)",
+            "the config of a connector",
+            *("kv_connector", "kv_role", "engine_id", "kv_load_failure_policy"),
+            *("kv_connector_extra_config",),
         ),
         (f"{CONFIG}:VllmConfig(kv_transfer_config)", "a part of the config"),
         (f"{OUTPUTS}:KVConnectorOutput", "the report of a worker"),
@@ -53,17 +52,15 @@ CONNECTOR = (
         (f"{BASE}:KVConnectorBase_V1(kv_cache_config)", "the connector is built"),
         (f"{BASE}:SupportsHMA", "its base class"),
         (f"{BASE}:KVConnectorMetadata", "the metadata for its worker"),
-        *(
-            (f"{BASE}:KVConnectorBase_V1.{name}", "vLLM calls it")
-            for name in (
-                *("get_num_new_matched_tokens", "update_state_after_alloc"),
-                *("build_connector_meta", "request_finished", "start_load_kv"),
-                *("wait_for_layer_load", "save_kv_layer", "wait_for_save"),
-            )
+        *alike(
+            f"{BASE}:KVConnectorBase_V1.*",
+            "vLLM calls it",
+            *("get_num_new_matched_tokens", "update_state_after_alloc", "build_connector_meta"),
+            *("request_finished", "start_load_kv", "wait_for_layer_load", "save_kv_layer"),
+            *("wait_for_save",),
         ),
         (f"{BASE}:SupportsHMA.request_finished_all_groups", "vLLM calls it"),
-        ("Request.all_token_ids", "the tokens that it could load"),
-        ("Request.num_tokens", "the tokens that it could load"),
+        *alike("Request.*", "the tokens that it could load", "all_token_ids", "num_tokens"),
         ("KVCacheBlocks.get_block_ids", "the blocks it fills"),
         (f"{OUTPUTS}:KVConnectorOutput(invalid_block_ids)", "the blocks that it failed to load"),
     ),
@@ -174,12 +171,11 @@ PUSH = entries(
     ("NixlPushConnectorScheduler.side_channel_port", "the parameters from a router"),
     ("NixlPushConnectorScheduler._push_registration_deadlines", "the deadline of a registration"),
     ("Request.kv_transfer_params", "the transfer parameters of a request"),
-    *(
-        (f"NixlPushConnectorScheduler~{key}", "the parameters from a router")
-        for key in (
-            *("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
-            *("remote_num_tokens", "local_block_ids"),
-        )
+    *alike(
+        "NixlPushConnectorScheduler~*",
+        "the parameters from a router",
+        *("remote_engine_id", "remote_request_id", "remote_host", "remote_port", "tp_size"),
+        *("remote_num_tokens", "local_block_ids"),
     ),
 )
 

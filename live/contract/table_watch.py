@@ -3,7 +3,7 @@
 They are looked up on the engine itself (see `watch.fits`). What a class sets in its
 constructor is looked up in its code."""
 
-from kvproof.live.contract.entry import entries
+from kvproof.live.contract.entry import alike, entries
 from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, UTILS
 
 OUTPUT = "vllm.v1.core.sched.output"
@@ -67,14 +67,11 @@ STATE = entries(
     ("BlockPool.null_block", "the null block"),
     ("BlockPool.get_num_free_blocks", "the number of free blocks"),
     ("BlockPool.cached_block_hash_to_block", "the prefix cache"),
-    ("BlockHashToBlockMap.get_one_block", "the prefix cache"),
-    ("BlockHashToBlockMap.__len__", "the prefix cache"),
-    *(
-        (f"KVCacheBlock.{name}", "a block")
-        for name in (
-            *("block_id", "ref_cnt", "block_hash", "is_null"),
-            *("prev_free_block", "next_free_block"),
-        )
+    *alike("BlockHashToBlockMap.*", "the prefix cache", "get_one_block", "__len__"),
+    *alike(
+        "KVCacheBlock.*",
+        "a block",
+        *("block_id", "ref_cnt", "block_hash", "is_null", "prev_free_block", "next_free_block"),
     ),
     (f"{UTILS}:get_block_hash", "the key of a cached block"),
     (f"{UTILS}:get_group_id", "the key of a cached block"),
@@ -84,31 +81,26 @@ STATE = entries(
 
 RECORDS = entries(
     "watching",
-    *(
-        (f"{REQUEST}:Request~{name}", "a request")
-        for name in (
-            *("request_id", "status", "all_token_ids", "num_prompt_tokens", "num_computed_tokens"),
-            *("max_tokens", "block_hashes", "lora_request", "cache_salt"),
-            *("num_output_placeholders", "priority", "arrival_time"),
-        )
+    *alike(
+        f"{REQUEST}:Request~*",
+        "a request",
+        *("request_id", "status", "all_token_ids", "num_prompt_tokens", "num_computed_tokens"),
+        *("max_tokens", "block_hashes", "lora_request", "cache_salt", "num_output_placeholders"),
+        *("priority", "arrival_time"),
     ),
     *(
         (f"{REQUEST}:Request.{name}", "a request")
         for name in ("num_tokens", "num_output_tokens", "has_encoder_inputs", "is_finished")
     ),
     (f"{REQUEST}:RequestStatus.RUNNING", "the status of a request"),
-    *(
-        (f"{OUTPUT}:SchedulerOutput.{name}", "a step")
-        for name in (
-            *("num_scheduled_tokens", "scheduled_spec_decode_tokens", "scheduled_new_reqs"),
-            *("scheduled_cached_reqs", "finished_req_ids", "preempted_req_ids"),
-        )
+    *alike(
+        f"{OUTPUT}:SchedulerOutput.*",
+        "a step",
+        *("num_scheduled_tokens", "scheduled_spec_decode_tokens", "scheduled_new_reqs"),
+        *("scheduled_cached_reqs", "finished_req_ids", "preempted_req_ids"),
     ),
-    *(
-        (f"{OUTPUT}:{name}.num_computed_tokens", "a step")
-        for name in ("NewRequestData", "CachedRequestData")
-    ),
-    *((f"{OUTPUT}:NewRequestData.{name}", "a step") for name in ("req_id", "block_ids")),
+    *alike(f"{OUTPUT}:*.num_computed_tokens", "a step", "NewRequestData", "CachedRequestData"),
+    *alike(f"{OUTPUT}:NewRequestData.*", "a step", "req_id", "block_ids"),
     *(
         (f"{OUTPUT}:CachedRequestData.{name}", "a step")
         for name in ("req_ids", "resumed_req_ids", "new_block_ids")
