@@ -31,21 +31,17 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1 import kv_cache_interface as specs
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import (
-    FullAttentionSpec,
-    KVCacheConfig,
-    KVCacheGroupSpec,
-    MambaSpec,
-    SlidingWindowSpec,
-)
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 TOKEN, DRAFT = ord("."), ord("?")
+SHAPE: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
+STATES: dict[str, Any] = {"shapes": ((2, 2),), "dtypes": (torch.float32,)}
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 FOR_DECODE: dict[str, Any] = {"do_remote_decode": True, "do_remote_prefill": False}
 
@@ -54,35 +50,6 @@ def supported(callee: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
     """The arguments that this vLLM has."""
     names = inspect.signature(callee).parameters
     return {name: value for name, value in arguments.items() if name in names}
-
-
-def full(block_size: int) -> Any:
-    """A group of layers with full attention."""
-    return FullAttentionSpec(
-        block_size=block_size, num_kv_heads=1, head_size=4, dtype=torch.float32
-    )
-
-
-def window(block_size: int, tokens: int) -> Any:
-    """A group of layers with a sliding window."""
-    return SlidingWindowSpec(
-        block_size=block_size,
-        num_kv_heads=1,
-        head_size=4,
-        dtype=torch.float32,
-        sliding_window=tokens,
-    )
-
-
-def mamba(block_size: int, mode: str, drafts: int = 0) -> Any:
-    """A group of Mamba layers."""
-    return MambaSpec(
-        block_size=block_size,
-        shapes=((2, 2),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode=mode,
-        num_speculative_blocks=drafts,
-    )
 
 
 class Step(NamedTuple):
@@ -201,24 +168,24 @@ def make_engine(
     config.cache_config.num_gpu_blocks = num_blocks
     config.cache_config.enable_prefix_caching = prefix_caching
     for spec in groups:
-        if isinstance(spec, MambaSpec):
+        if isinstance(spec, specs.MambaSpec):
             config.cache_config.mamba_cache_mode = spec.mamba_cache_mode
             config.cache_config.mamba_block_size = spec.block_size
     retained = {} if retention is None else {"prefix_cache_retention_interval": retention}
     scheduler = config.scheduler_config.get_scheduler_cls()(
         vllm_config=config,
-        kv_cache_config=KVCacheConfig(
+        kv_cache_config=specs.KVCacheConfig(
             num_blocks=num_blocks,
             kv_cache_tensors=[],
             kv_cache_groups=[
-                KVCacheGroupSpec(
+                specs.KVCacheGroupSpec(
                     [f"layer{i}"],
                     spec,
                     **({"is_eagle_group": i in drafter_groups} if drafter_groups else {}),
                 )
                 for i, spec in enumerate(groups)
             ],
-            **supported(KVCacheConfig, **retained),
+            **supported(specs.KVCacheConfig, **retained),
         ),
         structured_output_manager=StructuredOutputManager(config),
         log_stats=False,
@@ -588,10 +555,10 @@ def reads(engine: Engine) -> dict[str, Any]:
     config = engine.scheduler.kv_cache_config
     kinds = [type(group.kv_cache_spec) for group in config.kv_cache_groups]
     worker.kv_cache_config = config
-    worker._has_mamba = MambaSpec in kinds
+    worker._has_mamba = specs.MambaSpec in kinds
     worker._physical_blocks_per_logical_kv_block = own
     worker._group_spec_types = tuple(kinds)
-    worker._is_mamba_group = [kind is MambaSpec for kind in kinds]
+    worker._is_mamba_group = [kind is specs.MambaSpec for kind in kinds]
     expand, trim = worker._logical_to_kernel_block_ids, worker._apply_prefix_caching
     found = {}
     metadata = engine.output and engine.output.kv_connector_metadata

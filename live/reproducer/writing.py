@@ -225,7 +225,8 @@ def making(cluster: Cluster, engine: EngineConfig) -> str:
 
 def _arguments(cluster: Cluster, engine: EngineConfig) -> Iterator[str]:
     """The arguments of `make_engine`, without those with their default value."""
-    yield f"[{', '.join(_spec(group, engine.drafts) for group in engine.groups)}]"
+    specs = (f"    {_spec(group, engine.drafts)},\n" for group in engine.groups)
+    yield f"[\n{''.join(specs)}]"
     yield f"num_blocks={engine.num_blocks}"
     yield f"chunk_tokens={engine.chunk_tokens}"
     of_drafter = [number for number, group in enumerate(engine.groups) if group.eagle]
@@ -257,11 +258,14 @@ def _arguments(cluster: Cluster, engine: EngineConfig) -> Iterator[str]:
 
 
 def _spec(group: Group, drafts: int) -> str:
+    """The spec of a cache group, as vLLM makes it."""
+    size = f"block_size={group.block_size}"
     if group.kind == "full":
-        return f"full({group.block_size})"
+        return f"specs.FullAttentionSpec({size}, **SHAPE)"
     if group.kind == "window":
-        return f"window({group.block_size}, {group.window})"
-    return f"mamba({group.block_size}, {group.mode!r}{f', {drafts}' if drafts else ''})"
+        return f"specs.SlidingWindowSpec({size}, sliding_window={group.window}, **SHAPE)"
+    kept = f", num_speculative_blocks={drafts}" if drafts else ""
+    return f"specs.MambaSpec({size}, mamba_cache_mode={group.mode!r}{kept}, **STATES)"
 
 
 def _transfer(cluster: Cluster, engine: EngineConfig) -> dict[str, object] | None:
