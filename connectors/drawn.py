@@ -1,9 +1,8 @@
 """Plans that Hypothesis draws: engines of every kind that a connector takes, and traffic in which
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise, product
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
@@ -30,10 +29,9 @@ from kvproof.connectors.plan import (
     ResumeEngine,
     RunSteps,
     SubmitRequest,
-    TransferParams,
-    Unlike,
     bare,
 )
+from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.strategies.sampling.random_episodes import of_the_seed
 
@@ -172,16 +170,15 @@ ROUNDS_MAX = 4
 
 
 def draw_plans(
+    subject: TestedConnector,
     kinds: Sequence[ConnectorPlan],
-    traffic: Mapping[str, Any],
     episodes: int,
     start: int,
     take: Callable[[ConnectorPlan], None],
     overlaps: bool = True,
 ) -> None:
-    """Draw this number of plans and take each. `start` is the seed; `kinds`, `overlaps` and
-    `traffic` are the arguments of `plans`. An exception of `take` ends the drawing, and is passed
-    on."""
+    """Draw this number of plans (see `plans`), from the seed `start`, and take each. An exception
+    of `take` ends the drawing, and is passed on."""
 
     @seed(start)
     @settings(
@@ -194,7 +191,7 @@ def draw_plans(
         suppress_health_check=list(HealthCheck),
         verbosity=Verbosity.quiet,
     )
-    @given(plans(kinds, overlaps, **traffic))
+    @given(plans(subject, kinds, overlaps))
     def each(plan: ConnectorPlan) -> None:
         take(plan)
 
@@ -204,25 +201,13 @@ def draw_plans(
 
 @st.composite
 def plans(
-    draw: st.DrawFn,
-    kinds: Sequence[ConnectorPlan],
-    overlaps: bool,
-    forgets: bool = False,
-    images: bool = False,
-    asks: Sequence[TransferParams] = (),
-    paired: bool = False,
-    restarts: Sequence[Another] = (),
-    replicas: bool = False,
-    options: Sequence[Options] = (),
-    unlike: Sequence[Unlike] = (),
+    draw: st.DrawFn, subject: TestedConnector, kinds: Sequence[ConnectorPlan], overlaps: bool
 ) -> ConnectorPlan:
-    """Draw plans for engines with the cache groups of one of these plans (`kinds`): with async
-    scheduling if `overlaps`, with a memory that may lose its content and fail if `forgets`, and
-    with images in prompts if `images`. A request may make one of the demands `asks` on the
-    connector. If engines are `paired`, workers may have other clocks than schedulers. An engine may
-    be started again, with one of the changes `restarts`, or be one of several `replicas`. In half
-    of the plans the connector has one or two of these `options`. The first of a pair may be
-    `unlike` the second."""
+    """Draw plans for a connector and engines with the cache groups of one of these plans (`kinds`),
+    with async scheduling if `overlaps`. The plans have what the connector takes beside plain
+    requests: a memory that may lose its content and fail, images, demands, other clocks of workers,
+    engines that are started again or are one of several replicas, options, and a P that is unlike
+    D. Of the options, half of the plans have one or two."""
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.engine.groups
@@ -256,11 +241,11 @@ def plans(
     prompts = [*((*prompt, 0, 0) for prompt in begun), *draw(later_turns(begun))]
     # Few images, so that a prompt needs what another one's image was evicted for.
     few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
-    items = draw(few) if images else []
-    pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if images else [()]
-    if images and draw(st.integers(0, 2)) == 0:
+    items = draw(few) if subject.has_images else []
+    pictures = draw(st.lists(albums(items), min_size=1, max_size=3)) if subject.has_images else [()]
+    if subject.has_images and draw(st.integers(0, 2)) == 0:
         pictures = [*pictures, *draw(moved(pictures[0]))]
-    room = draw(encoder_room([size for _, size in items], pictures)) if images else 0
+    room = draw(encoder_room([size for _, size in items], pictures)) if subject.has_images else 0
     submit: st.SearchStrategy[Action] = st.builds(
         lambda prompt, *more: SubmitRequest(*prompt[:2], *more, *prompt[2:]),
         st.sampled_from(prompts),
@@ -268,16 +253,18 @@ def plans(
         st.sampled_from(draw(st.sampled_from(BESIDE))),
         st.sampled_from((False,) * 9 + (True,)),
         st.sampled_from(pictures),
-        st.sampled_from([(), (), (), *asks]),
+        st.sampled_from([(), (), (), *subject.demands]),
     )
     # Where nothing is lost, what was stored must be offered again.
-    loses = forgets and draw(st.booleans())
-    actions = draw(rounds(submit, engine.overlaps, loses, restarts))
+    loses = subject.forgets and draw(st.booleans())
+    actions = draw(rounds(submit, engine.overlaps, loses, subject.restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     beside: list[Options] = []
-    if bool(options) and draw(st.booleans()):
-        beside = draw(st.lists(st.sampled_from(options), min_size=1, max_size=2, unique=True))
+    if bool(subject.options) and draw(st.booleans()):
+        beside = draw(
+            st.lists(st.sampled_from(subject.options), min_size=1, max_size=2, unique=True)
+        )
     return replace(
         layers,
         engine=engine,
@@ -286,12 +273,12 @@ def plans(
         copies=copies,
         accepted=draw(st.integers(0, drafts)) if drafts else 0,
         encoder_tokens=room,
-        clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if paired else 0,
-        replicas=replicas and draw(st.integers(0, 5)) == 0,
+        clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if subject.pair else 0,
+        replicas=subject.replicas and draw(st.integers(0, 5)) == 0,
         stops=draw(st.sampled_from((False,) * 9 + (True,))),
         first_runner=draw(st.booleans()),
         options=tuple(pair for each in beside for pair in each),
-        unlike=draw(st.sampled_from(("",) * 9 + tuple(unlike))) if unlike else "",
+        unlike=draw(st.sampled_from(("",) * 9 + subject.unlike)) if subject.unlike else "",
     )
 
 

@@ -223,7 +223,7 @@ def search(
             raise RuleBroken
 
     with suppress(RuleBroken):
-        draw_plans(kinds, subject.traffic, examples, start, episode, overlaps)
+        draw_plans(subject, kinds, examples, start, episode, overlaps)
     if shrinks and found.plan is not None:
         smaller(found.plan, lambda plan: broken(plan) is not None)
     return found

@@ -80,9 +80,7 @@ class TestedConnector:
         module, colon, kind = self._place
         sized = self.extra
         if self.in_pages:
-            from kvproof.connectors.pages import in_pages  # needs torch
-
-            sized = in_pages(sized)
+            sized = _in_pages(sized)
         extra = _in_folder({**sized, **dict(options)}, str(folder))
         place = {"kv_connector_module_path": module} if colon else {}
         # Files in shared memory have this name.
@@ -108,18 +106,9 @@ class TestedConnector:
         return any(each.get("type") == "p2p" for each in self.extra.get("secondary_tiers", ()))
 
     @property
-    def traffic(self) -> dict[str, Any]:
-        """The arguments of `plans` that say what its plans have beside requests."""
-        return {
-            "forgets": self.forgets,
-            "images": self.has_images,
-            "asks": ROUTES if self.has_peers else self.asks,
-            "paired": self.pair,
-            "restarts": self.restarts,
-            "replicas": self.replicas,
-            "options": self.options,
-            "unlike": self.unlike,
-        }
+    def demands(self) -> tuple[TransferParams, ...]:
+        """What a request may ask of it. Of one of two engines, it may ask for the other's KV."""
+        return ROUTES if self.has_peers else self.asks
 
     @property
     def has_images(self) -> bool:
@@ -184,6 +173,33 @@ class TestedConnector:
         self.kind  # noqa: B018 (raises UsageError)
         settings = self.settings(Path())
         return supports_groups(KVTransferConfig(kv_role="kv_both", **settings))
+
+
+BYTES = "cpu_bytes_to_use"
+
+BLOCKS_OF_PAGE = 16
+"""The size of a memory page, in blocks of the kit."""
+
+OFFLOAD = "vllm.v1.kv_offload"
+
+ROUNDS = f"{OFFLOAD}.cpu.shared_offload_region:SharedOffloadRegion.BLOCK_SIZE_ALIGNMENT"
+
+BEFORE_ROUNDING = (
+    f"{OFFLOAD}.cpu.gpu_worker:CpuGpuOffloadingHandlers",
+    f"{OFFLOAD}.worker.cpu_gpu:CpuGpuOffloadingHandlers",
+)
+"""Names that only releases before the rounding to pages have."""
+
+
+def _in_pages(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, for this vLLM, of a connector whose capacity is counted in pages. Since
+    vllm#43689 a chunk fills whole pages of memory in OffloadingConnector's CPU tier. The kit's
+    blocks are far smaller than a page, so before that the same bytes had room for many more chunks,
+    and nothing was ever evicted."""
+    from kvproof.connectors.device.replaced import found  # needs torch
+
+    rounds = found(ROUNDS) is not None or not any(map(found, BEFORE_ROUNDING))
+    return {**extra} if rounds else {**extra, BYTES: extra[BYTES] // BLOCKS_OF_PAGE}
 
 
 def _in_folder(value: Any, folder: str) -> Any:

@@ -45,10 +45,9 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
     if not kinds:
         return msgspec.structs.replace(workload, plans=tuple(chosen))
 
-    traffic = SHIPPED[workload.connector].subject.traffic
     draw_plans(
+        SHIPPED[workload.connector].subject,
         kinds,
-        traffic,
         workload.episodes,
         workload.seed,
         lambda plan: chosen.append(msgspec.to_builtins(plan)),
