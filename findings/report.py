@@ -2,8 +2,9 @@
 
     python -m findings.report NAME FILE
 
-The helpers that it uses are copied into the file, with the fixture that applies its patch. The file
-is what `issue.md` calls attached. Exit code: 0 it is written, 2 there is no such finding.
+The helpers that it uses are copied into the file, with the fixture that applies its patch if it has
+one. The file is what `issue.md` calls attached. Exit code: 0 it is written, 2 there is no such
+finding.
 """
 
 import argparse
@@ -16,7 +17,7 @@ FOLDER = Path(__file__).parent
 HELPERS = "findings.helpers."
 RUN = """
 Run: pytest --noconftest test_{name}.py
-On 0.32.0 [released] fails and [patched] passes.
+On 0.32.0 {fails}.
 """
 
 Imports = dict[str, set[str]]
@@ -36,10 +37,12 @@ def self_contained(name: str) -> str:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             _note(node, {_bound(alias) for alias in node.names}, imports)
     own = [node for node in tree.body[1:] if not isinstance(node, ast.Import | ast.ImportFrom)]
-    fixture = _definition(FOLDER / "conftest.py", "code")
+    has_patch = any(isinstance(node, ast.FunctionDef) and node.name == "patch" for node in own)
+    fixture = [_definition(FOLDER / "conftest.py", "code")] if has_patch else []
+    fails = "[released] fails and [patched] passes" if has_patch else "it fails"
     body = "\n".join(text.splitlines()[_first_line(own[0]) - 1 :])
-    doc = f'"""{str(ast.get_docstring(tree)).rstrip()}\n{RUN.format(name=name)}"""'
-    parts = [_written(imports), *helpers.values(), fixture, body]
+    doc = f'"""{str(ast.get_docstring(tree)).rstrip()}\n{RUN.format(name=name, fails=fails)}"""'
+    parts = [_written(imports), *helpers.values(), *fixture, body]
     return doc + "\n\n" + "\n\n\n".join(parts) + "\n"
 
 

@@ -8,14 +8,11 @@ never room for the second.
 Here the scheduler is the real one, and the worker computes nothing.
 """
 
-from typing import Any
-
 import pytest
 from vllm.config import SpeculativeConfig
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -26,41 +23,9 @@ from findings.helpers.utils import (
 
 FAILS_WITH = "tokens of the prompt are computed, and no step goes on"
 
-BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 64  # 0 is the null block
 IMAGE_TOKENS = 100
 CACHE_TOKENS = 150  # room for one image, not for two
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step may end where the next image begins, and an image whose tokens are all computed is
-    free. The worker does without an image that only begins after the step (vllm#46315)."""
-    schedule: Any = Scheduler._try_schedule_encoder_inputs
-    free: Any = Scheduler._free_encoder_inputs
-
-    def to_the_image(
-        self: Any,
-        request: Request,
-        computed: int,
-        new: int,
-        budget: int,
-        shift_computed_tokens: int = 0,
-    ) -> Any:
-        ahead = shift_computed_tokens
-        result = schedule(self, request, computed, new, budget, shift_computed_tokens=ahead)
-        begins = [feature.mm_position.offset for feature in request.mm_features]
-        if result[1] > 0 or ahead == 0 or computed + ahead not in begins:
-            return result
-        return schedule(self, request, computed, ahead, budget, shift_computed_tokens=0)
-
-    def when_computed(self: Any, request: Request) -> None:
-        ahead = self.num_prefill_lookahead
-        self.num_prefill_lookahead = 0
-        free(self, request)
-        self.num_prefill_lookahead = ahead
-
-    monkeypatch.setattr(Scheduler, "_try_schedule_encoder_inputs", to_the_image)
-    monkeypatch.setattr(Scheduler, "_free_encoder_inputs", when_computed)
 
 
 def make_scheduler() -> Scheduler:

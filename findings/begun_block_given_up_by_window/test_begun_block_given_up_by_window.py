@@ -10,11 +10,8 @@ group has the blocks before. It has none, and the engine dies.
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -32,23 +29,6 @@ POOL = 40
 """Blocks that requests can have; the null block is one more."""
 LOADED, SHARED, SECOND = 72, 48, 64
 """Tokens: the first prompt, what the second one shares with it, and the second prompt."""
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group other than full attention may lack blocks: the load brings its window or state."""
-
-    def truncate(self: Any, blocks: Any, num_computed_tokens: int) -> Any:
-        kept = []
-        managers = self.coordinator.single_type_managers
-        for group_blocks, manager in zip(blocks.blocks, managers, strict=True):
-            assert num_computed_tokens % manager.block_size == 0
-            num_blocks = num_computed_tokens // manager.block_size
-            if isinstance(manager.kv_cache_spec, FullAttentionSpec):
-                assert num_blocks <= len(group_blocks)
-            kept.append(list(group_blocks[:num_blocks]))
-        return self.create_kv_cache_blocks(tuple(kept))
-
-    monkeypatch.setattr(KVCacheManager, "truncate_computed_blocks", truncate)
 
 
 def make_scheduler() -> Scheduler:

@@ -12,12 +12,10 @@ and reports each copy as done.
 
 from typing import Any
 
-import pytest
 import torch
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec, FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
-from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 from vllm.v1.simple_kv_offload.metadata import SimpleCPUOffloadWorkerMetadata
 
 from findings.helpers.offloading import make_kv_cache_of
@@ -33,21 +31,6 @@ FAILS_WITH = "which its layers read, is not loaded"
 BLOCK_SIZE = 4
 CHUNK = 8  # attention_chunk_size
 NUM_BLOCKS = 1 + 40  # 0 is the null block
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is looked up behind a local hit that ends inside a chunk."""
-    matched: Any = SimpleCPUOffloadScheduler.get_num_new_matched_tokens
-
-    def aligned(self: Any, request: Request, num_computed_tokens: int) -> Any:
-        specs = (group.kv_cache_spec for group in self.cpu_kv_cache_config.kv_cache_groups)
-        chunks = (getattr(spec, "attention_chunk_size", None) or 1 for spec in specs)
-        if any(num_computed_tokens % chunk for chunk in chunks):
-            return 0, False
-        result: tuple[int | None, bool] = matched(self, request, num_computed_tokens)
-        return result
-
-    monkeypatch.setattr(SimpleCPUOffloadScheduler, "get_num_new_matched_tokens", aligned)
 
 
 def make_scheduler() -> Scheduler:

@@ -6,9 +6,6 @@ this step, another request is admitted, and the runner needs a slot more than it
 adapter makes it wait; with an asynchronous KV load, a loaded request that stands before it does.
 """
 
-from typing import Any
-
-import pytest
 from vllm.config import LoRAConfig
 from vllm.lora.request import LoRARequest
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -27,17 +24,6 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 16  # 0 is the null block
 MODEL_LEN = 6 * BLOCK_SIZE
 SLOTS = 2  # max_num_seqs
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next part of a session reports that its slot is free: the part comes as a new request."""
-    released = Scheduler._update_request_as_session
-
-    def update(self: Any, session: Request, part: Any) -> None:
-        released(self, session, part)
-        self.reset_preempted_req_ids.add(session.request_id)
-
-    monkeypatch.setattr(Scheduler, "_update_request_as_session", update)
 
 
 def make_request(number: int, answer: int, adapter: bool = True) -> Request:

@@ -13,12 +13,9 @@ client answers each look-up with a number that the test sets, and does nothing e
 reports are written by hand.
 """
 
-from typing import Any
-
 import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request, RequestStatus
 
 from findings.helpers.lmcache import Client, stand_in_for_lmcache, transfers
 from findings.helpers.utils import (
@@ -34,29 +31,6 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = 6 * BLOCK_SIZE + 4
 FOUND = 3 * BLOCK_SIZE
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A waiting request whose tracker is past the look-up is one whose load has failed. It gets a
-    new tracker and is offered nothing, so that it is computed."""
-    module = stand_in_for_lmcache(monkeypatch)
-    released = module.LMCacheMPConnector.get_num_new_matched_tokens
-
-    def matched(self: Any, request: Request, num_computed_tokens: int) -> Any:
-        tracker = self.request_trackers.get(request.request_id)
-        state = module.LMCacheMPRequestState
-        if (
-            request.status == RequestStatus.PREEMPTED
-            or tracker is None
-            or tracker.state == state.PREFETCHING
-        ):
-            return released(self, request, num_computed_tokens)
-        tracker = module.LMCacheMPRequestTracker(request)
-        tracker.state = state.READY
-        self.request_trackers[request.request_id] = tracker
-        return 0, False
-
-    monkeypatch.setattr(module.LMCacheMPConnector, "get_num_new_matched_tokens", matched)
 
 
 @pytest.fixture

@@ -11,20 +11,16 @@ worker's report are written by hand.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.data import (
     MooncakeLookupResult,
     MooncakeStoreWorkerMetadata,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.scheduler import (
-    MooncakeStoreScheduler,
-)
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker import LookupKeyClient
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import RequestStatus
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -38,32 +34,6 @@ FAILS_WITH = "the request is lost after the reset"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = 2 * BLOCK_SIZE + 4
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was noted since the last step is of requests that were admitted again: it stays. The
-    metadata still name them as preempted."""
-    allocated = MooncakeStoreScheduler.update_state_after_alloc
-    released = MooncakeStoreScheduler.build_connector_meta
-    admitted: set[str] = set()
-
-    def note(self: Any, request: Request, *more: Any) -> None:
-        admitted.add(request.request_id)
-        allocated(self, request, *more)
-
-    def build(self: Any, scheduler_output: Any) -> Any:
-        preempted = scheduler_output.preempted_req_ids
-        scheduler_output.preempted_req_ids = set(preempted or ()) - admitted
-        admitted.clear()
-        try:
-            meta = released(self, scheduler_output)
-        finally:
-            scheduler_output.preempted_req_ids = preempted
-        meta.preempted_req_ids = set(preempted or ())
-        return meta
-
-    monkeypatch.setattr(MooncakeStoreScheduler, "update_state_after_alloc", note)
-    monkeypatch.setattr(MooncakeStoreScheduler, "build_connector_meta", build)
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:

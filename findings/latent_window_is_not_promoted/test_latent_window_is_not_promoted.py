@@ -8,7 +8,6 @@ its fields but one. `MLAAttentionSpec` has no `bounded_replay`.
 
 from typing import Any
 
-import pytest
 import torch
 from vllm.v1.kv_cache_interface import MLAAttentionSpec, SlidingWindowMLASpec
 
@@ -20,16 +19,6 @@ except ImportError:
     from vllm.v1.core import kv_cache_utils as planning
 
 FAILS_WITH = "unexpected keyword argument 'bounded_replay'"
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other field that a spec without a window has not is left out, too."""
-    replace_as = planning.replace_as
-
-    def without(spec: Any, kind: Any, *, drop: tuple[str, ...] = (), **changes: Any) -> Any:
-        return replace_as(spec, kind, drop=(*drop, "bounded_replay"), **changes)
-
-    monkeypatch.setattr(planning, "replace_as", without)
 
 
 def test_each_layer_has_blocks() -> None:

@@ -14,17 +14,13 @@ transferred. The worker's reports are written by hand.
 import contextlib
 import mmap
 import socket
-import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec
-from vllm.v1.kv_offload.tiering.base import JobResult
 from vllm.v1.kv_offload.tiering.p2p.data import nixl
-from vllm.v1.kv_offload.tiering.p2p.manager import P2PSecondaryTierManager
 from vllm.v1.request import Request
 
 from findings.helpers.offloading import make_kv_cache_of, take_step
@@ -35,26 +31,6 @@ FAILS_WITH = "while a store waits for another engine"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 CPU_BYTES = 64 * mmap.PAGESIZE  # 64 chunks
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits for another engine fails when the jobs are drained."""
-    released = P2PSecondaryTierManager.drain_jobs
-
-    def drain(self: Any) -> None:
-        released(self)
-        failed = [one.job_id for parked in self._unbound_stores.values() for one in parked]
-        self._reaped_stores |= dict.fromkeys(self._unbound_stores, time.monotonic())
-        self._unbound_stores.clear()
-        for session in self._sessions.values():
-            server = session._server
-            for state in server._requests.values():
-                for fetched in state.outbound.values():
-                    fetched.available.clear()
-                    failed += [result.job_id for result in server._fail_round_jobs(fetched)]
-        self._finished_jobs += [JobResult(job_id=job, success=False) for job in failed]
-
-    monkeypatch.setattr(P2PSecondaryTierManager, "drain_jobs", drain)
 
 
 @pytest.fixture

@@ -7,16 +7,12 @@ there, the chunk is stored, without the null blocks before it. A request whose w
 in this chunk is offered it, and loads a block that nobody has stored.
 
 Here the scheduler and the connector are the real ones; the worker's report is written by hand.
-On 0.32.0 [released] fails and [patched] passes. 0.33.0 has it mended.
+On 0.32.0 the test fails. 0.33.0 has it mended.
 """
 
 from typing import Any
 
-import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    OffloadingConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 from vllm.v1.request import Request
@@ -30,22 +26,6 @@ BLOCK_SIZE = 16
 WINDOW = 2 * BLOCK_SIZE
 CHUNK = 2  # blocks
 NUM_BLOCKS = 1 + 30  # 0 is the null block
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chunk without all of its blocks is not stored."""
-    released = OffloadingConnectorScheduler._build_store_jobs
-
-    def build(self: Any, *args: Any, **more: Any) -> Any:
-        for status in self._req_status.values():
-            for index in self._sliding_window_groups:
-                blocks = status.group_states[index].block_ids
-                for first in range(0, len(blocks) - CHUNK + 1, CHUNK):
-                    if 0 in blocks[first : first + CHUNK]:
-                        blocks[first : first + CHUNK] = [0] * CHUNK
-        return released(self, *args, **more)
-
-    monkeypatch.setattr(OffloadingConnectorScheduler, "_build_store_jobs", build)
 
 
 def make_scheduler() -> Scheduler:

@@ -12,15 +12,11 @@ example in memory.
 """
 
 import mmap
-from typing import Any
 
-import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
-from vllm.v1.kv_offload.base import LookupResult
-from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
 
 from findings.helpers.offloading import make_kv_cache_of
 from findings.helpers.utils import (
@@ -38,38 +34,6 @@ NUM_BLOCKS = 1 + 20  # 0 is the null block
 CPU_CHUNKS = 2  # the attention block and the state of one whole block
 CHUNK_BYTES = mmap.PAGESIZE
 NUM_PROMPT = BLOCK_SIZE + 7  # whole match units: 20 tokens
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is brought to the CPU evicts nothing that was found in the same step."""
-    lookup = TieringOffloadingManager.lookup
-    promote = TieringOffloadingManager._initiate_promotion
-    end = TieringOffloadingManager.on_schedule_end
-    found: dict[Any, None] = {}
-
-    def looked_up(self: Any, key: Any, *more: Any, **named: Any) -> Any:
-        result = lookup(self, key, *more, **named)
-        if result is LookupResult.HIT:
-            found[key] = None
-        return result
-
-    def promoted(self: Any, *arguments: Any) -> Any:
-        prepare = self.primary_tier.prepare_write
-        with monkeypatch.context() as block:
-            block.setattr(
-                self.primary_tier,
-                "prepare_write",
-                lambda keys, context: prepare([*found, *keys], context),
-            )
-            return promote(self, *arguments)
-
-    def ended(self: Any, context: Any) -> None:
-        end(self, context)
-        found.clear()
-
-    monkeypatch.setattr(TieringOffloadingManager, "lookup", looked_up)
-    monkeypatch.setattr(TieringOffloadingManager, "_initiate_promotion", promoted)
-    monkeypatch.setattr(TieringOffloadingManager, "on_schedule_end", ended)
 
 
 def make_scheduler() -> Scheduler:

@@ -21,7 +21,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
     RemoteMeta,
     ReqMeta,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from findings.helpers.workers import make_push_worker
@@ -32,20 +31,6 @@ D_BLOCK, P_BLOCK = 16, 32  # --block-size
 NUM_TOKENS = 4 * D_BLOCK
 KERNEL_BLOCKS = {"as wide as the blocks": (D_BLOCK, P_BLOCK), "of 16 tokens": (16, 16)}
 """The blocks of the attention kernel on D and P."""
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """D's handshake refuses a P with other blocks. Then D reports the load as failed, and does not
-    register the request with P."""
-    released = NixlPushConnectorWorker._add_notif_only_remote_agent
-
-    def add(self: Any, metadata: NixlAgentMetadata, *more: Any) -> Any:
-        ours = self.block_size, self._physical_blocks_per_logical_kv_block
-        if ours != (metadata.block_size, metadata.physical_blocks_per_logical_kv_block):
-            raise NotImplementedError("NixlPushConnector requires identical P/D block sizes.")
-        return released(self, metadata, *more)
-
-    monkeypatch.setattr(NixlPushConnectorWorker, "_add_notif_only_remote_agent", add)
 
 
 def sent_by_p(kernel_block: int) -> NixlAgentMetadata:

@@ -11,11 +11,7 @@ Here the scheduler and the connector are the real ones; the worker's report is w
 
 from typing import Any
 
-import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    OffloadingConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
 
@@ -27,22 +23,6 @@ FAILS_WITH = "are stored under the keys of id-1, which has not got them"
 BLOCK_SIZE = 16
 WINDOW = 2 * BLOCK_SIZE
 NUM_BLOCKS = 1 + 15  # 0 is the null block
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of a window that were stored are not stored again after a reset: the request may have
-    given them up."""
-    released = OffloadingConnectorScheduler.reset_cache
-
-    def reset(self: Any) -> Any:
-        for status in self._req_status.values():
-            for index in self._sliding_window_groups:
-                group = status.group_states[index]
-                stored = group.next_stored_chunk_idx * self.config.blocks_per_chunk
-                group.block_ids[:stored] = [0] * len(group.block_ids[:stored])
-        return released(self)
-
-    monkeypatch.setattr(OffloadingConnectorScheduler, "reset_cache", reset)
 
 
 def make_scheduler() -> Scheduler:

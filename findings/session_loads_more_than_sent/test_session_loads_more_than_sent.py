@@ -8,10 +8,6 @@ the later parts. P has been sent the first part only, and its write is taken for
 
 from typing import Any
 
-import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_scheduler import (
-    NixlPushConnectorScheduler,
-)
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import Request, RequestStatus
@@ -31,19 +27,6 @@ SENT = 4 * BLOCK_SIZE
 """Tokens of the first part that P computes. D computes one more."""
 
 ANSWER, NEXT = 3, 40
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that ran without a load does not ask for one after a preemption, as with the pull
-    connector. When it ends, the connector still lets P free the blocks."""
-    released = NixlPushConnectorScheduler.get_num_new_matched_tokens
-
-    def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
-        if request.num_preemptions:
-            return 0, False
-        return released(self, request, num_computed_tokens)
-
-    monkeypatch.setattr(NixlPushConnectorScheduler, "get_num_new_matched_tokens", matched)
 
 
 def make_request(number: int, tokens: int, *, in_session: bool) -> Request:

@@ -7,11 +7,8 @@ shortens the hit. The first window is asked again, and no longer for the block a
 """
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.kv_cache_interface import KVCacheGroupSpec
 
 from findings.helpers.utils import create_request, make_kv_cache_config
@@ -21,19 +18,6 @@ FAILS_WITH = "has not matched the block after the hit"
 BLOCK_SIZE = 16
 WINDOWS = (BLOCK_SIZE, 2 * BLOCK_SIZE)
 NUM_TOKENS = 10 * BLOCK_SIZE + 1
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each window that is asked again matches the block after the hit again."""
-    released = vars(SlidingWindowManager)["find_longest_cache_hit"].__func__
-
-    def find(cls: Any, block_hashes: Any, max_length: int, *args: Any, **named: Any) -> Any:
-        if not named["drop_eagle_block"]:
-            named["drop_eagle_block"] = True
-            max_length = min(max_length + BLOCK_SIZE, len(block_hashes) * BLOCK_SIZE)
-        return released(cls, block_hashes, max_length, *args, **named)
-
-    monkeypatch.setattr(SlidingWindowManager, "find_longest_cache_hit", classmethod(find))
 
 
 def test_a_drafter_has_matched_the_block_after_a_hit() -> None:

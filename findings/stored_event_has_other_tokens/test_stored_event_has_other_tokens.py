@@ -19,7 +19,6 @@ from vllm.distributed.kv_events import MEDIUM_CPU, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
-from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 from vllm.v1.simple_kv_offload.metadata import SimpleCPUOffloadWorkerMetadata
 
 from findings.helpers.offloading import make_kv_cache_of
@@ -36,24 +35,6 @@ BLOCK_SIZE = 16
 WINDOW = 2 * BLOCK_SIZE
 CHUNK = 4 * BLOCK_SIZE  # max_num_batched_tokens
 NUM_BLOCKS = 1 + 40  # 0 is the null block
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is stored is looked up in the table that the request has in this step."""
-    prepare: Any = SimpleCPUOffloadScheduler._prepare_eager_store_specs
-    select: Any = SimpleCPUOffloadScheduler._select_eager_blocks_to_store
-
-    def prepare_in_step(self: Any, scheduler_output: Any) -> Any:
-        self.tables = scheduler_output.kv_connector_block_state
-        return prepare(self, scheduler_output)
-
-    def select_in_step(self: Any, state: Any, block_ids: Any) -> Any:
-        table = self.tables.get_block_ids(state.request.request_id)
-        return select(self, state, table or block_ids)
-
-    released = SimpleCPUOffloadScheduler
-    monkeypatch.setattr(released, "_prepare_eager_store_specs", prepare_in_step)
-    monkeypatch.setattr(released, "_select_eager_blocks_to_store", select_in_step)
 
 
 def make_scheduler() -> Scheduler:

@@ -9,13 +9,8 @@ limit 0 is taken for none there, so the tail is stored.
 Here the scheduler and the connector are the real ones.
 """
 
-from typing import Any
-
 import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    OffloadingConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MambaSpec
 
@@ -28,22 +23,6 @@ BLOCK_SIZE = 16
 MATCH_UNIT = 4
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = BLOCK_SIZE + 7  # whole match units: 20 tokens
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tail beyond the limit of its request is left out."""
-    released = OffloadingConnectorScheduler._build_partial_tail_store_jobs
-
-    def build(self: Any, scheduler_output: Any) -> Any:
-        state = scheduler_output.kv_connector_block_state
-        handoffs = state.boundary_state_offloads if state else {}
-        for name, entries in handoffs.items():
-            limit = self._req_status[name].max_offload_tokens
-            if limit is not None:
-                entries[:] = [entry for entry in entries if entry[2] <= limit]
-        return released(self, scheduler_output)
-
-    monkeypatch.setattr(OffloadingConnectorScheduler, "_build_partial_tail_store_jobs", build)
 
 
 def make_scheduler() -> Scheduler:

@@ -35,36 +35,6 @@ NUM_PROMPT = 6 * BLOCK_SIZE + 4
 CHUNK = 20  # tokens of a step
 
 
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is computed is what the scheduler says, and what it schedules in this step."""
-    module = stand_in_for_lmcache(monkeypatch)
-    new = module.LMCacheMPConnector._process_new_requests
-    cached = module.LMCacheMPConnector._process_cached_requests
-    store = module.LMCacheMPRequestMetadata.GetStoreMetadata
-    computed: dict[str, int] = {}
-
-    def note_new(self: Any, step: Any, metadata: Any) -> None:
-        for each in step.scheduled_new_reqs:
-            computed[each.req_id] = each.num_computed_tokens
-            computed[each.req_id] += step.num_scheduled_tokens[each.req_id]
-        new(self, step, metadata)
-
-    def note_cached(self: Any, step: Any, metadata: Any) -> None:
-        each = step.scheduled_cached_reqs
-        for name, tokens in zip(each.req_ids, each.num_computed_tokens, strict=True):
-            computed[name] = tokens + step.num_scheduled_tokens[name]
-        cached(self, step, metadata)
-
-    def of_computed(tracker: Any, blocks_in_chunk: int, vllm_block_size: int) -> Any:
-        hits = max(tracker.num_vllm_hit_blocks, tracker.num_lmcache_hit_blocks)
-        tracker.num_scheduled_tokens = computed[tracker.request_id] - hits * vllm_block_size
-        return store(tracker, blocks_in_chunk, vllm_block_size)
-
-    monkeypatch.setattr(module.LMCacheMPConnector, "_process_new_requests", note_new)
-    monkeypatch.setattr(module.LMCacheMPConnector, "_process_cached_requests", note_cached)
-    monkeypatch.setattr(module.LMCacheMPRequestMetadata, "GetStoreMetadata", of_computed)
-
-
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     """Make the scheduler of an engine with LMCache."""

@@ -7,12 +7,8 @@ the block, and aligns again: the hit is one wide block shorter than the cache al
 """
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
-from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 
 from findings.helpers.utils import create_request, make_kv_cache_config
 
@@ -22,25 +18,6 @@ FULL_BLOCK_SIZE = 32
 WINDOW_BLOCK_SIZE = 16
 WINDOW = 1024
 PROMPT_LENGTHS = (64, 512, 1024, 2048)
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Align a match that is shorter than the window once, after the EAGLE block is dropped."""
-    released = SlidingWindowManager.find_longest_cache_hit.__func__
-
-    def aligned_once(cls: Any, /, **kwargs: Any) -> Any:
-        blocks, length = released(cls, **kwargs)
-        spec, unit = kwargs["kv_cache_spec"], kwargs["alignment_tokens"]
-        size = spec.block_size
-        undropped = kwargs | {"drop_eagle_block": False, "alignment_tokens": size}
-        match = released(cls, **undropped)[0]
-        from_start = len(match[0]) <= cdiv(spec.sliding_window - 1, size)
-        aligned = (len(match[0]) - 1) * size // unit * unit
-        if kwargs["drop_eagle_block"] and from_start and aligned > length:
-            return tuple(group[: aligned // size] for group in match), aligned
-        return blocks, length
-
-    monkeypatch.setattr(SlidingWindowManager, "find_longest_cache_hit", classmethod(aligned_once))
 
 
 def hit_when_sent_again(num_tokens: int) -> int:

@@ -36,18 +36,6 @@ class Metadata(KVConnectorMetadata):  # type: ignore[misc]
     """The connector's part of a step."""
 
 
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connector is notified before anything is written."""
-    released = GPUModelRunner.execute_model
-
-    def execute(self: Any, scheduler_output: SchedulerOutput) -> Any:
-        connector = self.kv_connector.kv_connector
-        connector.handle_preemptions(scheduler_output.kv_connector_metadata)
-        return released(self, scheduler_output)
-
-    monkeypatch.setattr(GPUModelRunner, "execute_model", execute)
-
-
 def make_connector(cache: torch.Tensor, saved: list[float]) -> Any:
     """Make a connector that copies a block in the background: at the latest when it must wait."""
     connector = create_autospec(KVConnectorBase_V1, instance=True)
