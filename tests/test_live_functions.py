@@ -8,8 +8,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
+from kvproof.live.known.registry import KNOWN
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
+from tests.functions.function import compare
+from tests.functions.registry import FUNCTIONS
 from tests.in_vllm import MAMBA, NIXL_SCHEDULER, WINDOW, around, instead, line
 from tests.mistakes import MISTAKES
 from tests.planted import under
@@ -17,37 +20,11 @@ from tests.test_sizes import MUTANTS, ON_VLLM
 
 pytestmark = pytest.mark.live
 
-NAMES = (
-    "tokens_skipped_by_window",
-    "tokens_skipped_by_state",
-    "window_blocks_for_hit",
-    "serves_a_hit",
-    "retained_in_window",
-    "retained_state",
-    "attention_growth",
-    "state_growth",
-    "window_admission",
-    "state_admission",
-    "counted_after_hit",
-    "align_chunk",
-    "longest_hit_tokens",
-    "resumed_at",
-    "tokens_loaded_by_decode",
-    "prompt_after_truncation",
-    "window_blocks_offered",
-    "state_slots_moved",
-    "trim_beside_state",
-    "trim_beside_window",
-    "logical_block",
-)
+NAMES = tuple(FUNCTIONS)
 
 
 def compared(name: str, faults: Iterable[Fault] | None = None) -> Any:
     """A function of the registry beside its rule, its known findings told as faults."""
-    from kvproof.live.known.registry import KNOWN
-    from tests.functions.function import compare
-    from tests.functions.registry import FUNCTIONS
-
     known = [FAULTS[name] for name in KNOWN if name in FAULTS] if faults is None else faults
     return compare(FUNCTIONS[name], known)
 
@@ -60,12 +37,6 @@ def test_vllm_computes_what_the_rule_says(name: str) -> None:
     assert not found.complaints, "\n".join(found.complaints)
     assert len(found.cases) > 1
     assert all(any(also(**numbers) for numbers in found.cases) for also in found.function.also)
-
-
-def test_every_function_is_compared() -> None:
-    from tests.functions.registry import FUNCTIONS
-
-    assert tuple(FUNCTIONS) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

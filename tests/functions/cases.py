@@ -5,13 +5,30 @@ from random import Random
 from typing import Any
 
 from kvproof.model.arithmetic.algebra import Truth
-from kvproof.model.arithmetic.ranges import Range
+from kvproof.model.arithmetic.ranges import Range, at_least, between
 
 Numbers = dict[str, int]
 
 DRAWS = 30_000
 CASES_MAX = 150
 """So many cases are kept of each kind."""
+
+
+SIZES = frozenset(
+    (
+        *("window", "block_size", "units", "local_ratio", "remote_ratio", "ratio"),
+        *("prompt", "known", "tokens", "end"),
+    )
+)
+"""The numbers that are 1 or more; others are 0 or more."""
+
+FLAGS = frozenset(("idle", "backoff", "embeds", "resumed"))
+"""Those that are 0 or 1."""
+
+
+def of_name(name: str) -> Range:
+    """The range of the number of this name."""
+    return between(0, 1) if name in FLAGS else at_least(int(name in SIZES))
 
 
 def always(**_numbers: Any) -> Truth:

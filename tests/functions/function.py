@@ -1,5 +1,6 @@
 """A function of vLLM, the rule that it must follow, and their comparison."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.faults.fault import Fault, planted
-from tests.functions.cases import Numbers, always, cases_of
+from tests.functions.cases import Numbers, always, cases_of, of_name
 
 
 def as_tuple(result: Any) -> tuple[Any, ...]:
@@ -22,7 +23,8 @@ class Function:
 
     `rule` takes one keyword for each number, in the algebra. `driver` takes the same
     numbers as ints and calls vLLM. Both return a number, a truth value, or a tuple of these.
-    `ranges`, `given` and `bound` describe the numbers that vLLM can get. `origin` is the name of
+    `given`, `bound` and `ranges` describe the numbers that vLLM can get; a number that is not in
+    `ranges` has the range of its name. `origin` is the name of
     the vLLM function. `differs` has the known findings that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
     with it. `also` are conditions, each of which some cases meet.
@@ -31,10 +33,10 @@ class Function:
     id: str
     origin: str
     rule: Callable[..., Any]
-    ranges: Mapping[str, Range]
     driver: Callable[..., Any]
     given: Callable[..., Truth] = always
     bound: int = 8
+    ranges: Mapping[str, Range] = field(default_factory=dict)
     differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     also: tuple[Callable[..., Truth], ...] = ()
@@ -42,7 +44,9 @@ class Function:
     @cached_property
     def cases(self) -> list[Numbers]:
         """Numbers on which vLLM is called, some for each condition."""
-        return cases_of(self.ranges, self.bound, self.given, (*self.differs.values(), *self.also))
+        names = inspect.signature(self.driver).parameters
+        ranges = {name: self.ranges.get(name, of_name(name)) for name in names}
+        return cases_of(ranges, self.bound, self.given, (*self.differs.values(), *self.also))
 
     def ours(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
         """The result of the rule for these numbers."""

@@ -1,8 +1,5 @@
-"""The functions of vLLM that kvproof calls on the cases of its arithmetic.
-
-Ranges exclude the numbers that vLLM can never get; a comment says where. Speculative decoding and
-context parallelism are off.
-"""
+"""The functions of vLLM that kvproof calls on the cases of its arithmetic. Speculative decoding and
+context parallelism are off."""
 
 import functools
 
@@ -12,18 +9,8 @@ from kvproof.model.group_needs import STATE_WINDOW
 from tests.functions import called, managers, scheduling, transfers
 from tests.functions.function import Function
 
-SIZE = at_least(1)
-BLOCKS = at_least(0)
-FLAG = between(0, 1)
-# Small, because products of several numbers are hard to search.
-RETAINING = {
-    "block": BLOCKS,
-    "block_size": between(1, 2),
-    "units": between(1, 2),
-    "apart": between(0, 2),
-    "prompt": at_least(1),
-    "shared_prefix_boundary": BLOCKS,
-}
+# Small, so that boundaries of their products are met.
+RETAINING = {"block_size": between(1, 2), "units": between(1, 2), "apart": between(0, 2)}
 
 FUNCTIONS: dict[str, Function] = {
     each.id: each
@@ -32,7 +19,6 @@ FUNCTIONS: dict[str, Function] = {
             "tokens_skipped_by_window",
             "SlidingWindowManager.get_num_skipped_tokens",
             lambda **v: counts.tokens_skipped_by_window(**v),
-            {"computed": at_least(0), "window": SIZE},
             managers.window_skipped,
         ),
         Function(
@@ -40,14 +26,13 @@ FUNCTIONS: dict[str, Function] = {
             "tokens_skipped_by_state",
             "MambaManager.get_num_skipped_tokens",
             lambda **v: counts.tokens_skipped_by_state(**v),
-            {"computed": at_least(1)},
             managers.state_skipped,
+            ranges={"computed": at_least(1)},
         ),
         Function(
             "window_blocks_for_hit",
             "SlidingWindowManager._contiguous_blocks_for_hit",
             lambda **v: counts.window_blocks_for_hit(**v),
-            {"window": SIZE, "block_size": SIZE},
             managers.window_hit,
         ),
         Function(
@@ -56,37 +41,34 @@ FUNCTIONS: dict[str, Function] = {
             lambda block, window, block_size, units: (
                 (counts.serves_a_hit(block, window, block_size, units * block_size),) * 2
             ),
-            {"block": BLOCKS, "window": SIZE, "block_size": SIZE, "units": SIZE},
             managers.mask,
         ),
         Function(
             "retained_in_window",
             "SlidingWindowManager.reachable_block_mask",
             called.retained,
-            {"window": between(2, 3), **RETAINING},
             managers.retained,
             bound=4,
+            ranges={"window": between(2, 3), **RETAINING},
         ),
         Function(
             "retained_state",
             "MambaManager.reachable_block_mask",
             functools.partial(called.retained, window=STATE_WINDOW),
-            RETAINING,
             functools.partial(managers.retained, 0),
             bound=4,
+            ranges=RETAINING,
         ),
         Function(
             "attention_growth",
             "SingleTypeKVCacheManager.get_num_blocks_to_allocate",
             called.grown,
-            {"end": at_least(1), "block_size": SIZE, "held_blocks": BLOCKS},
             functools.partial(managers.growth, "full"),
         ),
         Function(
             "state_growth",
             "MambaManager.get_num_blocks_to_allocate",
             lambda **v: counts.state_blocks_predicted(**v),
-            {"end": at_least(1), "block_size": SIZE, "held_blocks": BLOCKS},
             functools.partial(managers.growth, "mamba"),
             given=called.fits,
         ),
@@ -94,15 +76,6 @@ FUNCTIONS: dict[str, Function] = {
             "window_admission",
             "SingleTypeKVCacheManager.get_num_blocks_to_allocate",
             called.window_admission,
-            {
-                "window": SIZE,
-                "block_size": SIZE,
-                "hit_blocks": BLOCKS,
-                "loaded": at_least(0),
-                "computing": at_least(0),
-                "prompt": SIZE,
-                "idle": FLAG,
-            },
             managers.window_admission,
             given=called.within_prompt,
             differs={"window_of_loaded_tokens": called.loads_the_whole_prompt},
@@ -111,13 +84,6 @@ FUNCTIONS: dict[str, Function] = {
             "state_admission",
             "MambaManager.get_num_blocks_to_allocate",
             called.state_admission,
-            {
-                "block_size": SIZE,
-                "hit_blocks": BLOCKS,
-                "loaded": at_least(0),
-                "computing": at_least(0),
-                "idle": FLAG,
-            },
             managers.state_admission,
             given=lambda loaded, computing, **_: called.one_way(loaded, computing),
             differs={"superseded_state_reserved": called.loads_beyond_a_state},
@@ -126,23 +92,14 @@ FUNCTIONS: dict[str, Function] = {
             "counted_after_hit",
             "SingleTypeKVCacheManager.add_local_computed_blocks",
             called.num_cached_blocks,
-            {"block_size": SIZE, "hit_blocks": BLOCKS, "loaded": at_least(1)},
             managers.num_cached_blocks,
             differs={"null_blocks_counted_as_cached": called.loads_a_block},
+            ranges={"loaded": at_least(1)},
         ),
         Function(
             "align_chunk",
             "Scheduler._mamba_block_aligned_split",
             called.aligned_chunk,
-            {
-                "start": at_least(0),
-                "tokens": SIZE,
-                "left": at_least(0),
-                "resumed": FLAG,
-                "block_size": SIZE,
-                "room": at_least(0),
-                "boundary": BLOCKS,
-            },
             scheduling.aligned_chunk,
             given=called.has_a_prompt,
             also=(
@@ -155,50 +112,45 @@ FUNCTIONS: dict[str, Function] = {
             "longest_hit_tokens",
             "KVCacheManager.get_computed_blocks",
             lambda known, block_size, units: counts.longest_hit_tokens(known, block_size * units),
-            {"known": SIZE, "block_size": SIZE, "units": SIZE},
             scheduling.longest_hit,
         ),
         Function(
             "resumed_at",
             "Scheduler._update_waiting_for_remote_kv",
             lambda **v: counts.resumed_at(**v),
-            {"loaded": SIZE, "prompt": SIZE},
             scheduling.resumed,
             given=lambda loaded, prompt: loaded <= prompt,
+            ranges={"loaded": at_least(1)},
         ),
         Function(
             "tokens_loaded_by_decode",
             "NixlBaseConnectorScheduler._get_remote_prefill_token_count",
             lambda **v: counts.tokens_loaded_by_decode(**v),
-            {"prompt": SIZE, "backoff": FLAG},
             transfers.remote_count,
         ),
         Function(
             "prompt_after_truncation",
             "NixlBaseConnectorScheduler._truncate_request_for_prefill",
             called.truncated,
-            {"prompt": SIZE, "backoff": FLAG, "times": between(1, 3), "embeds": FLAG},
             transfers.truncated,
+            ranges={"times": between(1, 3)},
         ),
         Function(
             "window_blocks_offered",
             "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
             called.window_offer,
-            {"blocks": BLOCKS, "window": SIZE, "block_size": SIZE},
             transfers.window_offer,
         ),
         Function(
             "state_slots_moved",
             "NixlBaseConnectorScheduler.get_exchange_clipped_blocks",
             called.state_offer,
-            {"blocks": BLOCKS},
             transfers.state_offer,
         ),
         Function(
             "trim_beside_state",
             "NixlBaseConnectorWorker._apply_prefix_caching",
             called.paired,
-            {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
             functools.partial(transfers.paired, "mamba"),
             given=called.accepted_beside_state,
             bound=12,
@@ -207,7 +159,6 @@ FUNCTIONS: dict[str, Function] = {
             "trim_beside_window",
             "NixlBaseConnectorWorker._apply_prefix_caching",
             called.paired,
-            {"tokens": SIZE, "hit_blocks": BLOCKS, "local_ratio": SIZE, "remote_ratio": SIZE},
             functools.partial(transfers.paired, "window"),
             given=called.something_to_load,
             bound=12,
@@ -221,7 +172,6 @@ FUNCTIONS: dict[str, Function] = {
             "logical_block",
             "NixlBaseConnectorWorker._logical_to_kernel_block_ids",
             lambda kernel, ratio: counts.logical_block(kernel, ratio),
-            {"kernel": BLOCKS, "ratio": SIZE},
             transfers.kernel_block,
         ),
     )
