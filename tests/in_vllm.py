@@ -75,13 +75,14 @@ def around(place: str, wrong: Callable[..., Any]) -> Change:
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         owner, name = _found(place)
-        of_class = isinstance(inspect.getattr_static(owner, name), classmethod)
-        right = getattr(owner, name).__func__ if of_class else getattr(owner, name)
+        kept = inspect.getattr_static(owner, name)
+        bound = isinstance(kept, classmethod | staticmethod)
+        right = kept.__func__ if bound else getattr(owner, name)
 
         def called(*args: Any, **kwargs: Any) -> Any:
             return wrong(right, *args, **kwargs)
 
-        patch.setattr(owner, name, classmethod(called) if of_class else called)
+        patch.setattr(owner, name, type(kept)(called) if bound else called)
 
     return plant
 

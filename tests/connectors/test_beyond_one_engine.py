@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector impor
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
 
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.episode import play
 from kvproof.connectors.plan import (
     Another,
     ConnectorPlan,
@@ -26,11 +26,11 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.shipped import FILES, MOONCAKE, OBJECTS, OFFLOADING, SIMPLE
 from kvproof.connectors.subject import TestedConnector
-from kvproof.model.config import EngineConfig, Group
+from tests.connectors.played import engine_of, rules
 
 pytestmark = pytest.mark.live
 
-ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=64)
+ENGINE = engine_of(num_blocks=32)
 PROMPT = SubmitRequest(0, 14)
 WRONG = {"promised_tokens_are_loaded", "request_reads_its_own_tokens"}
 
@@ -39,11 +39,6 @@ def again(another: Another, *more: Another) -> ConnectorPlan:
     """A prompt, and the same one after the engine was started again."""
     restarts = (part for each in (another, *more) for part in (Restart(each), PROMPT))
     return ConnectorPlan(ENGINE, (PROMPT, *restarts))
-
-
-def rules(result: EpisodeResult) -> set[str]:
-    """The rules that are broken."""
-    return {finding.invariant for finding in result.findings}
 
 
 def all_in_one_folder(patch: pytest.MonkeyPatch, without: str) -> None:

@@ -1,7 +1,6 @@
 """Hidden states of prompts that a connector saves to files."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from kvproof.connectors.shipped import STATES, as_driven
 from kvproof.connectors.shown import shown
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
+from tests.in_vllm import around, instead
 
 pytestmark = pytest.mark.live
 
 RULE = "saved_states_are_of_the_prompt"
-Connector = home.ExampleHiddenStatesConnector
 LONGER = (("include_output_tokens", 1),)
 ACTIONS = (
     SubmitRequest(0, 14),
@@ -60,31 +59,26 @@ def test_a_connector_that_only_saves_is_judged() -> None:
     assert "saved hidden states" in " ".join(shown(STATES, found))
 
 
-def another_group(patch: pytest.MonkeyPatch) -> None:
-    """States are read by the block table of the first group (vllm#45849)."""
-    patch.setattr(Connector, "_find_cache_kv_group_id", classmethod(lambda *_: 0))
-
-
-def another_size(patch: pytest.MonkeyPatch) -> None:
-    """States are read in blocks of another size (vllm#46301)."""
-    right: Any = home.extract_from_kv_cache
-
-    def halves(cache: Any, slots: Any, tokens: int) -> Any:
-        return right(cache, slots // 2, tokens)
-
-    patch.setattr(home, "extract_from_kv_cache", halves)
-
-
-def no_file(patch: pytest.MonkeyPatch) -> None:
+def no_file(_tensors: Any, event: Any, filename: str, lock: int | None) -> None:
     """The file is not written."""
+    event.synchronize()
+    Path(filename).touch()
+    if lock is not None:
+        os.close(lock)
 
-    def writes(_tensors: Any, event: Any, filename: str, lock: int | None) -> None:
-        event.synchronize()
-        Path(filename).touch()
-        if lock is not None:
-            os.close(lock)
 
-    patch.setattr(Connector, "_write_tensors", staticmethod(writes))
+HOME = home.__name__
+KIND = f"{HOME}:ExampleHiddenStatesConnector"
+MISTAKES = {
+    "states are read by the block table of the first group (vllm#45849)": instead(
+        f"{KIND}._find_cache_kv_group_id", classmethod(lambda *_: 0)
+    ),
+    "states are read in blocks of another size (vllm#46301)": around(
+        f"{HOME}:extract_from_kv_cache",
+        lambda right, cache, slots, tokens: right(cache, slots // 2, tokens),
+    ),
+    "the file is not written": instead(f"{KIND}._write_tensors", staticmethod(no_file)),
+}
 
 
 def test_a_file_of_another_form_is_drift(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,10 +92,7 @@ def test_a_file_of_another_form_is_drift(monkeypatch: pytest.MonkeyPatch) -> Non
         one(HIDDEN[0])
 
 
-@pytest.mark.parametrize("plant", [another_group, another_size, no_file])
-def test_a_mistake_is_named(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-    found = search(STATES, 30, 0, shrinks=False)
-    assert found.rule == RULE
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MISTAKES[mistake](monkeypatch)
+    assert search(STATES, 30, 0, shrinks=False).rule == RULE

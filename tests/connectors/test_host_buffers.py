@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -14,11 +13,11 @@ from kvproof.connectors.drawn import BUFFERED
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.plan import Action, ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
+from tests.connectors.played import NIXL, rules
 from tests.engine.findings import inside
 
 pytestmark = pytest.mark.live
 
-WORKER = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker.NixlBaseConnectorWorker"
 FULL, WINDOW = BUFFERED[0], next(e for e in BUFFERED if "window" in e.traits)
 CHUNKED, WHOLE = 5, 64
 """The tokens of a step."""
@@ -33,10 +32,6 @@ def played(
 
 def prompt(tokens: int) -> SubmitRequest:
     return SubmitRequest(0, tokens, 2)
-
-
-def rules(result: EpisodeResult) -> set[str]:
-    return {each.invariant for each in result.findings}
 
 
 @contextmanager
@@ -55,7 +50,7 @@ def test_a_reader_sees_that_there_are_buffers() -> None:
     assert "host buffers" in FULL.traits
 
 
-@pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+@pytest.mark.parametrize("name", NIXL)
 @pytest.mark.parametrize("layers", BUFFERED, ids=lambda each: each.words)
 def test_what_is_mended_loads_whole_prompts(layers: ConnectorPlan, name: str) -> None:
     actions = prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16)
@@ -76,14 +71,3 @@ def test_groups_that_share_a_tensor_are_told_apart() -> None:
     assert "promised_tokens_are_loaded" in rules(played(WINDOW, WHOLE, prompt(3)))
     with mended(["staging_overwrites_other_groups"]):
         assert rules(played(WINDOW, WHOLE, prompt(3))) == set()
-
-
-@pytest.mark.parametrize("call", ["save_kv_to_host", "sync_recved_kv_to_device"])
-def test_a_copy_that_is_left_out_is_named(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted in vLLM: one of the two copies between the device and the host."""
-
-    def nothing(*_anything: Any) -> None:
-        pass
-
-    monkeypatch.setattr(f"{WORKER}.{call}", nothing)
-    assert "promised_tokens_are_loaded" in rules(played(FULL, WHOLE, prompt(22)))

@@ -1,17 +1,10 @@
 """Lost performance in the connectors that vLLM ships: a block that is not stored, or not found."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm")
-
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    OffloadingConnectorScheduler,
-)
-from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
-from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
 
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Forget, ResetCache, SubmitRequest
@@ -19,6 +12,7 @@ from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import connector_plans
 from kvproof.model.config import EngineConfig, Group
+from tests.in_vllm import Change, around
 
 pytestmark = pytest.mark.live
 
@@ -26,50 +20,49 @@ RULE = "stored_prefix_is_offered"
 PLANS = 60
 SEEDS = range(5)
 """Of these many plans, one seed in eight to one in four does not show a planted mistake."""
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def last_block_is_not_stored(patch: pytest.MonkeyPatch) -> None:
-    stored: Any = CPUOffloadingManager.prepare_store
-
-    def fewer(self: Any, keys: Any, *more: Any) -> Any:
-        return stored(self, list(keys)[:-1], *more)
-
-    patch.setattr(CPUOffloadingManager, "prepare_store", fewer)
-
-
-def look_up_ends_a_block_early(patch: pytest.MonkeyPatch) -> None:
-    look_up: Any = OffloadingConnectorScheduler._lookup
-
-    def early(self: Any, *arguments: Any) -> Any:
-        found = look_up(self, *arguments)
-        return found and found - self.config.kv_group_configs[0].tokens_per_block
-
-    patch.setattr(OffloadingConnectorScheduler, "_lookup", early)
-
-
-def other_look_up_ends_a_block_early(patch: pytest.MonkeyPatch) -> None:
-    matched: Any = SimpleCPUOffloadScheduler.get_num_new_matched_tokens
-
+def other_look_up_ends_a_block_early(matched: Any, self: Any, request: Any, computed: int) -> Any:
     class Shorter:
         """A request with a block less."""
 
-        def __init__(self, request: Any, size: int) -> None:
-            self.request, self.num_tokens = request, request.num_tokens - size
+        num_tokens = request.num_tokens - self.block_size
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self.request, name)
+            return getattr(request, name)
 
-    def early(self: Any, request: Any, computed: int) -> Any:
-        return matched(self, Shorter(request, self.block_size), computed)
-
-    patch.setattr(SimpleCPUOffloadScheduler, "get_num_new_matched_tokens", early)
+    return matched(self, Shorter(), computed)
 
 
-PLANTED: dict[str, tuple[str, Plant]] = {
-    "not stored": ("offloading-roomy", last_block_is_not_stored),
-    "not found": ("offloading-roomy", look_up_ends_a_block_early),
-    "not found, simple": ("simple-cpu-roomy", other_look_up_ends_a_block_early),
+def look_up_ends_a_block_early(look_up: Any, self: Any, *arguments: Any) -> Any:
+    found = look_up(self, *arguments)
+    return found and found - self.config.kv_group_configs[0].tokens_per_block
+
+
+PLANTED: dict[str, tuple[str, Change]] = {
+    "not stored": (
+        "offloading-roomy",
+        around(
+            "vllm.v1.kv_offload.cpu.manager:CPUOffloadingManager.prepare_store",
+            lambda right, self, keys, *more: right(self, list(keys)[:-1], *more),
+        ),
+    ),
+    "not found": (
+        "offloading-roomy",
+        around(
+            "vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler:"
+            "OffloadingConnectorScheduler._lookup",
+            look_up_ends_a_block_early,
+        ),
+    ),
+    "not found, simple": (
+        "simple-cpu-roomy",
+        around(
+            "vllm.v1.simple_kv_offload.manager:"
+            "SimpleCPUOffloadScheduler.get_num_new_matched_tokens",
+            other_look_up_ends_a_block_early,
+        ),
+    ),
 }
 
 

@@ -1,6 +1,5 @@
 """LMCacheMPConnector over LMCache in memory: it is whole, and three planted mistakes are found."""
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -9,7 +8,7 @@ import pytest
 pytest.importorskip("vllm")
 
 
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.judging import mixed_up
 from kvproof.connectors.plan import (
     AbortRequest,
@@ -23,16 +22,16 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.search import connector_plans
-from kvproof.model.config import EngineConfig, Group
+from tests.connectors import played as episodes
+from tests.connectors.played import EARLY, LOADED, engine_of, rules
+from tests.in_vllm import Change, around
 
 pytestmark = pytest.mark.live
 
-Plant = Callable[[pytest.MonkeyPatch], None]
 NAMES = ("lmcache", "lmcache-wide")
-ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=20, chunk_tokens=5)
+ENGINE = engine_of(num_blocks=20, chunk_tokens=5)
 
 
 def prompt(tokens: int, **more: Any) -> SubmitRequest:
@@ -40,15 +39,9 @@ def prompt(tokens: int, **more: Any) -> SubmitRequest:
     return SubmitRequest(0, tokens, **more)
 
 
-def played(name: str, *actions: Action, copies: Copies | None = None) -> EpisodeResult:
+def played(name: str, *actions: Action, copies: Copies = EARLY) -> EpisodeResult:
     """An episode of these actions."""
-    plan = ConnectorPlan(ENGINE, actions, copies=copies or Copies())
-    return play(SHIPPED[name].subject, plan)
-
-
-def rules(result: EpisodeResult) -> set[str]:
-    """The rules that it breaks."""
-    return {finding.invariant for finding in result.findings}
+    return episodes.played(name, *actions, engine=ENGINE, copies=copies)
 
 
 AGAIN: tuple[Action, ...] = (prompt(17), Drain(), ResetCache(), prompt(17), Drain())
@@ -96,49 +89,37 @@ def test_a_server_that_forgets_or_fails_gives_no_wrong_token(name: str) -> None:
         assert not rules(played(name, *AGAIN[:3], lost, *AGAIN[3:]))
 
 
-def salts_are_dropped(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
-
-    begin: Any = home.LMCacheMPRequestTracker.__init__
-
-    def without(self: Any, request: Any) -> None:
-        begin(self, request)
-        self.cache_salt = ""
-
-    patch.setattr(home.LMCacheMPRequestTracker, "__init__", without)
+def salts_are_dropped(begin: Any, self: Any, request: Any) -> None:
+    begin(self, request)
+    self.cache_salt = ""
 
 
-def more_is_stored_than_computed(patch: pytest.MonkeyPatch) -> None:
-    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
-
-    count: Any = home.LMCacheMPRequestTracker.increase_num_scheduled_tokens
-    patch.setattr(
-        home.LMCacheMPRequestTracker,
-        "increase_num_scheduled_tokens",
-        lambda self, tokens: count(self, 2 * tokens),
-    )
-
-
-def own_hits_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+def own_hits_are_not_counted(made: Any, tracker: Any, *more: Any, **named: Any) -> Any:
     """As before vllm#39719."""
-    from vllm.distributed.kv_transfer.kv_connector.v1 import lmcache_mp_connector as home
-
-    made: Any = home.LMCacheMPRequestMetadata.GetStoreMetadata
-
-    def store(tracker: Any, *more: Any, **named: Any) -> Any:
-        hit, tracker.num_vllm_hit_blocks = tracker.num_vllm_hit_blocks, 0
-        try:
-            return made(tracker, *more, **named)
-        finally:
-            tracker.num_vllm_hit_blocks = hit
-
-    patch.setattr(home.LMCacheMPRequestMetadata, "GetStoreMetadata", staticmethod(store))
+    hit, tracker.num_vllm_hit_blocks = tracker.num_vllm_hit_blocks, 0
+    try:
+        return made(tracker, *more, **named)
+    finally:
+        tracker.num_vllm_hit_blocks = hit
 
 
-PLANTED: dict[str, tuple[Plant, tuple[Action, ...], str]] = {
-    "salts": (salts_are_dropped, SALTED, "promised_tokens_are_loaded"),
-    "too much": (more_is_stored_than_computed, AGAIN, "promised_tokens_are_loaded"),
-    "too little": (own_hits_are_not_counted, HITS_MORE, "stored_prefix_is_offered"),
+HOME = "vllm.distributed.kv_transfer.kv_connector.v1.lmcache_mp_connector"
+TRACKER = f"{HOME}:LMCacheMPRequestTracker"
+PLANTED: dict[str, tuple[Change, tuple[Action, ...], str]] = {
+    "salts": (around(f"{TRACKER}.__init__", salts_are_dropped), SALTED, LOADED),
+    "too much": (
+        around(
+            f"{TRACKER}.increase_num_scheduled_tokens",
+            lambda right, self, tokens: right(self, 2 * tokens),
+        ),
+        AGAIN,
+        LOADED,
+    ),
+    "too little": (
+        around(f"{HOME}:LMCacheMPRequestMetadata.GetStoreMetadata", own_hits_are_not_counted),
+        HITS_MORE,
+        "stored_prefix_is_offered",
+    ),
 }
 
 

@@ -1,27 +1,18 @@
 """Mistakes planted in vLLM's own code: the kit names each, those of which no connector has a part
 with a connector that stores nothing."""
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 
 pytest.importorskip("vllm")
 
-from vllm.distributed.ec_transfer.ec_connector.example_connector import ECExampleConnector
-from vllm.v1 import outputs
-from vllm.v1.core import kv_cache_utils
-from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
-from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
-from vllm.v1.kv_offload.tiering.obj.manager import ObjectStoreSecondaryTierManager
-from vllm.v1.simple_kv_offload.copy_backend import DmaCopyBackend
-from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler
-
-from kvproof.connectors.episode import play
+from kvproof.connectors.drawn import BUFFERED, HYBRID
+from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import (
-    ConnectorPlan,
+    STORE_ANSWERS,
     Drain,
     Fail,
     Image,
@@ -31,101 +22,64 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import (
-    ENCODING,
     FILES,
     IMAGES,
-    OBJECTS,
     OFFLOADING,
     SIMPLE,
     SIMPLE_ROOMY,
     STORED_IMAGES,
 )
 from kvproof.connectors.subject import TestedConnector
-from kvproof.model.config import EngineConfig, Group
+from kvproof.model.config import Group
+from tests.connectors.played import (
+    AGAIN,
+    LATE,
+    LOADED,
+    PROMPTS,
+    between_ranks,
+    conversation,
+    engine_of,
+    played,
+    rules,
+)
+from tests.in_vllm import MANAGER, Change, around, instead, nothing
+from tests.in_vllm import NIXL as NIXL_PLACE
 
 pytestmark = pytest.mark.live
 
+CORE = "vllm.v1.core"
+V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+ENCODER = f"{CORE}.encoder_cache_manager:EncoderCacheManager"
+UTILS = f"{CORE}.kv_cache_utils"
+OFFLOADABLE = f"{V1}.offloading.scheduler:OffloadingConnectorScheduler._calc_num_offloadable_tokens"
+WORKER = f"{NIXL_PLACE}.base_worker:NixlBaseConnectorWorker"
+PULL = f"{NIXL_PLACE}.pull_worker:NixlPullConnectorWorker"
+PUSH = f"{NIXL_PLACE}.push_worker:NixlPushConnectorWorker"
+MOONCAKE = f"{V1}.mooncake.mooncake_connector"
+TIERS = "vllm.v1.kv_offload.tiering"
+
 EPISODES = 60
 SEEDS = (1, 2, 3)
+COUNTED_TWICE = "statistics_count_once"
+"""Released vLLM breaks it with `mooncake`, which counts each attempt."""
 
 
-def free_before_the_step(patch: pytest.MonkeyPatch) -> None:
-    """An image is free as soon as its room is taken."""
-    allocate: Any = EncoderCacheManager.allocate
-
-    def freed(self: Any, request: Any, input_id: int) -> None:
-        allocate(self, request, input_id)
-        self.free_encoder_input(request, input_id)
-
-    patch.setattr(EncoderCacheManager, "allocate", freed)
+# What a random search finds.
 
 
-def counts_a_token_more(patch: pytest.MonkeyPatch) -> None:
-    """An image takes a token more than it has."""
-    allocate: Any = EncoderCacheManager.allocate
-
-    def more(self: Any, request: Any, input_id: int) -> None:
-        allocate(self, request, input_id)
-        self.num_free_slots -= 1
-
-    patch.setattr(EncoderCacheManager, "allocate", more)
+def _free_before_the_step(allocate: Any, self: Any, request: Any, input_id: int) -> None:
+    allocate(self, request, input_id)
+    self.free_encoder_input(request, input_id)
 
 
-def one_file_for_all_images(patch: pytest.MonkeyPatch) -> None:
-    """Images of one length have one file."""
-    named: Any = ECExampleConnector._generate_filename_debug
-
-    def same(self: Any, mm_hash: str) -> Any:
-        return named(self, mm_hash[1:])
-
-    patch.setattr(ECExampleConnector, "_generate_filename_debug", same)
+def _counts_a_token_more(allocate: Any, self: Any, request: Any, input_id: int) -> None:
+    allocate(self, request, input_id)
+    self.num_free_slots -= 1
 
 
-def hits_are_recorded_twice(patch: pytest.MonkeyPatch) -> None:
-    """The statistics count each request again."""
-    record: Any = KVCacheManager.record_prefix_cache_stats
-
-    def twice(self: Any, *arguments: Any) -> None:
-        record(self, *arguments)
-        record(self, *arguments)
-
-    patch.setattr(KVCacheManager, "record_prefix_cache_stats", twice)
-
-
-def every_prompt_is_looked_up(patch: pytest.MonkeyPatch) -> None:
-    """A prompt that must be computed whole is looked up like others."""
-    patch.setattr(
-        KVCacheManager, "prefix_cache_lookup_enabled", lambda self, _: self.enable_caching
-    )
-
-
-def key_without_salt(patch: pytest.MonkeyPatch) -> None:
-    """A block of the engine's own cache has a key of its tokens alone."""
-    patch.setattr(
-        kv_cache_utils,
-        "generate_block_hash_extra_keys",
-        lambda _request, _start, _end, image: (None, image),
-    )
-
-
-def drops_what_it_has(patch: pytest.MonkeyPatch) -> None:
-    """What was evicted early in a step is dropped, also if it was computed again in it."""
-
-    def freed(self: Any) -> list[str]:
-        dropped, self.freed = self.freed, []
-        return list(dropped)
-
-    patch.setattr(EncoderCacheManager, "get_freed_mm_hashes", freed)
-
-
-def store_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """A store begins at once, beside the step that computes its blocks."""
-    launch: Any = DmaCopyBackend.launch_copy
-
-    def at_once(self: Any, *arguments: Any, **more: Any) -> None:
-        launch(self, *arguments, **{**more, "wait_event": None})
-
-    patch.setattr(DmaCopyBackend, "launch_copy", at_once)
+def _twice(right: Any, self: Any, *given: Any) -> None:
+    right(self, *given)
+    right(self, *given)
 
 
 class Forgetful(set[int]):
@@ -135,134 +89,347 @@ class Forgetful(set[int]):
         return False
 
 
-def stores_under_way_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A block is stored again while it is stored, because another request has it too."""
-    make: Any = SimpleCPUOffloadScheduler.__init__
-
-    def made(self: Any, *arguments: Any, **more: Any) -> None:
-        make(self, *arguments, **more)
-        self._in_flight_store_gpu_blocks = Forgetful()
-
-    patch.setattr(SimpleCPUOffloadScheduler, "__init__", made)
+def _stores_under_way_are_forgotten(make: Any, self: Any, *given: Any, **more: Any) -> None:
+    make(self, *given, **more)
+    self._in_flight_store_gpu_blocks = Forgetful()
 
 
-def ends_are_kept_from_tiers(patch: pytest.MonkeyPatch) -> None:
-    """The tiers behind the first one are not notified of ends."""
-    patch.setattr(TieringOffloadingManager, "_maybe_finalize_request", lambda *_: None)
+def _key_without_place(made: Any, *given: Any) -> Any:
+    keys, image = made(*given)
+    return [key[:2] if isinstance(key, tuple) else key for key in keys], image
 
 
-def key_without_place(patch: pytest.MonkeyPatch) -> None:
-    """A block has the name of an image in its key, and not where the image begins (vllm#36708)."""
-    made: Any = kv_cache_utils._gen_mm_extra_hash_keys
-
-    def names(*given: Any) -> Any:
-        keys, image = made(*given)
-        return [key[:2] if isinstance(key, tuple) else key for key in keys], image
-
-    patch.setattr(kv_cache_utils, "_gen_mm_extra_hash_keys", names)
+def _parts_of_two_lookups(allocate: Any, self: Any, request: Any, *given: Any, **more: Any) -> Any:
+    blocks = allocate(self, request, *given, **more)
+    external = more.get("num_external_computed_tokens")
+    if blocks is not None and external is not None and request.prefill_stats is not None:
+        request.prefill_stats.num_external_cached_tokens = external
+    return blocks
 
 
-def parts_of_two_lookups(patch: pytest.MonkeyPatch) -> None:
-    """Of a prompt that was looked up again, the tokens that a connector has now count, and not
-    those of the look-up whose own tokens count (vllm#37460)."""
-    allocate: Any = KVCacheManager.allocate_slots
+SEARCHED: dict[str, tuple[Change, TestedConnector, str]] = {
+    "an image is free as soon as its room is taken": (
+        around(f"{ENCODER}.allocate", _free_before_the_step),
+        IMAGES,
+        "encoder_output_is_there",
+    ),
+    "an image takes a token more than it has": (
+        around(f"{ENCODER}.allocate", _counts_a_token_more),
+        IMAGES,
+        "encoder_room_adds_up",
+    ),
+    "images of one length have one file": (
+        around(
+            "vllm.distributed.ec_transfer.ec_connector.example_connector:"
+            "ECExampleConnector._generate_filename_debug",
+            lambda right, self, name: right(self, name[1:]),
+        ),
+        STORED_IMAGES,
+        "encoder_output_is_its_own",
+    ),
+    "the statistics count each request again": (
+        around(f"{MANAGER}.record_prefix_cache_stats", _twice),
+        IMAGES,
+        "statistics_count_once",
+    ),
+    "a prompt that must be computed whole is looked up like others": (
+        instead(f"{MANAGER}.prefix_cache_lookup_enabled", lambda self, _: self.enable_caching),
+        IMAGES,
+        "recomputed_prompt_is_not_reused",
+    ),
+    "a block of the engine's own cache has a key of its tokens alone": (
+        instead(f"{UTILS}:generate_block_hash_extra_keys", lambda _r, _s, _e, image: (None, image)),
+        IMAGES,
+        "request_reads_its_own_tokens",
+    ),
+    "a store begins at once, beside the step that computes its blocks": (
+        around(
+            "vllm.v1.simple_kv_offload.copy_backend:DmaCopyBackend.launch_copy",
+            lambda right, self, *given, **more: right(self, *given, **more | {"wait_event": None}),
+        ),
+        SIMPLE,
+        "copies_follow_the_model",
+    ),
+    "a block is stored again while it is stored, because another request has it too": (
+        around(
+            "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler.__init__",
+            _stores_under_way_are_forgotten,
+        ),
+        SIMPLE_ROOMY,
+        "copies_are_made_once",
+    ),
+    "the tiers behind the first one are not notified of ends": (
+        nothing(f"{TIERS}.manager:TieringOffloadingManager._maybe_finalize_request"),
+        FILES,
+        "tier_is_notified_of_the_end",
+    ),
+    "a block's key has the name of an image and not where it begins (vllm#36708)": (
+        around(f"{UTILS}:_gen_mm_extra_hash_keys", _key_without_place),
+        IMAGES,
+        "request_reads_its_own_tokens",
+    ),
+    "of two look-ups of a prompt parts of each count (vllm#37460)": (
+        around(f"{MANAGER}.allocate_slots", _parts_of_two_lookups),
+        OFFLOADING,
+        "prompt_statistics_add_up",
+    ),
+}
 
-    def mixed(self: Any, request: Any, *given: Any, **more: Any) -> Any:
-        blocks = allocate(self, request, *given, **more)
-        external = more.get("num_external_computed_tokens")
-        if blocks is not None and external is not None and request.prefill_stats is not None:
-            request.prefill_stats.num_external_cached_tokens = external
-        return blocks
 
-    patch.setattr(KVCacheManager, "allocate_slots", mixed)
-
-
-class Planted(NamedTuple):
-    """A mistake, the check that names it, and what is driven."""
-
-    rule: str
-    plant: Callable[[pytest.MonkeyPatch], None]
-    subject: TestedConnector = IMAGES
-
-
-PLANTED = (
-    Planted("encoder_output_is_there", free_before_the_step),
-    Planted("encoder_room_adds_up", counts_a_token_more),
-    Planted("encoder_output_is_its_own", one_file_for_all_images, STORED_IMAGES),
-    Planted("statistics_count_once", hits_are_recorded_twice),
-    Planted("recomputed_prompt_is_not_reused", every_prompt_is_looked_up),
-    Planted("request_reads_its_own_tokens", key_without_salt),
-    Planted("copies_follow_the_model", store_does_not_wait, SIMPLE),
-    Planted("copies_are_made_once", stores_under_way_are_forgotten, SIMPLE_ROOMY),
-    Planted("tier_is_notified_of_the_end", ends_are_kept_from_tiers, FILES),
-    Planted("request_reads_its_own_tokens", key_without_place),
-    Planted("prompt_statistics_add_up", parts_of_two_lookups, OFFLOADING),
-)
-
-
-@pytest.mark.parametrize("each", PLANTED, ids=lambda each: each.rule)
-def test_a_mistake_of_vllm_is_named(each: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
-    each.plant(monkeypatch)
+@pytest.mark.parametrize("mistake", SEARCHED)
+def test_a_search_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, subject, rule = SEARCHED[mistake]
+    plant(monkeypatch)
     named: set[str] = set()
     for seed in SEEDS:
-        found = search(each.subject, EPISODES, seed, shrinks=False)
+        found = search(subject, EPISODES, seed, shrinks=False)
         findings = found.result.findings if found.result else ()
         named |= {*found.tolerated, *(finding.invariant for finding in findings)}
-        if each.rule in named:
+        if rule in named:
             return
     pytest.fail(f"named were {named}")
 
 
-def test_an_image_that_is_dropped_and_computed_again_in_a_step_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def one(which: int) -> SubmitRequest:
-        return SubmitRequest(0, 8, images=(Image(which, 1, 3),))
-
-    engine = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=64)
-    # There is room for two of the three images, and a step computes the third and the first.
-    actions = (one(0), Drain(), one(1), Drain(), ResetCache(), one(2), one(0), RunSteps())
-    plan = ConnectorPlan(engine, actions, encoder_tokens=6)
-    assert not play(IMAGES, plan).findings
-    drops_what_it_has(monkeypatch)
-    named = [finding.invariant for finding in play(IMAGES, plan).findings]
-    assert named == ["encoder_drops_what_it_gave_up"]
+# What one episode shows.
 
 
-def test_a_request_that_ends_before_its_image_is_encoded_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = EngineConfig("E", (Group("full", 4),), num_blocks=32, chunk_tokens=4)
+class Planted(NamedTuple):
+    """A mistake, the episode that shows it, and the rule that is broken first."""
+
+    plant: Change
+    episode: Callable[[], EpisodeResult]
+    rule: str
+
+
+def image(which: int) -> SubmitRequest:
+    """A request with one of several images."""
+    return SubmitRequest(0, 8, images=(Image(which, 1, 3),))
+
+
+def images() -> EpisodeResult:
+    """There is room for two of three images, and a step computes the third and the first."""
+    one, two, three = map(image, range(3))
+    actions = (one, Drain(), two, Drain(), ResetCache(), three, one, RunSteps())
+    return played("images", *actions, engine=engine_of(num_blocks=32), encoder_tokens=6)
+
+
+def _drops_what_it_has(self: Any) -> list[str]:
+    """What was evicted early in a step is dropped, also if it was computed again in it."""
+    dropped, self.freed = self.freed, []
+    return list(dropped)
+
+
+def encoded() -> EpisodeResult:
+    """A request of several chunks on an instance that only encodes."""
     request = SubmitRequest(0, 12, max_tokens=1, images=(Image(0, 6, 3),))
-    plan = ConnectorPlan(engine, (request, Drain()), encoder_tokens=6)
-    right = play(ENCODING, plan)
-    assert not right.findings
-    assert right.judged["requests that were encoded"] == 1
-    made: Any = outputs.make_empty_encoder_model_runner_output
-
-    def sampled(step: Any) -> Any:
-        output = made(step)
-        return replace(output, sampled_token_ids=[[0] for _ in output.req_ids])
-
-    # The output of a step had a token for each request (vllm#50275).
-    monkeypatch.setattr(outputs, "make_empty_encoder_model_runner_output", sampled)
-    named = [finding.invariant for finding in play(ENCODING, plan).findings]
-    assert named[:1] == ["encoder_instance_encodes_all"]
+    engine = engine_of(num_blocks=32, chunk_tokens=4)
+    return played("images-encoded", request, Drain(), engine=engine, encoder_tokens=6)
 
 
-def test_what_an_agent_raises_at_the_end_of_a_copy_ends_no_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
-    plan = ConnectorPlan(engine, (SubmitRequest(0, 14), Fail(2, raises=True)))
-    assert not play(OBJECTS, plan).findings
-    poll: Any = ObjectStoreSecondaryTierManager._poll_active_transfers
+def _with_tokens(made: Any, step: Any) -> Any:
+    output = made(step)
+    return dataclasses.replace(output, sampled_token_ids=[[0] for _ in output.req_ids])
 
-    def polled(self: Any) -> None:
-        for each in self._transfers.values():
-            self._agent.deregister_memory(each.files_desc)
-        poll(self)
 
-    # Nothing is caught (vllm#49947).
-    monkeypatch.setattr(ObjectStoreSecondaryTierManager, "_poll_active_transfers", polled)
-    assert [finding.invariant for finding in play(OBJECTS, plan).findings] == ["engine_survives"]
+def _closes_at_the_end_of_a_copy(poll: Any, self: Any) -> None:
+    for each in self._transfers.values():
+        self._agent.deregister_memory(each.files_desc)
+    poll(self)
+
+
+def pair(name: str, *prompts: SubmitRequest, **plan: Any) -> Callable[[], EpisodeResult]:
+    """Prompts that D loads, or those that are usual."""
+    return lambda: played(name, *(prompts or PROMPTS), **plan)
+
+
+def beside_states(name: str, prefill: int, decode: int) -> Callable[[], EpisodeResult]:
+    """Prompts that D loads with Mamba states, on unequal ranks."""
+    engine = engine_of((Group("full", 4), Group("mamba", 4)), 48)
+    actions = (*PROMPTS, Drain(), ResetCache(), *PROMPTS)
+    return lambda: played(name, *actions, engine=engine, **between_ranks(prefill, decode))
+
+
+def _one_clock(begun: Any, worker: Any, metadata: Any) -> None:
+    metadata.scheduler_clock = 0.0
+    begun(worker, metadata)
+
+
+def _copied_twice(_: Any, groups: Any, ratio: int) -> Any:
+    return [[block * ratio for block in each for _ in range(ratio)] for each in groups]
+
+
+def _reversed_read(paired: Any, *given: Any, **named: Any) -> Any:
+    ours, theirs = paired(*given, **named)
+    return ours, [list(reversed(each)) for each in theirs]
+
+
+def _reversed_write(started: Any, worker: Any, name: str, blocks: Any, registered: Any) -> None:
+    started(worker, name, tuple(list(reversed(each)) for each in blocks), registered)
+
+
+def _as_wide_as_the_first(register: Any, self: Any, kv_caches: Any) -> Any:
+    [group] = self.kv_cache_config.kv_cache_groups
+    specs = group.kv_cache_spec.kv_cache_specs
+    specs.update(dict.fromkeys(specs, next(iter(specs.values()))))
+    return register(self, kv_caches)
+
+
+def _heads_of_the_first_rank(planned: Any, **named: Any) -> Any:
+    sends, _, _, size = planned(**named)
+    return sends, 0, 0, size
+
+
+async def _nothing_is_sent(_worker: Any) -> set[str]:
+    return set()
+
+
+KERNEL_BLOCKS = next(each.kernel_blocks for each in HYBRID if each.kernel_blocks > 1)
+TIGHT = engine_of(num_blocks=6)
+"""P has blocks for two requests that share some, and no others."""
+
+STATE_OFFSETS = (
+    f"{V1}.ssm_conv_transfer_utils:MambaConvSplitInfo.remote_conv_offsets",
+    lambda right, self, _, on: right(self, 0, on),
+)
+"""Each rank of the side with more of them takes what the first one has."""
+
+buffered = pair(
+    "nixl-pull",
+    SubmitRequest(0, 22, 2),
+    engine=engine_of(BUFFERED[0].engine.groups, 48),
+    buffered=True,
+)
+
+PLANTED: dict[str, Planted] = {
+    "an image is dropped and computed again in a step": Planted(
+        instead(f"{ENCODER}.get_freed_mm_hashes", _drops_what_it_has),
+        images,
+        "encoder_drops_what_it_gave_up",
+    ),
+    "a request ends before its image is encoded (vllm#50275)": Planted(
+        around("vllm.v1.outputs:make_empty_encoder_model_runner_output", _with_tokens),
+        encoded,
+        "encoder_instance_encodes_all",
+    ),
+    "what an agent raises at the end of a copy is not caught (vllm#49947)": Planted(
+        around(
+            f"{TIERS}.obj.manager:ObjectStoreSecondaryTierManager._poll_active_transfers",
+            _closes_at_the_end_of_a_copy,
+        ),
+        lambda: played("offloading-objects", SubmitRequest(0, 14), Fail(2, raises=True)),
+        "engine_survives",
+    ),
+    "the last token of an answer is stored (vllm#54288)": Planted(
+        around(
+            OFFLOADABLE,
+            lambda right, self, status, computed: int(
+                right(self, status, computed + status.req.is_finished())
+            ),
+        ),
+        lambda: conversation("offloading-roomy", (STORE_ANSWERS[0],), 2),
+        LOADED,
+    ),
+    "an answer is not stored": Planted(
+        around(
+            OFFLOADABLE,
+            lambda right, self, status, computed: min(
+                int(right(self, status, computed)), status.req.num_prompt_tokens
+            ),
+        ),
+        lambda: conversation("offloading-roomy", (STORE_ANSWERS[0],), 7),
+        "stored_prefix_is_offered",
+    ),
+    "copies are as wide as the first layer": Planted(
+        around(
+            f"{V1}.offloading.worker:OffloadingConnectorWorker.register_kv_caches",
+            _as_wide_as_the_first,
+        ),
+        lambda: played("offloading", *AGAIN, engine=engine_of(num_blocks=64), uneven=True),
+        LOADED,
+    ),
+    "half of a block is copied twice": Planted(
+        instead(f"{WORKER}._logical_to_kernel_block_ids", _copied_twice),
+        pair("nixl-pull", engine=engine_of(num_blocks=48), kernel_blocks=KERNEL_BLOCKS),
+        LOADED,
+    ),
+    "D reads blocks in another order": Planted(
+        around(f"{PULL}._apply_prefix_caching", _reversed_read), pair("nixl-pull"), LOADED
+    ),
+    "P writes blocks in another order": Planted(
+        around(f"{PUSH}._do_start_push_kv", _reversed_write), pair("nixl-push"), LOADED
+    ),
+    "P loses a registration": Planted(
+        nothing(f"{PUSH}._handle_push_reg_notif"), pair("nixl-push"), "every_request_ends"
+    ),
+    "D reads the heads of another rank": Planted(
+        around(
+            f"{NIXL_PLACE}.base_worker:compute_tp_mapping",
+            lambda right, *given, **named: dataclasses.replace(
+                right(*given, **named), rank_offset_factor=0
+            ),
+        ),
+        pair("nixl-pull", **between_ranks(1, 2)),
+        LOADED,
+    ),
+    "a worker takes the scheduler's time for its own": Planted(
+        around(f"{PULL}.start_load_kv", _one_clock),
+        pair(
+            "nixl-pull",
+            *(*PROMPTS, SubmitRequest(1, 14, 3), SubmitRequest(1, 10, 3)),
+            engine=TIGHT,
+            copies=LATE,
+            clock_ahead=100,
+        ),
+        LOADED,
+    ),
+    "the states of another rank of P": Planted(
+        around(*STATE_OFFSETS), beside_states("nixl-pull", 1, 2), LOADED
+    ),
+    "the states of another rank of D": Planted(
+        around(*STATE_OFFSETS), beside_states("nixl-push", 2, 1), LOADED
+    ),
+    "nothing is copied to the buffers of the host": Planted(
+        nothing(f"{WORKER}.save_kv_to_host"), buffered, LOADED
+    ),
+    "nothing is copied from the buffers of the host": Planted(
+        nothing(f"{WORKER}.sync_recved_kv_to_device"), buffered, LOADED
+    ),
+    "P of Mooncake writes blocks in another order": Planted(
+        around(
+            f"{MOONCAKE}:group_concurrent_contiguous",
+            lambda right, ours, theirs: right(ours, theirs[::-1]),
+        ),
+        pair("mooncake"),
+        LOADED,
+    ),
+    "P of Mooncake writes the heads of another rank": Planted(
+        around(f"{MOONCAKE}:_compute_sender_transfer_plan", _heads_of_the_first_rank),
+        pair("mooncake", **between_ranks(1, 2)),
+        LOADED,
+    ),
+    "D does not read an answer of Mooncake": Planted(
+        nothing(f"{MOONCAKE}:MooncakeConnectorWorker.process_pulling_result"),
+        pair("mooncake"),
+        "every_request_ends",
+    ),
+    "P of Mooncake keeps its blocks for ever": Planted(
+        instead(
+            f"{MOONCAKE}:MooncakeConnectorWorker.fetch_finished_sending_reqs", _nothing_is_sent
+        ),
+        pair("mooncake"),
+        "kept_blocks_are_given_back",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_an_episode_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, episode, rule = PLANTED[mistake]
+    assert rules(episode()) <= {COUNTED_TWICE}
+    plant(monkeypatch)
+    named = [each.invariant for each in episode().findings if each.invariant != COUNTED_TWICE]
+    assert named[:1] == [rule]
+
+
+def test_an_instance_that_encodes_is_judged() -> None:
+    assert encoded().judged["requests that were encoded"] == 1

@@ -3,19 +3,15 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 pytest.importorskip("vllm")
-
-from vllm.distributed.kv_transfer.kv_connector.v1.mooncake import mooncake_connector as home
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import FAILED, TransferEngine
 from kvproof.connectors.device.replaced import device
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import (
     AbortRequest,
-    ConnectorPlan,
     Copies,
     Drain,
     Fail,
@@ -25,24 +21,22 @@ from kvproof.connectors.plan import (
     SubmitRequest,
 )
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import EngineConfig, Group
+from tests.connectors import played as episodes
+from tests.connectors.played import EARLY, LATE, PROMPTS, between_ranks, rules
 
 pytestmark = pytest.mark.live
 
-ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
-PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
-EARLY, LATE = Copies(), Copies(late=True, steps=2)
 WHEN = pytest.mark.parametrize("copies", [EARLY, LATE], ids=["early", "late"])
 
 
 def played(*actions: Any, copies: Copies = EARLY, **more: Any) -> EpisodeResult:
-    plan = replace(ConnectorPlan(ENGINE, (*PROMPTS, *actions), copies=copies), **more)
-    return play(SHIPPED["mooncake"].subject, plan)
+    """An episode that begins with two prompts."""
+    return episodes.played("mooncake", *PROMPTS, *actions, copies=copies, **more)
 
 
 def grave(result: EpisodeResult) -> set[str]:
     """The rules that are broken, without the statistics, which vLLM counts at each attempt."""
-    return {finding.invariant for finding in result.findings} - {"statistics_count_once"}
+    return rules(result) - {"statistics_count_once"}
 
 
 @WHEN
@@ -62,8 +56,7 @@ def test_a_client_may_go_away_in_each_phase(steps: int, which: int, copies: Copi
 
 @pytest.mark.parametrize("ranks", SHIPPED["mooncake"].subject.unequal)
 def test_p_and_d_may_have_other_numbers_of_ranks(ranks: tuple[int, int]) -> None:
-    spread = {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True}
-    result = played(Drain(), ResetCache(), *PROMPTS, **spread)
+    result = played(Drain(), ResetCache(), *PROMPTS, **between_ranks(*ranks))
     assert not grave(result)
     assert result.judged["promised tokens"] == 2 * 2 * (14 + 10) * ranks[1]
 
@@ -92,43 +85,10 @@ def test_a_request_that_was_loaded_fails_with_its_batch(copies: Copies) -> None:
     reports both."""
     whole = SubmitRequest(1, 7, 1, computes_all=True)
     batch = SubmitRequest(0, 6, 1), whole, AbortRequest(1), Drain()
-    plan = ConnectorPlan(ENGINE, (*batch, Restart(), *LOST, *LOST, *LOST), copies=copies)
-    found = play(SHIPPED["mooncake"].subject, plan).findings
-    assert "reports_are_of_known_transfers" in {each.invariant for each in found}
-    assert "assert req_id in self.requests" in found[-1].sentence
-
-
-def test_blocks_in_another_order_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    grouped: Any = home.group_concurrent_contiguous
-    monkeypatch.setattr(
-        home, "group_concurrent_contiguous", lambda ours, theirs: grouped(ours, theirs[::-1])
-    )
-    assert "promised_tokens_are_loaded" in grave(played())
-
-
-def test_the_heads_of_another_rank_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned: Any = home._compute_sender_transfer_plan
-
-    def first_of_all(**named: Any) -> Any:
-        sends, _, _, size = planned(**named)
-        return sends, 0, 0, size
-
-    monkeypatch.setattr(home, "_compute_sender_transfer_plan", first_of_all)
-    assert "promised_tokens_are_loaded" in grave(played(prefill_ranks=1, ranks=2, tensor=True))
-
-
-def test_an_answer_that_d_does_not_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    kind = home.MooncakeConnectorWorker
-    monkeypatch.setattr(kind, "process_pulling_result", lambda *_: None)
-    assert grave(played()) == {"every_request_ends"}
-
-
-def test_blocks_that_p_keeps_for_ever_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def none(_worker: Any) -> set[str]:
-        return set()
-
-    monkeypatch.setattr(home.MooncakeConnectorWorker, "fetch_finished_sending_reqs", none)
-    assert grave(played()) == {"kept_blocks_are_given_back"}
+    actions = (*batch, Restart(), *LOST, *LOST, *LOST)
+    found = episodes.played("mooncake", *actions, copies=copies)
+    assert "reports_are_of_known_transfers" in rules(found)
+    assert "assert req_id in self.requests" in found.findings[-1].sentence
 
 
 def test_memory_that_is_not_registered_is_not_written() -> None:

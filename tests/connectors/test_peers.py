@@ -1,22 +1,16 @@
 """Two engines with vLLM's tier `p2p` between them: its own sessions and tiers, over memory."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm")
 
-from vllm.v1.kv_offload.tiering.p2p.control.zmq import ZmqTransport
-from vllm.v1.kv_offload.tiering.p2p.data.nixl import NixlTransport
-from vllm.v1.kv_offload.tiering.p2p.session.server import ServerRole
-
-from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import (
     PREFILLED,
     ROUTES,
     SOURCE,
-    ConnectorPlan,
     Copies,
     Drain,
     Fail,
@@ -28,13 +22,13 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import EngineConfig, Group
+from tests.connectors import played as episodes
+from tests.connectors.played import LATE, LOADED
+from tests.in_vllm import Change, around, both, nothing
 
 pytestmark = pytest.mark.live
 
-ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
 PEERS = SHIPPED["offloading-peers"].subject
-LATE = Copies(late=True, steps=2)
 EPISODES = 60
 SEEDS = (2, 4, 5, 0)
 
@@ -44,7 +38,7 @@ def asked(family: int, route: TransferParams) -> SubmitRequest:
 
 
 def played(*actions: Any, copies: Copies = LATE) -> EpisodeResult:
-    return play(PEERS, ConnectorPlan(ENGINE, actions, copies=copies))
+    return episodes.played("offloading-peers", *actions, copies=copies)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -75,46 +69,41 @@ def test_an_engine_may_be_another_one() -> None:
     assert result.judged["engines that were started again"] == 2
 
 
-def copy_elsewhere(patch: pytest.MonkeyPatch) -> None:
-    """The blocks of a copy are paired from the wrong end."""
-    write: Any = NixlTransport.write_blocks
-
-    def written(self: Any, peer: str, local: list[int], remote: list[int]) -> Any:
-        return write(self, peer, local, remote[::-1])
-
-    patch.setattr(NixlTransport, "write_blocks", written)
-
-
-def lose_questions(patch: pytest.MonkeyPatch) -> None:
-    """An engine that is asked what it has does not answer."""
-    patch.setattr(ServerRole, "on_lookup", lambda *_, **__: None)
-
-
-def keep_dead_connections(patch: pytest.MonkeyPatch) -> None:
+def keep_dead_connections(connect: Any, self: Any, peer: str) -> Any:
     """A connection that has ended stands in the way of the next one (vllm#49823)."""
-    connect: Any = ZmqTransport.connect
-
-    def connected(self: Any, peer: str) -> Any:
-        assert peer not in self._connections
-        return connect(self, peer)
-
-    patch.setattr(ZmqTransport, "connect", connected)
-    patch.setattr(ZmqTransport, "_sweep_dead_connections", lambda _: None)
+    assert peer not in self._connections
+    return connect(self, peer)
 
 
-MISTAKES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
-    copy_elsewhere: "promised_tokens_are_loaded",
-    lose_questions: "every_request_ends",
-    keep_dead_connections: "engine_survives",
+P2P = "vllm.v1.kv_offload.tiering.p2p"
+TRANSPORT = f"{P2P}.control.zmq:ZmqTransport"
+MISTAKES: dict[str, tuple[Change, str]] = {
+    "the blocks of a copy are paired from the wrong end": (
+        around(
+            f"{P2P}.data.nixl:NixlTransport.write_blocks",
+            lambda right, self, peer, local, remote: right(self, peer, local, remote[::-1]),
+        ),
+        LOADED,
+    ),
+    "an engine that is asked what it has does not answer": (
+        nothing(f"{P2P}.session.server:ServerRole.on_lookup"),
+        "every_request_ends",
+    ),
+    "a dead connection is kept": (
+        both(
+            around(f"{TRANSPORT}.connect", keep_dead_connections),
+            nothing(f"{TRANSPORT}._sweep_dead_connections"),
+        ),
+        "engine_survives",
+    ),
 }
 
 
-@pytest.mark.parametrize("plant", MISTAKES, ids=lambda plant: plant.__name__)
-def test_a_planted_mistake_is_named(
-    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_planted_mistake_is_named(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, rule = MISTAKES[mistake]
     plant(monkeypatch)
     for start in SEEDS:
         if (found := search(PEERS, EPISODES, start, shrinks=False)).rule:
             break
-    assert found.rule == MISTAKES[plant]
+    assert found.rule == rule

@@ -7,13 +7,14 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from vllm.distributed.kv_transfer.kv_connector.v1 import ssm_conv_transfer_utils
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest
+from kvproof.connectors.episode import EpisodeResult
+from kvproof.connectors.plan import Drain, ResetCache
 from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import EngineConfig, Group
+from kvproof.model.config import Group
+from tests.connectors import played as episodes
+from tests.connectors.played import LOADED, NIXL, PROMPTS, between_ranks, engine_of, rules
 
 pytestmark = pytest.mark.live
 
@@ -22,22 +23,15 @@ GROUPS = {
     "before": (Group("mamba", 4), Group("full", 4)),
     "two": (Group("full", 4), Group("mamba", 4), Group("mamba", 4)),
 }
-PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 
 
 def played(groups: tuple[Group, ...], name: str = "nixl-pull", **more: Any) -> EpisodeResult:
-    engine = EngineConfig("E", groups, num_blocks=48, chunk_tokens=64)
-    plan = ConnectorPlan(engine, (*PROMPTS, Drain(), ResetCache(), *PROMPTS), **more)
-    return play(SHIPPED[name].subject, plan)
-
-
-def spread(ranks: tuple[int, int], latent: bool = False) -> dict[str, Any]:
-    """P on the first number of tensor ranks, and D on the second."""
-    return {"prefill_ranks": ranks[0], "ranks": ranks[1], "tensor": True, "latent": latent}
+    actions = (*PROMPTS, Drain(), ResetCache(), *PROMPTS)
+    return episodes.played(name, *actions, engine=engine_of(groups, 48), **more)
 
 
 @pytest.mark.parametrize("groups", GROUPS.values(), ids=list(GROUPS))
-@pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+@pytest.mark.parametrize("name", NIXL)
 def test_d_gets_the_state_and_computes_the_last_token(name: str, groups: tuple[Group, ...]) -> None:
     result = played(groups, name)
     assert result.findings == ()
@@ -60,13 +54,10 @@ def test_a_part_of_a_state_that_is_not_copied_is_found(
         return rows
 
     monkeypatch.setattr(NixlBaseConnectorWorker, "_build_mamba_local", misplaced)
-    found = {finding.invariant for finding in played(GROUPS["behind"]).findings}
-    assert found & {"promised_tokens_are_loaded", "load_stays_in_its_blocks"}
+    assert rules(played(GROUPS["behind"])) & {LOADED, "load_stays_in_its_blocks"}
 
 
-UNEQUAL = [
-    (name, on) for name in ("nixl-pull", "nixl-push") for on in SHIPPED[name].subject.unequal
-]
+UNEQUAL = [(name, on) for name in NIXL for on in SHIPPED[name].subject.unequal]
 
 
 @pytest.mark.parametrize("latent", [False, True])
@@ -75,17 +66,6 @@ def test_p_and_d_may_have_other_numbers_of_ranks(
     name: str, ranks: tuple[int, int], latent: bool
 ) -> None:
     """Latent attention is on each rank, and of a state each has a part (vllm#49297)."""
-    result = played(GROUPS["behind"], name, **spread(ranks, latent))
+    result = played(GROUPS["behind"], name, latent=latent, **between_ranks(*ranks))
     assert result.findings == ()
     assert result.judged["loads"] == 4
-
-
-@pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
-def test_the_part_of_another_rank_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where each rank of the side with more of them takes what the first one has."""
-    split: Any = ssm_conv_transfer_utils.MambaConvSplitInfo
-    offsets: Any = split.remote_conv_offsets
-    monkeypatch.setattr(split, "remote_conv_offsets", lambda own, _, on: offsets(own, 0, on))
-    ranks = (1, 2) if name == "nixl-pull" else (2, 1)
-    found = played(GROUPS["behind"], name, **spread(ranks)).findings
-    assert found[0].invariant == "promised_tokens_are_loaded"

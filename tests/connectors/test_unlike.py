@@ -10,19 +10,17 @@ pytest.importorskip("vllm")
 from kvproof.connectors.episode import play
 from kvproof.connectors.plan import ConnectorPlan, Restart, SubmitRequest, Unlike, lines
 from kvproof.connectors.shipped import SHIPPED, UNLIKE
-from kvproof.model.config import EngineConfig, Group
+from tests.connectors.played import NIXL, engine_of
 
 pytestmark = pytest.mark.live
 
-ENGINE = EngineConfig("E", (Group("full", 4),), 64, chunk_tokens=64)
-
 
 def planned(unlike: Unlike) -> ConnectorPlan:
-    return ConnectorPlan(ENGINE, (SubmitRequest(0, 14, 2),), unlike=unlike)
+    return ConnectorPlan(engine_of(num_blocks=64), (SubmitRequest(0, 14, 2),), unlike=unlike)
 
 
 @pytest.mark.parametrize("unlike", UNLIKE)
-@pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+@pytest.mark.parametrize("name", NIXL)
 def test_no_load_succeeds_and_every_request_is_answered(name: str, unlike: Unlike) -> None:
     assert ", P with another " in lines(planned(unlike))[0]
     found = play(SHIPPED[name].subject, planned(unlike))
@@ -40,7 +38,7 @@ def test_loads_of_an_engine_that_was_replaced_may_have_failed_too() -> None:
 
 
 @pytest.mark.parametrize("unlike", ["model", "dtype"])
-@pytest.mark.parametrize("name", ["nixl-pull", "nixl-push"])
+@pytest.mark.parametrize("name", NIXL)
 def test_where_nobody_looks_wrong_tokens_are_found(name: str, unlike: Unlike) -> None:
     """vLLM can be told not to look."""
     subject = SHIPPED[name].subject

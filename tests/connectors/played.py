@@ -1,0 +1,51 @@
+"""Episodes of the connectors that vLLM ships."""
+
+from typing import Any
+
+from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Options, ResetCache, SubmitRequest
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import EngineConfig, Group
+
+FULL = (Group("full", 4),)
+BESIDE_WINDOW = (Group("full", 4), Group("window", 4, window=8))
+
+PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
+AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14))
+"""A prompt that is stored, and comes again when the engine has forgotten it."""
+
+EARLY, LATE = Copies(), Copies(late=True, steps=2)
+
+NIXL = ("nixl-pull", "nixl-push")
+"""D reads from P, or P writes to D."""
+
+LOADED = "promised_tokens_are_loaded"
+
+
+def engine_of(groups: tuple[Group, ...] = FULL, num_blocks: int = 24, **more: Any) -> EngineConfig:
+    """An engine whose steps have room for whole prompts, if it is not said otherwise."""
+    return EngineConfig("E", groups, num_blocks, **{"chunk_tokens": 64, **more})
+
+
+def played(
+    name: str, *actions: Any, engine: EngineConfig | None = None, **plan: Any
+) -> EpisodeResult:
+    """An episode of the connector of this name."""
+    return play(SHIPPED[name].subject, ConnectorPlan(engine or engine_of(), actions, **plan))
+
+
+def rules(result: EpisodeResult) -> set[str]:
+    """The rules that an episode breaks."""
+    return {finding.invariant for finding in result.findings}
+
+
+def between_ranks(prefill: int, decode: int) -> dict[str, Any]:
+    """P on the first number of tensor ranks, and D on the second."""
+    return {"prefill_ranks": prefill, "ranks": decode, "tensor": True}
+
+
+def conversation(name: str, options: Options, answered: int) -> EpisodeResult:
+    """A prompt of 14 tokens, its answer, and a prompt of both and four tokens more."""
+    later = SubmitRequest(0, 14 + answered + 4, turn=14, answer=answered)
+    turns = (SubmitRequest(0, 14, answered), Drain(), ResetCache(), later, Drain())
+    return played(name, *turns, options=options)
