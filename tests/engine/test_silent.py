@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.engine.mistakes import MISTAKES
 from tests.engine.ordinary import BLOCKS, POOL
 from tests.engine.planting import environment
 from tests.engine.process import OPTIONS, Process
@@ -16,13 +15,6 @@ from tests.engine.process import OPTIONS, Process
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 LEAK = "aborted_keeps_its_blocks"
-FIVE = (
-    LEAK,
-    "evicted_key_stays",
-    "hit_is_one_block_too_long",
-    "preempted_keeps_its_counter",
-    "hit_is_the_whole_prompt",
-)
 WORK = ["call", "tests.engine.ordinary:work", 0, 20]
 PLANTING = "tests.engine.planting"
 LIMIT_S = 900.0
@@ -82,33 +74,6 @@ def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None
     assert all(path.exists() for path in named)
     assert {f"record: {path}" for path in named} <= set(lines)
     assert not list((tmp_path / "plugin" / "records").glob("run-*"))
-
-
-@pytest.mark.nightly
-def test_each_of_five_mistakes_is_told(tmp_path: Path) -> None:
-    """One after the other. With the last one, the engine core dies of an exception. With another
-    it may die too: requests arrive while steps run, and what a wrong counter leads to depends on
-    when."""
-    plugin = environment(tmp_path / "plugin")
-    names = []
-    with Process(
-        tmp_path, mode="warn", several=True, environment=plugin, limit_s=LIMIT_S
-    ) as process:
-        for mistake in FIVE:
-            before = len(process.printed())
-            answer = process.take(["call", f"{PLANTING}:choose", mistake], engine(), WORK)
-            assert answer.error is not None or mistake != FIVE[-1]
-            lines = re.findall(r"kvproof: (.*)", process.printed()[before:])
-            found = [line.split()[1] for line in lines if line.startswith("VIOLATED ")]
-            assert {*found} & {*MISTAKES[mistake].names}, (mistake, found)
-            assert all(path.exists() for path in records(lines))
-            names += found
-    lines = said(process)
-    counted = re.match(r"(\d+) violations, ", verdict(lines, f"{len(FIVE)} engines"))
-    assert counted is not None
-    assert int(counted[1]) == len({*names})
-    for name in names:
-        assert any(line.startswith(f"VIOLATED: {name}, ") for line in lines), name
 
 
 @pytest.mark.nightly
