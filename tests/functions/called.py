@@ -1,97 +1,82 @@
 """kvproof's arithmetic in the form of vLLM's functions: the numbers that go in, the numbers that
 come out, and the cases that vLLM never reaches. `counts` does all the computing."""
 
-from typing import Any
-
 from kvproof.model.arithmetic import counts
-from kvproof.model.arithmetic.algebra import (
-    Num,
-    Truth,
-    all_of,
-    both,
-    ceil_div,
-    either,
-    if_,
-    max_,
-    min_,
-    not_,
-)
 from tests.functions import transfers
 
 
-def grown(end: Num, block_size: Num, held_blocks: Num) -> Num:
+def grown(end: int, block_size: int, held_blocks: int) -> int:
     return counts.attention_blocks_predicted(end, block_size, held_blocks, 0)
 
 
-def fits(end: Num, block_size: Num, held_blocks: Num) -> Truth:
+def fits(end: int, block_size: int, held_blocks: int) -> bool:
     """A table is never longer than its tokens need, because draft tokens are not modelled here."""
     return held_blocks <= counts.blocks_for_tokens(end, block_size)
 
 
-def one_way(loaded: Num, computing: Num) -> Truth:
+def one_way(loaded: int, computing: int, **_: int) -> bool:
     """A request is admitted to compute, or to load without computing."""
-    return either(both(loaded == 0, computing >= 1), both(loaded >= 1, computing == 0))
+    return (loaded == 0) != (computing == 0)
 
 
 def window_admission(
-    window: Num,
-    block_size: Num,
-    hit_blocks: Num,
-    loaded: Num,
-    computing: Num,
-    prompt: Num,
-    idle: Num,
-) -> Num:
+    window: int,
+    block_size: int,
+    hit_blocks: int,
+    loaded: int,
+    computing: int,
+    prompt: int,
+    idle: int,
+) -> int:
     computed = hit_blocks * block_size + loaded
-    needed = if_(loaded > 0, counts.needed_from_load(computed, prompt), computed)
+    needed = counts.needed_from_load(computed, prompt) if loaded else computed
     skipped = counts.full_blocks(counts.tokens_skipped_by_window(needed, window), block_size)
     new = counts.attention_blocks_predicted(computed + computing, block_size, hit_blocks, skipped)
-    return new + if_(idle == 1, max_(hit_blocks - skipped, 0), 0)
+    return new + (max(hit_blocks - skipped, 0) if idle else 0)
 
 
 def within_prompt(
-    block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, prompt: Num, **_: Num
-) -> Truth:
+    block_size: int, hit_blocks: int, loaded: int, computing: int, prompt: int, **_: int
+) -> bool:
     """A local hit leaves at least one prompt token; a load may leave none."""
     hit = hit_blocks * block_size
-    inside = both(hit < prompt, hit + loaded + computing <= prompt)
-    return both(one_way(loaded, computing), inside)
+    return one_way(loaded, computing) and hit < prompt and hit + loaded + computing <= prompt
 
 
 def state_admission(
-    block_size: Num, hit_blocks: Num, loaded: Num, computing: Num, idle: Num
-) -> Num:
+    block_size: int, hit_blocks: int, loaded: int, computing: int, idle: int
+) -> int:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
     used = counts.state_is_used(hit_blocks, skipped)
     new = counts.state_blocks_predicted(computed + computing, block_size, hit_blocks)
-    return new + if_(all_of(idle == 1, hit_blocks >= 1, used), 1, 0)
+    return new + int(idle == 1 and hit_blocks >= 1 and used)
 
 
-def num_cached_blocks(block_size: Num, hit_blocks: Num, loaded: Num) -> Num:
+def num_cached_blocks(block_size: int, hit_blocks: int, loaded: int) -> int:
     computed = hit_blocks * block_size + loaded
     skipped = counts.full_blocks(counts.tokens_skipped_by_state(computed), block_size)
     return counts.blocks_counted_after_hit(hit_blocks, skipped)
 
 
 def loads_the_whole_prompt(
-    block_size: Num, hit_blocks: Num, loaded: Num, prompt: Num, **_: Num
-) -> Truth:
-    return both(loaded > 0, hit_blocks * block_size + loaded == prompt)
+    block_size: int, hit_blocks: int, loaded: int, prompt: int, **_: int
+) -> bool:
+    return loaded > 0 and hit_blocks * block_size + loaded == prompt
 
 
-def loads_beyond_a_state(hit_blocks: Num, loaded: Num, idle: Num, **_: Num) -> Truth:
-    return all_of(hit_blocks > 0, loaded > 0, idle == 1)
+def loads_beyond_a_state(hit_blocks: int, loaded: int, idle: int, **_: int) -> bool:
+    return hit_blocks > 0 and loaded > 0 and idle == 1
 
 
-def loads_a_block(block_size: Num, loaded: Num, **_: Num) -> Truth:
+def loads_a_block(block_size: int, loaded: int, **_: int) -> bool:
     """Whether the load has a null block before the block with its state."""
     return loaded > block_size
 
 
 def aligned_chunk(
-    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, room: Num, boundary: Num
-) -> tuple[Num, Num, Num]:
+    start: int, tokens: int, left: int, resumed: int, block_size: int, room: int, boundary: int
+) -> tuple[int, int, int]:
     known = start + tokens + left
     chunk = counts.align_chunk(
         start=start,
@@ -105,112 +90,110 @@ def aligned_chunk(
     return chunk, chunk, chunk
 
 
-def has_a_prompt(start: Num, tokens: Num, left: Num, resumed: Num, **_: Num) -> Truth:
+def has_a_prompt(start: int, tokens: int, left: int, resumed: int, **_: int) -> bool:
     return start + tokens + left > resumed
 
 
 def resumed_to_its_last_token(
-    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, room: Num, **_: Num
-) -> Truth:
+    start: int, tokens: int, left: int, resumed: int, block_size: int, room: int, **_: int
+) -> bool:
     """A chunk of a resumed request ends before its last token, inside the block of its start."""
     inside = start == counts.round_down(start + tokens, block_size)
-    return all_of(resumed == 1, left == 1, inside, block_size <= tokens + room)
+    return resumed == left == 1 and inside and block_size <= tokens + room
 
 
 def passes_two_boundaries(
-    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, **_: Num
-) -> Truth:
+    start: int, tokens: int, left: int, resumed: int, block_size: int, **_: int
+) -> bool:
     """A chunk begins inside the second block or later, and ends the prefill two blocks on."""
     whole = counts.round_down(start, block_size)
-    begins = all_of(start > block_size, start > whole, resumed == 0, left == 0)
-    return both(begins, start + tokens > whole + 2 * block_size)
+    begins = start > block_size and start > whole and resumed == left == 0
+    return begins and start + tokens > whole + 2 * block_size
 
 
 def crosses_a_boundary_behind_its_prompt(
-    start: Num, tokens: Num, left: Num, resumed: Num, block_size: Num, **_: Num
-) -> Truth:
+    start: int, tokens: int, left: int, resumed: int, block_size: int, **_: int
+) -> bool:
     """A chunk has the last token of a prompt and a sampled one, with a boundary between them."""
-    both_tokens = all_of(resumed == 1, left == 0, tokens == 2)
-    return both(both_tokens, start + 1 == counts.round_down(start + 1, block_size))
+    both = resumed == 1 and left == 0 and tokens == 2
+    return both and (start + 1) % block_size == 0
 
 
 def truncated(
-    prompt: Num,
-    backoff: Num,
-    times: Num,
-    embeds: Num,  # noqa: ARG001
-) -> tuple[Num, Num, Num]:
+    prompt: int,
+    backoff: int,
+    times: int,
+    embeds: int,  # noqa: ARG001
+) -> tuple[int, int, int]:
     length = prompt
-    for time in (1, 2, 3):
-        again = counts.prompt_after_truncation(length, backoff, length < prompt)
-        length = if_(times >= time, again, length)
+    for _ in range(times):
+        length = counts.prompt_after_truncation(length, backoff, length < prompt)
     return length, length, length
 
 
-def last(blocks: Num, kept: Num) -> tuple[Num, Num]:
+def last(blocks: int, kept: int) -> tuple[int, int]:
     """The position of the first of the last `kept` blocks of a list (0 for none), and their
     number."""
-    kept = min_(blocks, kept)
-    return if_(kept > 0, blocks - kept, 0), kept
+    kept = min(blocks, kept)
+    return (blocks - kept if kept else 0), kept
 
 
-def window_offer(blocks: Num, window: Num, block_size: Num) -> tuple[Num, Num]:
+def window_offer(blocks: int, window: int, block_size: int) -> tuple[int, int]:
     return last(blocks, counts.window_blocks_offered(window, block_size))
 
 
-def state_offer(blocks: Num) -> tuple[Num, Num]:
+def state_offer(blocks: int) -> tuple[int, int]:
     kept = counts.state_slots_moved(blocks)
-    return if_(kept > 0, blocks - kept, 0), kept
+    return (blocks - kept if kept else 0), kept
 
 
-def paired(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> tuple[Any, ...]:
+def paired(tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int) -> tuple[int, ...]:
     first = hit_blocks * local_ratio
     local = counts.blocks_for_tokens(tokens, local_ratio) * local_ratio - first
     remote = counts.blocks_for_tokens(tokens, remote_ratio) * remote_ratio
     a, b, c, d = counts.trim(first, local, 0, remote, local_ratio == remote_ratio)
-    return tuple(if_(b > a, part, 0) for part in (a, b, c, d))
+    return (a, b, c, d) if b > a else (0, 0, 0, 0)
 
 
-def dies(**_: Num) -> tuple[Num, ...]:
+def dies(**_: int) -> tuple[int, ...]:
     """An assertion of vLLM fails."""
     return (transfers.DIES,) * 4
 
 
-def longer_here(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+def longer_here(tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int) -> bool:
     """Whether ratios are unequal and D's list is longer than P's."""
-    fresh = ceil_div(tokens, local_ratio) * local_ratio - hit_blocks * local_ratio
-    longer = fresh > ceil_div(tokens, remote_ratio) * remote_ratio
-    return both(longer, not_(local_ratio == remote_ratio))
+    fresh = -(-tokens // local_ratio) * local_ratio - hit_blocks * local_ratio
+    return local_ratio != remote_ratio and fresh > -(-tokens // remote_ratio) * remote_ratio
 
 
-def longer_there(tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num) -> Truth:
+def longer_there(tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int) -> bool:
     """Whether ratios are unequal and P's list is as long as D's, or longer."""
     longer = longer_here(tokens, hit_blocks, local_ratio, remote_ratio)
-    return both(not_(longer), not_(local_ratio == remote_ratio))
+    return local_ratio != remote_ratio and not longer
 
 
 def accepted_beside_state(
-    tokens: Num, hit_blocks: Num, local_ratio: Num, remote_ratio: Num
-) -> Truth:
+    tokens: int, hit_blocks: int, local_ratio: int, remote_ratio: int
+) -> bool:
     """vLLM's handshake accepts unequal ratios beside Mamba only where D caches no prefixes."""
     loads = something_to_load(tokens, hit_blocks, local_ratio)
-    return both(loads, either(local_ratio == remote_ratio, hit_blocks == 0))
+    return loads and (local_ratio == remote_ratio or hit_blocks == 0)
 
 
-def something_to_load(tokens: Num, hit_blocks: Num, local_ratio: Num, **_: Num) -> Truth:
+def something_to_load(tokens: int, hit_blocks: int, local_ratio: int, **_: int) -> bool:
     """Whether D's hit leaves something to read."""
     return hit_blocks * local_ratio < tokens
 
 
 def retained(
-    block: Num,
-    window: Num,
-    block_size: Num,
-    units: Num,
-    apart: Num,
-    prompt: Num,
-    shared_prefix_boundary: Num,
-) -> Truth:
+    block: int,
+    window: int,
+    block_size: int,
+    units: int,
+    apart: int,
+    prompt: int,
+    shared_prefix_boundary: int,
+) -> bool:
     """A shared prefix boundary is rounded down to a position where a hit can end."""
     unit = units * block_size
     whole = counts.round_down(shared_prefix_boundary, unit)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.arithmetic.ranges import Range, at_least, between
 
 Numbers = dict[str, int]
@@ -31,7 +30,7 @@ def of_name(name: str) -> Range:
     return between(0, 1) if name in FLAGS else at_least(int(name in SIZES))
 
 
-def always(**_numbers: Any) -> Truth:
+def always(**_numbers: Any) -> bool:
     """No assumption."""
     return True
 
@@ -39,8 +38,8 @@ def always(**_numbers: Any) -> Truth:
 def cases_of(
     ranges: Mapping[str, Range],
     bound: int,
-    given: Callable[..., Truth],
-    conditions: Sequence[Callable[..., Truth]],
+    given: Callable[..., bool],
+    conditions: Sequence[Callable[..., bool]],
 ) -> list[Numbers]:
     """Different numbers in these ranges that make `given` true, none of them more than `bound`
     above the lowest of its range. There are numbers of each kind that is drawn: a kind is which of

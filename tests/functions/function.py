@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from kvproof.model.arithmetic.algebra import Truth
 from kvproof.model.arithmetic.ranges import Range
 from kvproof.model.faults.fault import Fault, planted
 from tests.functions.cases import Numbers, always, cases_of, of_name
@@ -21,7 +20,7 @@ def as_tuple(result: Any) -> tuple[Any, ...]:
 class Function:
     """One function of vLLM, and kvproof's rule for it.
 
-    `rule` takes one keyword for each number, in the algebra. `driver` takes the same
+    `rule` takes one keyword for each number. `driver` takes the same
     numbers as ints and calls vLLM. Both return a number, a truth value, or a tuple of these.
     `given`, `bound` and `ranges` describe the numbers that vLLM can get; a number that is not in
     `ranges` has the range of its name. `origin` is the name of
@@ -34,12 +33,12 @@ class Function:
     origin: str
     rule: Callable[..., Any]
     driver: Callable[..., Any]
-    given: Callable[..., Truth] = always
+    given: Callable[..., bool] = always
     bound: int = 8
     ranges: Mapping[str, Range] = field(default_factory=dict)
-    differs: Mapping[str, Callable[..., Truth]] = field(default_factory=dict)
+    differs: Mapping[str, Callable[..., bool]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    also: tuple[Callable[..., Truth], ...] = ()
+    also: tuple[Callable[..., bool], ...] = ()
 
     @cached_property
     def cases(self) -> list[Numbers]:

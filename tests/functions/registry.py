@@ -85,7 +85,7 @@ FUNCTIONS: dict[str, Function] = {
             "MambaManager.get_num_blocks_to_allocate",
             called.state_admission,
             managers.state_admission,
-            given=lambda loaded, computing, **_: called.one_way(loaded, computing),
+            given=called.one_way,
             differs={"superseded_state_reserved": called.loads_beyond_a_state},
         ),
         Function(
