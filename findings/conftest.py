@@ -6,12 +6,13 @@ import pytest
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out the case `[patched]` of a reproducer without a `patch`."""
-    items[:] = [item for item in items if not _has_no_patch(item)]
+    items[:] = [item for item in items if _is_there(item)]
 
 
-def _has_no_patch(item: pytest.Item) -> bool:
-    ours = isinstance(item, pytest.Function) and "code" in item.fixturenames
-    return ours and "[patched" in item.name and not hasattr(item.module, "patch")
+def _is_there(item: pytest.Item) -> bool:
+    if not isinstance(item, pytest.Function) or "[patched" not in item.name:
+        return True
+    return "code" not in item.fixturenames or hasattr(item.module, "patch")
 
 
 @pytest.fixture(params=["released", "patched"], autouse=True)
