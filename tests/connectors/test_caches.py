@@ -8,10 +8,9 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors import caches as caches_of_kit
-from kvproof.connectors.caches import NUMBERS_MAX, Caches, Numbers, Shards, slots
+from kvproof.connectors.caches import NUMBERS_MAX, Numbers, slots
 from kvproof.live import build
-from kvproof.model.config import EngineConfig, Group
+from kvproof.model.config import Group
 
 pytestmark = pytest.mark.live
 
@@ -31,21 +30,6 @@ def test_a_state_ends_where_the_padding_of_its_page_begins() -> None:
     pages[1, ..., :bytes_of_state] = 7
     assert states[1].all()
     assert not states[[0, 2]].any()
-
-
-def test_each_head_of_a_slot_has_its_own_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slot that has one head twice does not hold its tokens."""
-    memory = torch.zeros(3, 2, 4, 4)
-    monkeypatch.setattr(caches_of_kit, "allocated", lambda *_: {"layers.0.attn": memory})
-    cfg = EngineConfig("E", (Group("full", 4),), num_blocks=3)
-    caches = Caches(build.kv_cache_config(cfg, of_rank=build.OfRank(2)), None, Shards(0, 1, 2))
-    layer = caches.layers[0]
-    caches.write(layer, 1, 2, "abc")
-    assert caches.found(layer, 1, 2) == "abc"
-    first, second = layer.now[1, 2].chunk(2, dim=-2)
-    assert not (first == second).any()
-    second.copy_(first)
-    assert caches.found(layer, 1, 2) is None
 
 
 def test_a_prefix_has_the_same_number_in_every_process() -> None:

@@ -63,8 +63,7 @@ def prompts() -> dict[str, list[int]]:
 def prefill(p: Process, given: dict[str, list[int]]) -> dict[str, dict[str, Any]]:
     """Let P compute prompts. Returns what D needs to load them."""
     to_load = {"extra_args": {"kv_transfer_params": {"do_remote_decode": True}}}
-    answer = p.take(*(add(name, each, 1, **to_load) for name, each in given.items()), ["run"])
-    assert answer.error is None, answer.error
+    answer = p.served(*(add(name, each, 1, **to_load) for name, each in given.items()), ["run"])
     loads = {name: output.transfer for name, output in answer.outputs.items()}
     assert all(loads.values())
     return {name: each for name, each in loads.items() if each is not None}

@@ -139,6 +139,12 @@ class Process:
         self.send(*actions)
         return self.receive(limit_s)
 
+    def served(self, *actions: list[Any]) -> Answer:
+        """Let the process take some actions, none of which may raise."""
+        answer = self.take(*actions)
+        assert answer.error is None, answer.error
+        return answer
+
     def send(self, *actions: list[Any]) -> None:
         """Let the process begin to take some actions."""
         assert self._process.stdin is not None

@@ -26,8 +26,7 @@ def cold(models: Path, *kinds: str) -> dict[str, dict[str, list[int]]]:
     found = {}
     with Process(models) as process:
         for kind in kinds:
-            answer = process.take(["engine", KINDS[kind].model, OPTIONS | alone], *added, ["run"])
-            assert answer.error is None, answer.error
+            answer = process.served(["engine", KINDS[kind].model, OPTIONS | alone], *added, ["run"])
             found[kind] = {name: output.tokens for name, output in answer.outputs.items()}
     return found
 
@@ -47,10 +46,8 @@ def test_bytes_stay_and_tokens_are_those_of_a_cold_engine(
             kind = KINDS[name]
             for asynchronous in kind.ways:
                 options = OPTIONS | kind.options | {"async_scheduling": asynchronous}
-                built = process.take(["engine", kind.model, options])
-                assert built.error is None, built.error
-                answer = process.take(*ORDINARY)
-                assert answer.error is None, answer.error
+                process.served(["engine", kind.model, options])
+                answer = process.served(*ORDINARY)
                 judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
                 assert judged[CACHED] > 15, name
                 assert bool(judged.get(NULL)) == (name != "mamba"), name
@@ -96,13 +93,11 @@ def test_a_store_brings_back_the_bytes_that_were_computed(tmp_path: Path) -> Non
     extra = {"kv_connector_extra_config": {"shared_storage_path": str(tmp_path / "store")}}
     options = OPTIONS | KINDS["store"].options | {"kv_transfer_config": STORE | extra}
     with Process(tmp_path, mode="warn", environment=ON) as process:
-        good = process.take(["engine", "full", options], *LOADING)
-        assert good.error is None, good.error
+        process.served(["engine", "full", options], *LOADING)
         assert "VIOLATED" not in process.printed(), process.printed()
         judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
         wrongly = ["call", "tests.engine.failing_store:pair_wrongly"]
-        wrong = process.take(["reset"], wrongly, add("wrong", FIRST, 8), ["run"])
-        assert wrong.error is None, wrong.error
+        process.served(["reset"], wrongly, add("wrong", FIRST, 8), ["run"])
     blocks = len(FIRST) // OPTIONS["block_size"]
     assert judged[LOADED] == 2 * blocks
     found = re.findall(rf"VIOLATED {LOADED} .* when (wrong\S*) has loaded it; rec", process.log)

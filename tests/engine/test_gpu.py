@@ -70,10 +70,8 @@ def test_bytes_stay(name: str, tmp_path: Path) -> None:
     with Process(tmp_path, mode="raise", environment=BYTES, inherited=lent.BEFORE) as process:
         for asynchronous in (True, False):
             options = OPTIONS | KINDS[name].options | {"async_scheduling": asynchronous}
-            built = process.take(["engine", KINDS[name].model, options])
-            assert built.error is None, built.error
-            answer = process.take(*ORDINARY)
-            assert answer.error is None, answer.error
+            process.served(["engine", KINDS[name].model, options])
+            process.served(*ORDINARY)
             judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
             assert judged[CACHED] > 15
     assert process.complaints == [], process.log
@@ -89,10 +87,8 @@ def test_a_tier_brings_back_the_bytes_that_were_computed(connector: str, tmp_pat
     }
     options = OPTIONS | {"num_gpu_blocks_override": 40, "kv_transfer_config": tier}
     with Process(tmp_path, mode="raise", environment=BYTES, inherited=lent.BEFORE) as process:
-        built = process.take(["engine", "full", options])
-        assert built.error is None, built.error
-        answer = process.take(*STORED)
-        assert answer.error is None, answer.error
+        process.served(["engine", "full", options])
+        answer = process.served(*STORED)
         judged = process.take(["call", "tests.engine.asked:asked"]).results[0]
     assert answer.outputs["loaded"].cached > 0
     assert answer.outputs["loaded"].tokens == answer.outputs["saved"].tokens
@@ -107,7 +103,6 @@ def test_a_mistake_in_vllm_ends_a_watched_engine(mistake: str, tmp_path: Path) -
     options = OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}
     with Process(tmp_path, mode="raise", inherited=lent.BEFORE) as process:
         plant = ["call", "tests.engine.mistakes:plant", mistake]
-        built = process.take(plant, ["engine", "full", options])
-        assert built.error is None, built.error
+        process.served(plant, ["engine", "full", options])
         answer = process.take(["call", "tests.engine.ordinary:work"])
     assert any(f"VIOLATED {each}" in process.log for each in MISTAKES[mistake].names), answer.error

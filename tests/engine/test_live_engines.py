@@ -40,8 +40,7 @@ def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> N
     """As in a server: the process that serves has no scheduler."""
     until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]
     with Process(tmp_path, mode="raise", several=True) as process:
-        built = process.take(["engine", "full", OPTIONS | KINDS["full"].options])
-        assert built.error is None, built.error
+        process.served(["engine", "full", OPTIONS | KINDS["full"].options])
         answer = process.take(*until_reset)
     assert answer.error is None, answer.error
     is_content(process)

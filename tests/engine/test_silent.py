@@ -62,8 +62,7 @@ def test_the_parent_tells_of_a_leak_and_of_a_killed_core(tmp_path: Path) -> None
         assert list(found), process.printed()  # while it runs
         choose = ["call", f"{PLANTING}:choose", ""]
         kill = ["call", f"{PLANTING}:end", int(signal.SIGKILL)]
-        answer = process.take(choose, engine(), WORK, kill)
-        assert answer.error is None, answer.error
+        process.served(choose, engine(), WORK, kill)
     lines = said(process)
     assert sum(line.startswith("watching engine 1 of EngineCore, pid ") for line in lines) == 2
     told = verdict(lines, "2 engines")
@@ -94,8 +93,7 @@ def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> N
 def test_an_end_that_leaves_time_loses_nothing(number: int, tmp_path: Path) -> None:
     end = [["call", f"{PLANTING}:end", int(number)]] if number else []
     with Process(tmp_path, mode="raise", several=True, limit_s=LIMIT_S) as process:
-        answer = process.take(engine(), WORK, *end)
-        assert answer.error is None, answer.error
+        process.served(engine(), WORK, *end)
     assert verdict(said(process), "1 engine").startswith("no violation in ")
     assert process.complaints == []
     assert "was killed" not in process.log
