@@ -194,11 +194,12 @@ def test_a_search_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Planted(NamedTuple):
-    """A mistake, the episode that shows it, and the rule that is broken first."""
+    """A mistake, the episode that shows it, the rule that is broken first, and another one."""
 
     plant: Change
     episode: Callable[[], EpisodeResult]
     rule: str
+    beside: str = ""
 
 
 def image(which: int) -> SubmitRequest:
@@ -345,6 +346,7 @@ PLANTED: dict[str, Planted] = {
             _as_wide_as_the_first,
         ),
         lambda: played("offloading", *AGAIN, engine=engine_of(num_blocks=64), uneven=True),
+        "load_stays_in_its_blocks",
         LOADED,
     ),
     "half of a block is copied twice": Planted(
@@ -424,11 +426,12 @@ PLANTED: dict[str, Planted] = {
 
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_an_episode_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, episode, rule = PLANTED[mistake]
+    plant, episode, rule, beside = PLANTED[mistake]
     assert rules(episode()) <= {COUNTED_TWICE}
     plant(monkeypatch)
     named = [each.invariant for each in episode().findings if each.invariant != COUNTED_TWICE]
     assert named[:1] == [rule]
+    assert beside in {*named, ""}
 
 
 def test_an_instance_that_encodes_is_judged() -> None:

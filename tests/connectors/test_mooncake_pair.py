@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.mooncake import FAILED, TransferEngine
+from kvproof.connectors.device.mooncake import NOT_WRITTEN, TransferEngine
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import (
@@ -97,4 +97,4 @@ def test_memory_that_is_not_registered_is_not_written() -> None:
         one, other = TransferEngine(clock), TransferEngine(clock)
         one.batch_register_memory([100], [8])
         session = f"host:{other.get_rpc_port()}"
-        assert one.batch_transfer_sync_write(session, [100], [200], [8]) == FAILED
+        assert one.batch_transfer_sync_write(session, [100], [200], [8]) == NOT_WRITTEN
