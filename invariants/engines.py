@@ -234,6 +234,9 @@ def _what_uses_blocks(engine: Engine) -> Iterator[Excuse]:
         yield release("nothing has a block, and the reset is refused")
 
 
+KNOWN_FOR_EVER = choice("it stays for the first time, and may be known for ever")
+
+
 @check(
     "an engine without requests keeps no notes about them that grow",
     origin="vllm#44490",
@@ -247,11 +250,15 @@ def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:
     of the host was full (vllm#44490). An entry under a request id that stays after the end of its
     request does the same.
 
-    Live vLLM is asked for every container of the scheduler. What stays once may be known for ever,
-    such as the address of another engine; what grows from one idle time to the next is kept for
-    nobody. In the state itself, blocks that wait for the end of steps in flight are such a note.
+    Live vLLM is asked for every container of the scheduler. What stays for the first time is
+    excused, because it may be known for ever, such as the address of another engine. What grows
+    from one idle time to the next is kept for nobody. In the state itself, blocks that wait for the
+    end of steps in flight are such a note.
     """
     for kept in step.effects.kept:
+        if kept.before and not kept.grew:
+            yield holds()
+            continue
         yield because(
             reason(
                 "keeps_entries",
@@ -260,6 +267,7 @@ def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:
                 items=kept.items,
             ),
             reason("had_fewer", "it had fewer at the idle time before, and no step takes them"),
+            excuses=() if kept.before else [KNOWN_FOR_EVER],
             engine=kept.engine,
         )
     for _, engine in step.touched:

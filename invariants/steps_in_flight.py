@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -29,6 +29,9 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Judged]:
             reason(
                 "computed_tokens", "it has {computed} computed tokens", computed=request.computed
             ),
+            excuses=[choice("it has ended, and drafts accepted beyond its end are cut off")]
+            if request.status == SENDING
+            else (),
             engine=engine.name,
             request=request.id,
         )
@@ -74,9 +77,10 @@ def placeholders_are_samples_in_flight(engine: Engine, cluster: Cluster) -> Iter
                 request=name,
             )
     for request in engine.requests:
-        if request.status == SENDING:
-            continue  # it has ended, and the accepted drafts beyond its end are cut off
         yield from _ahead(engine, request, cluster.engine(engine.name).drafts)
+
+
+IN_ORDER = choice("its output counts no more, and whoever gets the blocks next writes after it")
 
 
 @check(
@@ -92,16 +96,15 @@ def settled_frees(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     read them (vllm#47728). The blocks of an ended request were allocated to a load, which wrote
     them while a step still wrote them too (vllm#45357).
 
-    A running request holds all blocks that its steps in flight read or write. On an engine whose
-    connector fills blocks beside the steps, the blocks of an ended request are kept until its steps
-    have ended. Otherwise steps run in order, and the next owner writes after them.
+    A running request holds all blocks that its steps in flight read or write, and the blocks of an
+    ended request are kept until its steps have ended. An engine without a connector is excused from
+    the second: its steps run in order, and the next owner writes after them. A connector fills
+    blocks beside the steps.
     """
     receives = cluster.engine(engine.name).receives
     waiting = {b for _, blocks in engine.deferred for b in blocks}
     for flight in (f for step in engine.steps for f in step):
         runs = flight.fate == COUNTS
-        if not runs and not receives:
-            continue
         request = engine.find(flight.request)
         held = {b for table in request.tables for b in table} if request else set()
         lost = set(flight.blocks) - (held if runs else held | waiting)
@@ -115,6 +118,7 @@ def settled_frees(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
                     lost=sorted(lost),
                 ),
                 reason("were_freed", "the blocks were freed"),
+                excuses=() if runs or receives else [IN_ORDER],
                 engine=engine.name,
                 request=flight.request,
             )

@@ -70,12 +70,20 @@ class Copy(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A container of an idle engine has `items` more entries than when the engine was new. `where`
-    is the container's path from the scheduler."""
+    """A container of an idle engine has `items` more entries than when the engine was new, and the
+    next step did not take them. At the idle time before there were `before` such entries, of which
+    `same` are still there. `where` is the container's path from the scheduler."""
 
     engine: str
     where: str
     items: int
+    before: int = 0
+    same: int = 0
+
+    @property
+    def grew(self) -> bool:
+        """Whether all entries of the idle time before are still there, and further ones."""
+        return 0 < self.before == self.same < self.items
 
 
 class Effects(NamedTuple):

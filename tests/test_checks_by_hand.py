@@ -34,6 +34,7 @@ from kvproof.model.state import (
     PREEMPTED,
     RUNNING,
     SENDING,
+    VOID,
     WAITING,
     Block,
     Death,
@@ -44,7 +45,7 @@ from kvproof.model.state import (
     Transfer,
     initial,
 )
-from kvproof.model.step import Admission, Effects, Step
+from kvproof.model.step import Admission, Effects, Kept, Step
 from tests.watching import Observed
 
 # An engine that died inside a step
@@ -510,3 +511,23 @@ def test_a_refused_reset_names_what_is_in_use() -> None:
 
     assert refused() == [["release"]]
     assert refused(WAITS._replace(status=SENDING, tables=((1,),))) == [["choice"]]
+
+
+@pytest.mark.parametrize(("fate", "kinds"), [(COUNTS, [[]]), (VOID, [["choice"]])])
+def test_blocks_of_a_step_in_flight_may_be_freed_if_its_output_counts_no_more(
+    fate: str, kinds: list[list[str]]
+) -> None:
+    flight = Flight("r0", 2, True, fate, blocks=(1,))
+    engine = with_requests(WAITS._replace(status=RUNNING))._replace(steps=((flight,),))
+    assert kinds_of_excuses("settled_frees", ALONE, engine) == kinds
+
+
+def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_are_not() -> None:
+    check, state = INVARIANTS["idle_engine_keeps_nothing"], State((with_requests(WAITS),))
+    for kept, kinds in (
+        (Kept("E", "notes", 2), [["choice"]]),
+        (Kept("E", "notes", 2, before=2, same=2), []),
+        (Kept("E", "notes", 3, before=2, same=2), [[]]),
+    ):
+        found = check.of_step(ALONE, Step(state, Schedule("E"), Effects(kept=(kept,)), state))
+        assert [[excuse.kind for excuse in each.excuses] for each in found if each.reasons] == kinds

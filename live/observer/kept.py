@@ -132,15 +132,16 @@ class Leftovers:
             self.left = {where: own for where, own in more.items() if own}
 
     def stepped(self) -> tuple[Kept, ...]:
-        """Compare at the beginning of a step. Entries that were left before the step and are still
-        there are kept for nobody, if there are more of them than at the last time."""
+        """Compare at the beginning of a step: the entries that were left before the step and are
+        still there, beside those of the idle time before."""
         if not self.left:
             return ()
         now = self._now()
         stayed = {where: own & now.get(where, Counter()) for where, own in self.left.items()}
         before, self.stayed, self.left = self.stayed, stayed, {}
         return tuple(
-            Kept(self.engine, where, own.total())
+            Kept(self.engine, where, own.total(), was.total(), (was & own).total())
             for where, own in sorted(stayed.items())
-            if before.get(where) and before[where] < own
+            if own
+            for was in [before.get(where, Counter())]
         )
