@@ -8,7 +8,7 @@ from pathlib import Path
 import kvproof
 from kvproof.live.known import traces
 
-ROOMS = ("model", "invariants", "strategies", "live", "cli")
+PACKAGES = ("model", "invariants", "strategies", "live", "cli")
 
 
 @functools.cache
@@ -17,7 +17,7 @@ def fingerprint() -> str:
     findings."""
     root = Path(kvproof.__file__).parent
     digest = hashlib.sha256(kvproof.__version__.encode())
-    files = [file for room in ROOMS for file in sorted((root / room).rglob("*.py"))]
+    files = [file for package in PACKAGES for file in sorted((root / package).rglob("*.py"))]
     for file in (*files, *traces.paths()):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
