@@ -6,17 +6,18 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
+from kvproof.live.contract.lookup import Missing, first_place
+from kvproof.live.contract.table_watch import ENTRIES
 from kvproof.live.observer.hooks import MISTAKES
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
 from kvproof.watch.dumps import Dumps
-from kvproof.watch.fits import gap
 from kvproof.watch.history import History
 from kvproof.watch.judge import Judge, Violation
 from kvproof.watch.observer import Observer
@@ -331,6 +332,39 @@ class Watching:
         """Return the lines of the summary: what was judged, what was found, and what was not judged
         and why."""
         yield from self.gathered().lines()
+
+
+Objects = Mapping[str, Callable[[], Any]]
+
+
+def gap(scheduler: Any) -> str:
+    """Name the first entry of the contract that this engine lacks, in a sentence. The answer is
+    empty if it has all."""
+    objects: Objects = {
+        "Scheduler": lambda: scheduler,
+        "KVCacheManager": lambda: scheduler.kv_cache_manager,
+        "KVCacheCoordinator": lambda: scheduler.kv_cache_manager.coordinator,
+        "SingleTypeKVCacheManager": lambda: (
+            scheduler.kv_cache_manager.coordinator.single_type_managers[0]
+        ),
+        "BlockPool": lambda: scheduler.kv_cache_manager.block_pool,
+        "BlockHashToBlockMap": lambda: (
+            scheduler.kv_cache_manager.block_pool.cached_block_hash_to_block
+        ),
+        "KVCacheBlock": lambda: scheduler.kv_cache_manager.block_pool.blocks[0],
+    }
+
+    def found(label: str) -> Any:
+        try:
+            return objects[label]()
+        except (AttributeError, LookupError):
+            raise Missing from None
+
+    for entry in ENTRIES:
+        if first_place(entry.places, found)[0] is None:
+            lacks = f"this vLLM has no {entry.name}, needed to watch it ({entry.used_for})"
+            return f"{lacks}. Use kvproof doctor to see what it lacks"
+    return ""
 
 
 def _last_words(history: History) -> tuple[str, ...]:

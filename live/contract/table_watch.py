@@ -1,6 +1,6 @@
 """The contract: the symbols that are needed to watch a running engine.
 
-They are looked up on the engine itself (see `watch.fits`). What a class sets in its
+They are looked up on the engine itself (see `watch.watching`). What a class sets in its
 constructor is looked up in its code."""
 
 from kvproof.live.contract.entry import alike, entries
