@@ -46,7 +46,7 @@ from kvproof.model.state import (
     initial,
 )
 from kvproof.model.step import Admission, Effects, Kept, Step
-from tests.watching import Observed
+from tests.watching import Observed, live_machine
 
 # An engine that died inside a step
 
@@ -228,10 +228,8 @@ def test_who_waits_may_be_left_to_the_next_step_after_a_preemption() -> None:
 
 @pytest.mark.live
 def test_vllm_preempts_nobody_whose_blocks_a_step_in_flight_uses() -> None:
-    from kvproof.live.machine import LiveMachine
-
     jobs = Job("r0", "aaaa", 2), Job("r1", "a", 1), Job("r2", "a", 2)
-    machine = LiveMachine(replace(STORE, jobs=jobs))
+    machine = live_machine(replace(STORE, jobs=jobs))
     for name in ("r0", "r1", "r2"):
         machine.take(Submit("E", name))
     machine.take(Schedule("E"))

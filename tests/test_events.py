@@ -29,6 +29,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import NULL, State, Table
 from kvproof.model.step import Step
 from tests.driving import taken
+from tests.watching import live_machine
 
 SAID = {
     "full": "Admit.hit",
@@ -167,9 +168,7 @@ def test_the_model_says_what_its_states_tell(preset: str) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("preset", LIVE)
 def test_live_vllm_says_what_its_states_tell(preset: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
-    assert SAID[preset] in check(runs(LiveMachine, preset))
+    assert SAID[preset] in check(runs(live_machine, preset))
 
 
 class Reversed(ModelMachine):

@@ -9,6 +9,7 @@ from kvproof.gate.difference.judged import followed
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -17,10 +18,8 @@ RUNS = sorted((Path(__file__).parent / "testdata" / "false_alarms").glob("*.json
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.stem)
 def test_nothing_new_is_seen(run: Path) -> None:
-    from kvproof.live.machine import LiveMachine
-
     trace = read(run)
-    found = followed(trace.cluster, LiveMachine, trace.events, CHECKS.values(), KNOWN.values())
+    found = followed(trace.cluster, live_machine, trace.events, CHECKS.values(), KNOWN.values())
     assert found.skipped == 0
     assert not found.died
     assert [str(key) for key in found.breaks if not key.by] == []

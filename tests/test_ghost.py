@@ -32,6 +32,7 @@ from kvproof.model.traces.state_diff import Change
 from kvproof.strategies.conformance.replay import record
 from tests.findings import MODELLED, trace_of
 from tests.planted import under
+from tests.watching import live_machine
 
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial")
 
@@ -92,11 +93,9 @@ def test_the_recorded_runs_have_ghost_state() -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", DRIVEN)
 def test_the_ghost_of_a_live_run_can_be_computed_afterwards(name: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     remembered = []
     for seed in range(3):
-        steps = driven(LiveMachine(CLUSTERS[name]), seed, 60)
+        steps = driven(live_machine(CLUSTERS[name]), seed, 60)
         assert list(folded(CLUSTERS[name], steps)) == steps
         remembered += ghosts_of(steps)
     assert any(g.served for g in remembered)

@@ -29,7 +29,7 @@ from kvproof.strategies.verdict import Verdict
 from tests.findings import FINDINGS, FOLDER, MODELLED, report_of, trace_of
 from tests.mistakes import TOLD
 from tests.planted import under
-from tests.watching import Counting, known_faults, watched
+from tests.watching import Counting, known_faults, live_machine, watched
 
 SEEDS = 4
 
@@ -140,10 +140,8 @@ def same(one: Finding | None, other: Finding | None) -> bool:
 @pytest.mark.live
 @pytest.mark.parametrize("name", FINDINGS)
 def test_live_vllm_shows_it_again(name: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     trace = trace_of(name)
-    replayed = replay(LiveMachine(trace.cluster), trace)
+    replayed = replay(live_machine(trace.cluster), trace)
     assert replayed.differs is None
     assert same(replayed.outcome.finding, trace.finding)
 

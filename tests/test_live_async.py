@@ -27,7 +27,7 @@ from kvproof.model.step import Effects, Step
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.run import Run
 from tests.test_speculation import OVERLAPPING, ways
-from tests.watching import is_undriven, watched
+from tests.watching import is_undriven, live_machine, watched
 
 pytestmark = pytest.mark.live
 
@@ -74,10 +74,8 @@ def test_a_reset_of_running_requests_with_a_step_in_flight(name: str) -> None:
     an engine throws the outputs under way away and begins anew. Beside a connector the blocks wait
     for the step, so that vLLM 0.32.0 finds blocks in use and raises, with the requests preempted
     and the cache as it was."""
-    from kvproof.live.machine import LiveMachine
-
     cluster = CLUSTERS[name].carrying(Job("r0", "abc", 3))
-    machine, engine = LiveMachine(cluster), cluster.prefill.name
+    machine, engine = live_machine(cluster), cluster.prefill.name
     for event in (Submit(engine, "r0"), Schedule(engine)):
         machine.take(event)
     node = machine.nodes[engine]
@@ -129,8 +127,6 @@ RUNS = 30
 
 @pytest.mark.parametrize("name", ["pd", "pd-preempting"])
 def test_recorded_live_runs_satisfy_the_spec_and_replay(name: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     cluster = CLUSTERS[name]
     finished = 0
     for seed in range(RUNS):
@@ -142,7 +138,7 @@ def test_recorded_live_runs_satisfy_the_spec_and_replay(name: str) -> None:
         finished += not run.stimuli
         assert machine.judged >= len(run.steps) > 0
         events = tuple(step.event for step in run.steps)
-        once, again = (record(LiveMachine(cluster), events) for _ in range(2))
+        once, again = (record(live_machine(cluster), events) for _ in range(2))
         assert once is not None, f"seed {seed}: live vLLM does not take its own events"
         assert once == again, f"seed {seed}: live vLLM did not do the same twice"
     assert finished == RUNS

@@ -17,6 +17,8 @@ from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LATE, VOID, Flight
 from tests.driving import taken
+from tests.in_vllm import SCHEDULER, around, instead
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -26,6 +28,7 @@ OFFERED: tuple[Event, ...] = (
     *(Submit("D", "r0"), Schedule("D")),
 )
 READ = (*OFFERED, TransferDone("r0"))
+ENDS = f"{SCHEDULER}._update_from_kv_xfer_finished"
 
 
 @pytest.fixture
@@ -80,9 +83,7 @@ def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
 
 def driven(events: tuple[Event, ...], preset: str = "pd-full") -> dict[str, str]:
     """Which engine of a cluster is dead after these events, and what of."""
-    from kvproof.live.machine import LiveMachine
-
-    machine = taken(LiveMachine(CLUSTERS[preset]), *events)
+    machine = taken(live_machine(CLUSTERS[preset]), *events)
     return {engine.name: engine.dead.words for engine in machine.state.engines if engine.dead}
 
 
@@ -90,28 +91,23 @@ def driven(events: tuple[Event, ...], preset: str = "pd-full") -> dict[str, str]
 def test_the_engine_has_died_whose_call_raised(
     engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
     reported = "finished_sending" if engine == "P" else "finished_recving"
-    original = Scheduler._update_from_kv_xfer_finished
 
-    def raising(self: Any, output: Any) -> Any:
+    def raising(right: Any, self: Any, output: Any) -> Any:
         if getattr(output, reported):
             raise RuntimeError("out of luck")
-        return original(self, output)
+        return right(self, output)
 
-    monkeypatch.setattr(Scheduler, "_update_from_kv_xfer_finished", raising)
+    around(ENDS, raising)(monkeypatch)
     # This file is no part of the adapter, so that what it raises is taken for vLLM's.
     assert driven(READ) == {engine: "RuntimeError in raising: out of luck"}
 
 
 def test_what_vllm_misses_in_itself_is_its_own_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
     def broken(_self: Any, *_args: Any, **_more: Any) -> Any:
         return None.num_computed_tokens  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(Scheduler, "_update_from_kv_xfer_finished", broken)
+    instead(ENDS, broken)(monkeypatch)
     assert list(driven(READ)) == ["D"]
 
 
@@ -213,9 +209,7 @@ def test_without_counters_the_noted_fates_count_and_the_outputs_that_vllm_drops(
 
 
 def test_a_preemption_is_noted_for_the_steps_in_flight() -> None:
-    from kvproof.live.machine import LiveMachine
-
-    machine = LiveMachine(CLUSTERS["async"])
+    machine = live_machine(CLUSTERS["async"])
     (node,) = machine.nodes.values()
     for event in (Submit("E", "r0"), Schedule("E")):
         machine.take(event)
@@ -273,10 +267,8 @@ def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
 def test_a_failed_read_is_reported_by_its_blocks(policy: str) -> None:
     """D's scheduler learns from the blocks that the load of the request failed."""
-    from kvproof.live.machine import LiveMachine
-
     full = CLUSTERS["pd-full"]
-    machine = LiveMachine(replace(full, name="older", load_failure=policy, failures=1))
+    machine = live_machine(replace(full, name="older", load_failure=policy, failures=1))
     for event in FAILING:
         step = machine.take(event)
     found = step.after.engine("D").find("r0")
@@ -304,10 +296,8 @@ def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
 
 @pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match", "pd-ratio-state"])
 def test_vllm_agrees_which_hits_and_pairs_there_are(name: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     cluster = CLUSTERS[name]
-    machine = LiveMachine(cluster)
+    machine = live_machine(cluster)
     for _ in range(40):
         stimuli = machine.stimuli()
         if not stimuli:

@@ -14,7 +14,6 @@ from kvproof.live.known.registry import KNOWN
 from kvproof.live.observer import kept
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Compute, Event, Schedule, Submit, TransferDone
-from kvproof.model.machine import Machine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, VOID
 from kvproof.strategies.drain import drain
@@ -22,7 +21,7 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.driving import taken
-from tests.watching import Counting, watched
+from tests.watching import Counting, live_machine, watched
 
 pytestmark = pytest.mark.live
 
@@ -35,12 +34,10 @@ JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
 
 def first_step(jobs: tuple[Job, ...] = JOBS, **options: Any) -> tuple[dict[str, int], list[str]]:
     """The tokens that the first step of live vLLM computes, and what that breaks."""
-    from kvproof.live.machine import LiveMachine
-
     engine = EngineConfig(
         "E", (Group("full", 2),), **{"num_blocks": 6, "chunk_tokens": 10, **options}
     )
-    machine = LiveMachine(Cluster("c", (engine,), jobs))
+    machine = live_machine(Cluster("c", (engine,), jobs))
     for job in jobs:
         machine.take(Submit("E", job.name))
     step = machine.take(Schedule("E"))
@@ -77,10 +74,8 @@ def test_the_share_of_the_pool_is_the_number_of_blocks(total: int) -> None:
 def preempted_in_flight() -> tuple[str, str]:
     """On live P: the fate of an output whose request was preempted after the step was dispatched,
     and the role of P."""
-    from kvproof.live.machine import LiveMachine
-
     machine = taken(
-        LiveMachine(CLUSTERS["pd-roles-preempting"]),
+        live_machine(CLUSTERS["pd-roles-preempting"]),
         Submit("P", "r0"),
         Submit("P", "r1"),
         Schedule("P"),
@@ -176,12 +171,9 @@ def test_a_hash_of_other_tokens_is_no_dropped_token() -> None:
 def breaks_of(cluster: Cluster, events: Sequence[Event]) -> dict[str, Break]:
     """What live vLLM breaks when it takes these stimuli, by the name of the check."""
 
-    def make(chosen: Cluster) -> Machine:
-        from kvproof.live.machine import LiveMachine
-
-        return LiveMachine(chosen)
-
-    found = judged.followed(cluster, make, events, CHECKS.values(), KNOWN.values(), None, None)
+    found = judged.followed(
+        cluster, live_machine, events, CHECKS.values(), KNOWN.values(), None, None
+    )
     return {each.signature.check: each for each in found.breaks.values()}
 
 

@@ -17,7 +17,8 @@ from kvproof.model.plans import loop, startup
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.strategies.run import Run
-from tests.in_vllm import SCHEDULER, instead
+from tests.in_vllm import POOL, SCHEDULER, around, instead
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -38,10 +39,8 @@ def test_the_function_that_does_not_end_is_named() -> None:
 
 
 def test_a_step_that_does_not_end_is_a_dead_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.live.machine import LiveMachine
-
     instead(STEPS, without_end)(monkeypatch)
-    machine = LiveMachine(CLUSTERS["full"])
+    machine = live_machine(CLUSTERS["full"])
     machine.take(Submit("E", "r0"))
     step = machine.take(Schedule("E"))
     assert step.after.engine("E").dead == Death(
@@ -120,14 +119,12 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a scheduler is. A refusal is none."""
-    from vllm.v1.core.sched.scheduler import Scheduler
-
     from kvproof.live.loop.episode import played
 
     def unmade(*_: Any, **__: Any) -> None:
         raise raised("no engine")
 
-    monkeypatch.setattr(Scheduler, "__init__", unmade)
+    instead(f"{SCHEDULER}.__init__", unmade)(monkeypatch)
     if raised is ValueError:
         with pytest.raises(ValueError, match="no engine"):
             played(loop.random_plan(0))
@@ -140,21 +137,19 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
 @pytest.mark.usefixtures("_soon")
 def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one of each call, in a loop as in a start-up."""
-    from vllm.v1.core.sched.scheduler import Scheduler
-
     from kvproof.live.loop.episode import played
     from kvproof.live.startup.engine import starts
 
-    right, calls = Scheduler.schedule, itertools.count(1)
+    calls = itertools.count(1)
 
-    def slow(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def slow(right: Any, *args: Any, **kwargs: Any) -> Any:
         until = time.process_time() + 0.06
         while time.process_time() < until:
             pass
         next(calls)
-        return right(self, *args, **kwargs)
+        return right(*args, **kwargs)
 
-    monkeypatch.setattr(Scheduler, "schedule", slow)
+    around(STEPS, slow)(monkeypatch)
     for number in range(2):
         before = next(calls)
         assert played(loop.random_plan(number)).died is None
@@ -167,9 +162,6 @@ def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_free_queue_that_is_a_circle_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks go back although another request holds them, so the queue has one of them twice."""
-    from vllm.v1.core.block_pool import BlockPool
-
-    from kvproof.live.machine import LiveMachine
 
     def free_blocks(self: Any, ordered_blocks: Any, *_: Any, **__: Any) -> None:
         for block in ordered_blocks:
@@ -177,10 +169,10 @@ def test_a_free_queue_that_is_a_circle_is_seen(monkeypatch: pytest.MonkeyPatch) 
             if not block.is_null:
                 self.free_block_queue.append(block)
 
-    monkeypatch.setattr(BlockPool, "free_blocks", free_blocks)
+    instead(f"{POOL}.free_blocks", free_blocks)(monkeypatch)
     found: set[str] = set()
     for name in ("full", "partial-tight", "window"):
-        run = Run(LiveMachine(CLUSTERS[name]), ())
+        run = Run(live_machine(CLUSTERS[name]), ())
         for _ in range(60):
             if run.dead or not run.stimuli:
                 break

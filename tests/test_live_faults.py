@@ -20,7 +20,7 @@ from kvproof.reports.terminal import replay_line
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.mistakes import MISTAKES, TOLD, preset_of
-from tests.watching import is_undriven, watched
+from tests.watching import is_undriven, live_machine, watched
 
 pytestmark = pytest.mark.live
 
@@ -68,11 +68,9 @@ def run(
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_vllm_as_released_is_green(name: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     if is_undriven(CLUSTERS[preset_of(name)]):
         return
-    outcome = run(name, [MISTAKES[name].finds], LiveMachine, examples=RELEASED)
+    outcome = run(name, [MISTAKES[name].finds], live_machine, examples=RELEASED)
     assert outcome.verdict is Verdict.SAMPLED
 
 
@@ -80,13 +78,11 @@ def test_vllm_as_released_is_green(name: str) -> None:
 def test_the_invariant_finds_the_mistake_in_vllm(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.live.machine import LiveMachine
-
     if is_undriven(CLUSTERS[preset_of(name)]):
         return
     assert name not in FAULTS or MISTAKES[name].finds in FAULTS[name].breaks
     MISTAKES[name].patch(monkeypatch)
-    outcome = found(name, [MISTAKES[name].finds], LiveMachine)
+    outcome = found(name, [MISTAKES[name].finds], live_machine)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant == MISTAKES[name].finds

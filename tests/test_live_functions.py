@@ -13,7 +13,7 @@ from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from tests.functions.function import compare
 from tests.functions.registry import FUNCTIONS
-from tests.in_vllm import MAMBA, NIXL_SCHEDULER, WINDOW, around, instead, line
+from tests.in_vllm import MAMBA, NIXL_SCHEDULER, SINGLE, WINDOW, around, instead, line
 from tests.mistakes import MISTAKES
 from tests.planted import under
 from tests.test_sizes import MUTANTS, ON_VLLM
@@ -78,10 +78,7 @@ def test_a_finding_that_is_not_known_explains_nothing(name: str) -> None:
 
 def test_a_known_finding_explains_only_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The window judged by the loaded tokens is known; one block more than that is not."""
-    from vllm.v1.core.single_type_kv_cache_manager import SingleTypeKVCacheManager as Owner
-
-    original = Owner.get_num_blocks_to_allocate
-    monkeypatch.setattr(Owner, "get_num_blocks_to_allocate", lambda *args: original(*args) + 1)
+    around(f"{SINGLE}.get_num_blocks_to_allocate", lambda right, *a: right(*a) + 1)(monkeypatch)
     assert not compared("window_admission").explained_by
 
 

@@ -1,7 +1,6 @@
 """A store beside KV transfers: P and D each load from the store what the other does not offer."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.state import LOADING, RUNNING
 from kvproof.model.step import Step
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -49,14 +49,6 @@ def cluster(transfer: Direction, *states: Group, **more: Any) -> Cluster:
     return Cluster("c", tuple(engines), jobs, transfer=transfer, resets=True, **more)
 
 
-@contextmanager
-def driven(made: Cluster) -> Iterator[Any]:
-    from kvproof.live.machine import LiveMachine
-
-    with closing(LiveMachine(made)) as machine:
-        yield machine
-
-
 def taken(machine: Any, *events: Event) -> Step:
     """The last step of these events; an event that is not possible yet is taken later."""
     left = [*events]
@@ -75,7 +67,7 @@ def loads(step: Step) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("transfer", ["pull", "push"])
 def test_p_loads_from_its_store_and_d_from_p(transfer: Direction) -> None:
-    with driven(cluster(transfer)) as machine:
+    with closing(live_machine(cluster(transfer))) as machine:
         taken(machine, *first(), Submit("P", "r1"))
         step = taken(machine, Schedule("P"))
         assert loads(step) == [(0, 6)]
@@ -92,7 +84,7 @@ def test_p_loads_from_its_store_and_d_from_p(transfer: Direction) -> None:
 
 
 def test_the_store_of_p_leaves_a_token_of_a_prompt_whose_last_token_nixl_takes_away() -> None:
-    with driven(cluster("pull", Group("mamba", 2))) as machine:
+    with closing(live_machine(cluster("pull", Group("mamba", 2)))) as machine:
         taken(machine, *first(steps=2))
         assert machine.state.engine("P").stored == ("abcd", "abcdef")
         step = taken(machine, Submit("P", "r1"), Schedule("P"))
@@ -101,7 +93,7 @@ def test_the_store_of_p_leaves_a_token_of_a_prompt_whose_last_token_nixl_takes_a
 
 
 def test_what_a_failed_read_did_not_bring_comes_from_the_store_of_d() -> None:
-    with driven(cluster("pull", failures=1, load_failure="recompute")) as machine:
+    with closing(live_machine(cluster("pull", failures=1, load_failure="recompute"))) as machine:
         taken(machine, *first(), Submit("P", "r1"), Schedule("P"), Complete("P"), Submit("D", "r1"))
         taken(machine, Schedule("D"), TransferFail("r1"))
         step = taken(machine, Schedule("D"))
@@ -114,7 +106,7 @@ def test_what_a_failed_read_did_not_bring_comes_from_the_store_of_d() -> None:
 
 def test_what_neither_the_store_nor_the_other_engine_has_is_not_loaded() -> None:
     made = cluster("pull")
-    with driven(made) as machine:
+    with closing(live_machine(made)) as machine:
         taken(machine, *first(), Submit("P", "r1"))
         step = taken(machine, Schedule("P"))
     guard = [GUARDS["load_is_offered"]]

@@ -30,6 +30,7 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
 from tests.driving import taken
 from tests.planted import under
+from tests.watching import live_machine
 
 # P pushes
 
@@ -42,10 +43,8 @@ LEASES = CLUSTERS["push-leases"]
 @pytest.mark.live
 @pytest.mark.parametrize("first", ["P", "D"])
 def test_live_vllm_pushes_the_same(first: str) -> None:
-    from kvproof.live.machine import LiveMachine
-
     order = [*ON_P, *ON_D] if first == "P" else [ON_P[0], *ON_D, *ON_P[1:]]
-    live, model = LiveMachine(LEASES), ModelMachine(LEASES)
+    live, model = live_machine(LEASES), ModelMachine(LEASES)
     for event in [*order, TransferDone("r0"), Schedule("D"), Complete("D")]:
         assert live.take(event).after == model.take(event).after
     live.close()

@@ -1,5 +1,6 @@
 """Records of real vLLM: when and where they are written, and that machines follow them."""
 
+import itertools
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.as_trace import as_trace
 from kvproof.model.records.record import followed, read, write_in
 from kvproof.reports.schemas import text
+from tests.in_vllm import MANAGER, around
 from tests.mistakes import MISTAKES
 from tests.recorded import run as driven
 
@@ -175,17 +177,13 @@ def test_a_mistake_in_the_record_is_a_sentence(monkeypatch: pytest.MonkeyPatch) 
 def test_the_death_of_an_engine_is_in_its_record(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm.v1.core.kv_cache_manager import KVCacheManager
+    calls = itertools.count(1)
 
-    original = KVCacheManager.allocate_slots
-    calls: list[Any] = []
+    def dies(right: Any, *args: Any, **kwargs: Any) -> Any:
+        assert next(calls) < 4, "no blocks today"
+        return right(*args, **kwargs)
 
-    def dies(self: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        calls.append(request)
-        assert len(calls) < 4, "no blocks today"
-        return original(self, request, *args, **kwargs)
-
-    monkeypatch.setattr(KVCacheManager, "allocate_slots", dies)
+    around(f"{MANAGER}.allocate_slots", dies)(monkeypatch)
     with pytest.raises(Exception, match="not possible"):
         Watched().run()
     [path] = files(folder)

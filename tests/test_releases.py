@@ -50,6 +50,7 @@ from kvproof.reports.output.search import ReleaseAnswer
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import Witness, broken_by, witnesses
 from tests.planted import under
+from tests.watching import live_machine
 
 
 def record(fault: str, invariant: str, **more: Any) -> dict[str, Any]:
@@ -506,7 +507,6 @@ def test_the_survey_of_the_installed_release(
 @pytest.mark.live
 def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.gate.difference.judged import sampled
-    from kvproof.live.machine import LiveMachine
     from kvproof.live.observer.recorder import Recorder
     from kvproof.model.presets import CLUSTERS
 
@@ -514,7 +514,7 @@ def test_what_the_adapter_gets_wrong_is_no_engines_death(monkeypatch: pytest.Mon
     surveyor = survey.Surveyor("0.0.0", Path())
     cluster = CLUSTERS["full"]
     record = surveyor.record(
-        cluster, "sampled", "full", lambda: sampled(cluster, LiveMachine, 0, 3, 10)
+        cluster, "sampled", "full", lambda: sampled(cluster, live_machine, 0, 3, 10)
     )
     assert "no attribute 'start'" in record["reason"]
     assert "broken" not in record

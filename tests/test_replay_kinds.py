@@ -21,7 +21,7 @@ from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome
 from tests.mistakes import MISTAKES
-from tests.watching import watched
+from tests.watching import live_machine, watched
 
 FINDINGS = Path(__file__).parent.parent / "findings"
 
@@ -38,10 +38,8 @@ def replays(path: Path) -> tuple[int, int]:
 
 def kept(folder: Path, machine: str, outcome: Outcome) -> Path:
     """The file of a trace of what was found."""
-    from kvproof.live.machine import LiveMachine
-
     assert outcome.cluster is not None
-    fresh = LiveMachine(outcome.cluster) if machine == "live" else ModelMachine(outcome.cluster)
+    fresh = live_machine(outcome.cluster) if machine == "live" else ModelMachine(outcome.cluster)
     changes = record(fresh, outcome.events)
     trace = Trace(outcome.cluster, outcome.events, changes, outcome.finding, machine=machine)
     write(folder / "kept.jsonl", trace)

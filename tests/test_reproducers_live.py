@@ -22,6 +22,7 @@ from kvproof.model.traces.trace import Trace
 from kvproof.strategies.sampling.stateful import sample
 from tests.cover import others_nightly
 from tests.mistakes import MISTAKES, Mistake
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -67,13 +68,11 @@ class WithAndWithout:
 
 def trace_of(name: str) -> Trace:
     """A run of live vLLM that shows a mistake."""
-    from kvproof.live.machine import LiveMachine
-
     cluster, checks = CLUSTERS[FAULTS[name].cluster], [CHECKS[MISTAKES[name].finds]]
     with pytest.MonkeyPatch.context() as patch:
         MISTAKES[name].patch(patch)
         for seed in range(4):
-            found = sample(cluster, LiveMachine, checks, seed=seed, examples=90, use_jobs=True)
+            found = sample(cluster, live_machine, checks, seed=seed, examples=90, use_jobs=True)
             if found.finding is not None:
                 break
         trace = traced(Setup(cluster, (), None), maker("live"), found, 0)

@@ -2,8 +2,8 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.driving import taken
-from tests.watching import watched
+from tests.watching import live_machine, watched
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
 
@@ -61,32 +61,19 @@ def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
     assert len(step.effects.reads) > 0
 
 
-@contextmanager
-def model(cluster: Cluster) -> Iterator[Machine]:
-    yield ModelMachine(cluster)
-
-
-@contextmanager
-def live(cluster: Cluster) -> Iterator[Machine]:
-    from kvproof.live.machine import LiveMachine
-
-    with closing(LiveMachine(cluster)) as made:
-        yield made
-
-
-@pytest.mark.parametrize("machine", [model, pytest.param(live, marks=pytest.mark.live)])
+@pytest.mark.parametrize("make", [ModelMachine, pytest.param(live_machine, marks=pytest.mark.live)])
 @pytest.mark.parametrize(
     ("first", "second", "loaded"), [(0, 0, 2), (0, 1, 0), (1, 0, 0), (1, 1, 2)]
 )
 def test_a_store_gives_no_tokens_for_embeddings(
-    machine: Callable[[Cluster], AbstractContextManager[Machine]],
+    make: Callable[[Cluster], Machine],
     first: int,
     second: int,
     loaded: int,
 ) -> None:
     engine = EngineConfig("E", (FULL,), store=True, num_blocks=9, prefix_caching=False)
     jobs = Job("r0", "abc", embeds=bool(first)), Job("r1", "abc", embeds=bool(second))
-    with machine(Cluster("c", (engine,), jobs)) as made:
+    with closing(make(Cluster("c", (engine,), jobs))) as made:
         admitted = [
             choice.external
             for name in ("r0", "r1")

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from kvproof.model.config import Job
 from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
+from tests.in_vllm import POOL, around
 from tests.watching import Observed
 
 pytestmark = pytest.mark.live
@@ -131,16 +132,11 @@ def test_an_audit_is_of_all_blocks_at_once() -> None:
 
 
 def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.block_pool import BlockPool
-
-    gives_back = BlockPool.free_blocks
-
-    def loses_one(self: Any, blocks: Any) -> None:
-        gives_back(self, list(blocks)[1:])
-
     watched = Watched("full", 1)
     assert not watched.found
-    monkeypatch.setattr(BlockPool, "free_blocks", loses_one)
+    around(f"{POOL}.free_blocks", lambda right, pool, blocks: right(pool, list(blocks)[1:]))(
+        monkeypatch
+    )
     watched = Watched("full", 1)
     watched.run(watched.jobs[0])
     assert "all_blocks_return" in watched.found

@@ -21,6 +21,13 @@ LATER = tuple(name for name, feature in FEATURES.items() if feature.later)
 """Features of vLLM that came after the release that is tested in full."""
 
 
+def live_machine(cluster: Cluster) -> Any:
+    """Fresh live vLLM for a cluster. vLLM is imported here, and not by who imports this module."""
+    from kvproof.live.machine import LiveMachine
+
+    return LiveMachine(cluster)
+
+
 class Counting(Watched):
     """A watched machine that counts the steps it was judged by."""
 
@@ -34,10 +41,8 @@ class Counting(Watched):
 
 def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = None) -> "Counting":
     """Fresh live vLLM for a cluster. All known findings are excused, `without` one of them."""
-    from kvproof.live.machine import LiveMachine
-
     known = [each for name, each in KNOWN.items() if name != without]
-    return Counting(LiveMachine(cluster), known, policy=policy)
+    return Counting(live_machine(cluster), known, policy=policy)
 
 
 class Observed:
@@ -53,7 +58,6 @@ class Observed:
         found: Counter[str] | None = None,
         **options: Any,
     ) -> None:
-        from kvproof.live.machine import LiveMachine
         from kvproof.watch.judge import Judge
         from kvproof.watch.observer import Observer
 
@@ -63,7 +67,7 @@ class Observed:
 
         self.found: Counter[str] = Counter() if found is None else found
         self.said: list[str] = []
-        self.machine = LiveMachine(cluster)
+        self.machine = live_machine(cluster)
         nodes = self.machine.nodes
         self.judges = {name: Judge(finds, self.said.append) for name in nodes}
         self.observers = {
@@ -88,12 +92,11 @@ def is_undriven(cluster: Cluster) -> bool:
     the verdict would be UNKNOWN, with the name of what is missing."""
     from kvproof.live.contract.features import used_by
     from kvproof.live.contract_check import check
-    from kvproof.live.machine import LiveMachine
 
     missing = [f for f in LATER if f in used_by(cluster) and check().missing(f)]
     if missing:
         with pytest.raises(AdapterDrift, match=f"This vLLM has no .*, needed for {missing[0]}"):
-            LiveMachine(cluster)
+            live_machine(cluster)
     return bool(missing)
 
 
