@@ -15,12 +15,10 @@ from kvproof.connectors.drawn import SPREAD
 from kvproof.connectors.episode import play, require_replaced
 from kvproof.connectors.judging import mixed_up
 from kvproof.connectors.plan import (
-    AbortRequest,
     ConnectorPlan,
     Copies,
     Drain,
     ResetCache,
-    RunSteps,
     SubmitRequest,
 )
 from kvproof.connectors.search import PlanSearch, accepted
@@ -94,27 +92,6 @@ def test_no_mode_of_states_is_driven_that_this_vllm_refuses() -> None:
     assert made
     assert any(each.every_state for each in made) == keeps_every_state()
     assert not found.unmade
-
-
-def test_a_forced_reset_before_a_load_ends_an_engine_with_offloading() -> None:
-    # A finding in 0.32.0. If a release mends it, this test says so.
-    engine = EngineConfig("E", ONE, num_blocks=9, chunk_tokens=5)
-    again = (SubmitRequest(0, 20, 4), SubmitRequest(0, 20, 3), SubmitRequest(0, 20, 4))
-    plan = ConnectorPlan(
-        engine,
-        (
-            SubmitRequest(0, 20, 4),
-            Drain(),
-            *again,
-            AbortRequest(0),
-            AbortRequest(0),
-            RunSteps(2),
-            ResetCache(running=True),
-        ),
-    )
-    result = play(SHIPPED["offloading"].subject, plan)
-    assert [finding.invariant for finding in result.findings] == ["engine_survives"]
-    assert "assert self._jobs[any_jid].is_store" in result.findings[0].sentence
 
 
 RANKED = [name for name, each in SHIPPED.items() if each.subject.ranks]

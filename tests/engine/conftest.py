@@ -49,3 +49,9 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     device = request.module.DEVICE
     inherited = None if device == "cpu" else lent.BEFORE
     return Runs(DEVICES[device], tmp_path_factory.mktemp("models"), inherited)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models."""
+    return tmp_path_factory.mktemp("models")

@@ -3,12 +3,12 @@
 `injure` is called in the engine's process, before the engine is built.
 """
 
-import importlib
 import re
-from functools import reduce, wraps
 from typing import Any
 
 import pytest
+
+from tests.in_vllm import around
 
 _changed = pytest.MonkeyPatch()
 
@@ -26,18 +26,13 @@ class Injury(Exception):
 
 def injure(_llm: Any, place: str, call: int) -> None:
     """Let a method raise at this call, the first being 1. Others are healed."""
-    _changed.undo()
-    module, _, path = place.partition(":")
-    *owners, last = path.split(".")
-    owner = reduce(getattr, owners, importlib.import_module(module))
-    original = getattr(owner, last)
     left = [call]
 
-    @wraps(original)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(right: Any, *args: Any, **kwargs: Any) -> Any:
         left[0] -= 1
         if not left[0]:
             raise Injury(f"planted in {place}")
-        return original(*args, **kwargs)
+        return right(*args, **kwargs)
 
-    _changed.setattr(owner, last, called)
+    _changed.undo()
+    around(place, called)(_changed)

@@ -20,12 +20,6 @@ def case(name: str) -> object:
     return pytest.param(name, marks=[pytest.mark.nightly] if SHOWN[name].nightly else [])
 
 
-@pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the models."""
-    return tmp_path_factory.mktemp("models")
-
-
 @pytest.mark.parametrize("name", [case(name) for name in sorted(SHOWN)])
 def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None:
     """The sanitizer finds what the page of the finding says, and no more with the patch."""

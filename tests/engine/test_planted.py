@@ -24,11 +24,6 @@ INJURIES = (
 )
 
 
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("models")
-
-
 def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
     """An engine without a mistake is served to the end first, see `rows`."""
     for row in rows(models, list(FOUND), alone=False):
