@@ -9,20 +9,35 @@ must match, which is not part of the hit. Or the hash of each block covers the t
 must match too.
 """
 
+import functools
 from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
 
 from kvproof.invariants.arithmetic import blocks_begun, first_token_read, in_common
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
 from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.events import Complete, Compute, Schedule
 from kvproof.model.ghost_state import Served
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
-from kvproof.model.state import SENDING, Engine, Key
+from kvproof.model.state import (
+    ABORTED,
+    FAILED,
+    LOADED,
+    LOADING,
+    SAMPLED,
+    SENDING,
+    Engine,
+    Key,
+    Request,
+)
 from kvproof.model.step import Admission, Step
 
 
+@functools.lru_cache(maxsize=4096)
 def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
     """Whether a hit of this length is owed in all groups: a block of each group ends there, or a
     hash exists there if hits may end inside a block. A request that `loads` what follows may load
@@ -32,6 +47,7 @@ def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
     return all(hit % g.block_size == 0 for g in engine.groups if g.attention or g.aligned)
 
 
+@functools.lru_cache(maxsize=256)
 def alike_after_hit(engine: EngineConfig, ended: bool = False) -> int:
     """Number of tokens after a hit that must match too: one block if a drafter has layers, or the
     tokens after a block that its hash covers. Where the earlier prompt `ended` and hits may end
@@ -343,69 +359,171 @@ def repeated_prompt_hits(step: Step, cluster: Cluster) -> Iterator[Judged]:
         )
 
 
-def _owed_keys(cfg: EngineConfig, prompt: str) -> Iterator[Key]:
-    """The keys that a hit in this prompt may need: of each whole block of the prompt, in each group
-    with full attention."""
-    ahead = cfg.hash_lookahead_tokens
-    top = len(prompt) - alike_after_hit(cfg, ended=True)
-    hit = next((hit for hit in range(top, 0, -1) if may_end_at(cfg, hit)), 0)
-    for index, group in enumerate(cfg.groups):
-        if group.kind != "full":
+ANY = "?"
+"""The token with which a later prompt goes on after computed tokens: it may be any."""
+
+
+def _known_and_computed(cfg: EngineConfig, request: Request | None) -> int:
+    """Tokens of a request whose KV is in its blocks and for which a hash may be there. The blocks
+    of a load do not count before it is over."""
+    if request is None or not any(request.tables):
+        return 0
+    computed = min(request.computed, len(request.tokens) - cfg.hash_lookahead_tokens)
+    return min(computed, request.hit) if request.status in (LOADING, LOADED, FAILED) else computed
+
+
+def _ends(before: Request, after: Request | None) -> bool:
+    """Whether a request ends in a step, or starts again."""
+    if after is None or not any(after.tables):
+        return True
+    return after.status in (SENDING, ABORTED) and before.status != after.status
+
+
+class _Computed(NamedTuple):
+    """What a step has computed of a request: its `tokens`, and the lengths at which `hits` may end
+    in those that are computed. `settled` is such a length: what it needs was known before the
+    output that came last."""
+
+    request: Request
+    tokens: str
+    hits: list[int]
+    settled: int
+    ended: bool
+
+
+def _slack(cfg: EngineConfig) -> int:
+    """The most tokens that one output makes known after they were computed."""
+    return cfg.drafts + (1 if cfg.overlaps else 0)
+
+
+def _gone_on(cfg: EngineConfig, step: Step, before: Engine, after: Engine) -> Iterator[_Computed]:
+    """The requests that have computed more in a step. What an output has made known may be cached
+    by the next step of its request, and is judged there once more."""
+    if before.requests is after.requests:
+        return
+    apart = 0 if cfg.hash_lookahead_tokens else alike_after_hit(cfg)
+    chosen = (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
+    scheduled = {choice.request for choice in chosen if isinstance(choice, Compute)}
+    for request in after.requests:
+        earlier = before.find(request.id)
+        if request is earlier or request.status in (SENDING, ABORTED):
             continue
-        for position in positions(cfg, group, hit):
-            end = (position + 1) * group.block_size + ahead
-            if end <= len(prompt):
-                yield index, prompt[:end]
+        first = settled = max(_known_and_computed(cfg, earlier), request.hit)
+        last = _known_and_computed(cfg, request)
+        if request.id in scheduled:
+            first = max(first - _slack(cfg), request.hit)
+        if first >= last:
+            continue
+        lengths = range(max(first - apart, request.hit) + 1, last - apart + 1)
+        hits = [length for length in lengths if may_end_at(cfg, length)]
+        if hits:
+            yield _Computed(request, request.tokens, hits, settled - apart, ended=False)
 
 
-def _goes_on(engine: Engine, prompt: str) -> bool:
-    """Whether a request with this prompt has not ended."""
-    return any(r.status != SENDING and r.tokens.startswith(prompt) for r in engine.requests)
+def _longest_in(cfg: EngineConfig, tokens: int, ended: bool) -> int:
+    """The longest hit that a prompt can have which begins with these tokens and goes on."""
+    top = tokens - (0 if cfg.hash_lookahead_tokens else alike_after_hit(cfg, ended))
+    return next((hit for hit in range(top, 0, -1) if may_end_at(cfg, hit)), 0)
+
+
+def _over(cfg: EngineConfig, step: Step, before: Engine, after: Engine) -> Iterator[_Computed]:
+    """The requests that have ended in a step, or start again, with the longest hit in them: of its
+    blocks of full attention none can have been evicted."""
+    if before.requests is after.requests:
+        return
+    accepted = step.event.accepted if isinstance(step.event, Complete) else {}
+    for request in before.requests:
+        goes_on = request.status not in (SENDING, ABORTED) and any(request.tables)
+        if not goes_on or not _ends(request, after.find(request.id)):
+            continue
+        known = _known_and_computed(cfg, request)
+        output = request.output + SAMPLED * accepted.get(request.id, 0)
+        last = _known_and_computed(cfg, request._replace(output=output))
+        prompt = len(request.prompt) - cfg.hash_lookahead_tokens
+        whole = _longest_in(cfg, prompt, ended=True) if known >= prompt else 0
+        settled = max(_longest_in(cfg, known - _slack(cfg), ended=False), whole)
+        hits = {settled, max(_longest_in(cfg, last, ended=False), whole)} - {0}
+        if hits:
+            tokens = request.prompt + output
+            yield _Computed(request, tokens, sorted(hits), settled, ended=True)
+
+
+def _why_not_cached(
+    cfg: EngineConfig, step: Step, computed: _Computed, group: Group, hit: int, prefix: str
+) -> Iterator[Excuse]:
+    """Why a prefix that a hit needs in a group may not be cached."""
+    request, event = computed.request, step.event
+    if not computed.ended and not isinstance(event, Schedule):
+        yield choice("the request goes on, and may cache a block in its next step")
+    if computed.ended and hit > computed.settled:
+        yield release(
+            "a request that ends or starts again does not cache what came with its last output"
+        )
+    if (len(prefix) - cfg.hash_lookahead_tokens) % group.block_size:
+        yield choice("inside a block, only the end of a prompt is cached")
+    if group.kind == "full":
+        return
+    if cfg.retention is not None:
+        yield choice("sparse retention keeps few states and windows")
+    if request.hit < hit <= request.hit + request.external:
+        yield choice("of loaded tokens, only the last state and the end of a window are there")
+    if group.kind == "window" and hit <= computed.settled:
+        yield choice("the window has gone on since")
+    at_end = isinstance(event, Schedule) and not computed.ended and hit == request.computed
+    if group.kind == "mamba" and not at_end:
+        yield choice("a state is kept only where a chunk ends")
 
 
 @check(
-    "full attention has cached each block of a computed prompt that a hit may need",
+    "what a later hit needs of computed tokens, of prompt and answer, is cached",
     origin="vllm#52419",
     severity=Severity.LOST_PERFORMANCE,
     killed_by="blocks_after_the_boundary_not_cached",
-    needs=(Need.SERVED,),
+    needs=(Need.COMPUTED,),
 )
-def computed_prompt_is_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def computed_tokens_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A block is registered in the cache only up to the last boundary that all groups share,
     although hits may end between two such boundaries (vllm#52419). Whoever shares the prompt
     computes the rest again; all answers stay correct.
 
-    What a later hit takes in a full-attention group must be cached when the request that computed
-    the prompt has ended: while it goes on, it may cache its blocks a step later. States and windows
-    are cached at some boundaries only, and say nothing here.
+    A hit may end at each boundary of the tokens, of prompt and answer, that a request has computed.
+    What it needs is in the cache when the step that computes it has been scheduled: each whole
+    block of full attention, the blocks of a window before the boundary, the state at the boundary.
     """
     for before, after in step.touched:
         cfg = cluster.engine(after.name)
-        if after.ghost.served == before.ghost.served or not cfg.prefix_caching:
+        # Cannot be judged: without a cache, and of a load that failed, which computed nothing.
+        failed = isinstance(step.event, Complete) and step.event.failed
+        if not cfg.prefix_caching or after.dead or failed:
             continue
-        keys = {key for key, blocks in after.cached if blocks}
-        for served in sorted({*after.ghost.served} - {*before.ghost.served}):
-            if _goes_on(after, served.prompt):
-                continue
-            for index, prefix in _owed_keys(cfg, served.prompt):
-                if (index, prefix) in keys:
+        keys: set[Key] = set()
+        engines = before, after
+        for computed in chain(_gone_on(cfg, step, *engines), _over(cfg, step, *engines)):
+            keys = keys or {key for engine in engines for key, blocks in engine.cached if blocks}
+            for hit in computed.hits:
+                lacking = [*missing(cfg, keys, computed.tokens + ANY, hit)]
+                if not lacking:
                     yield holds()
-                else:
+                for index, prefix in lacking:
                     yield because(
                         reason(
-                            "prompt_computed",
-                            "{engine} has computed a prompt of {tokens} tokens",
-                            tokens=len(served.prompt),
+                            "tokens_computed",
+                            "{request} has computed tokens on {engine}, in which a hit may end "
+                            "after {hit}",
+                            hit=hit,
                         ),
                         reason(
                             "block_not_cached",
                             "group {group} has not cached its block that ends with token {end}",
                             end=len(prefix),
                         ),
+                        excuses=_why_not_cached(
+                            cfg, step, computed, cfg.groups[index], hit, prefix
+                        ),
                         engine=after.name,
+                        request=computed.request.id,
                         group=index,
                     )
-                    break
 
 
 @check(

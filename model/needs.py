@@ -38,6 +38,7 @@ class Need(Enum):
     PROMPTS = "the prompts of requests as they arrived"
     CHANGED_STATUS = "the status of requests before and after an event, and whom the event is about"
     CHOSEN_BLOCKS = "the blocks that each choice of a step hits, takes and frees, in order"
+    COMPUTED = "all requests and all that is cached, before and after an event"
     CHANGED_COUNTS = "the computed tokens of requests before and after each event"
     SAMPLED = "the tokens that the worker has sampled, and which of them count"
     ENDS = "all reasons for which a request may end, such as stop tokens"

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import pytest
 
 from kvproof.invariants.check import Check, Tally, broken
-from kvproof.invariants.hits import repeated_prompt_hits
+from kvproof.invariants.hits import computed_tokens_are_cached, repeated_prompt_hits
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Schedule
+from kvproof.model.events import Accepted, Complete, Event, Schedule
 from kvproof.model.ghost_state import Ghost, Served
-from kvproof.model.state import initial
+from kvproof.model.state import RUNNING, Key, Request, initial
 from kvproof.model.step import Admission, Effects, Step
 
 FULL, WINDOW, STATE = Group("full", 2), Group("window", 2, window=3), Group("mamba", 2)
@@ -56,3 +56,67 @@ def test_a_prompt_hits_what_it_shares_with_an_earlier_one_unless_no_state_is_the
 def test_a_block_that_is_lost_in_the_step_excuses_a_shorter_hit() -> None:
     here = cluster(FULL)
     assert answers(repeated_prompt_hits, here, admitted(here, 0, served=())) == (1, 1, 0)
+
+
+def ended(here: Cluster, request: Request, event: Event, *cached: Key) -> Step:
+    """A request ends, and these prefixes are cached after it."""
+    state = initial(here)
+    after = state.engines[0]._replace(cached=tuple((key, (1,)) for key in sorted(cached)))
+    before = after._replace(requests=(request,))
+    return Step(state.with_engine(before), event, Effects(), state.with_engine(after))
+
+
+ANSWERED = Request("r1", RUNNING, "abc", 3, 3, output="..", computed=4, tables=((1, 2, 3),))
+"""Its prompt and the first token of its answer fill two blocks."""
+
+
+@pytest.mark.parametrize(
+    ("cached", "expected"),
+    [([(0, "ab"), (0, "abc.")], (1, 0, 0)), ([(0, "ab")], (1, 0, 1))],
+)
+def test_each_whole_block_of_prompt_and_answer_is_cached(
+    cached: list[Key], expected: tuple[int, int, int]
+) -> None:
+    here = cluster(FULL)
+    step = ended(here, ANSWERED, Complete("E"), *cached)
+    assert answers(computed_tokens_are_cached, here, step) == expected
+
+
+def test_what_the_last_output_makes_known_may_be_missing() -> None:
+    """The step has computed the last token of its answer and one draft after it, which its output
+    accepts. No step follows that could cache them."""
+    drafting = EngineConfig("E", (FULL,), drafts=1)
+    here = Cluster("c", (drafting,), (Job("r1", "abcd"),))
+    request = ANSWERED._replace(computed=6, drafts=1)
+    accepted = Complete("E", Accepted(r1=1))
+    step = ended(here, request, accepted, (0, "ab"), (0, "abc."))
+    assert answers(computed_tokens_are_cached, here, step) == (2, 1, 0)
+    step = ended(here, request, accepted, (0, "ab"))
+    assert answers(computed_tokens_are_cached, here, step)[2] == 1
+
+
+def test_a_window_is_cached_at_each_boundary_that_a_step_computes() -> None:
+    here = cluster(FULL, WINDOW)
+    before = initial(here)
+    request = Request("r1", RUNNING, "abcd", 4, 1, computed=4, tables=((1, 2), (3, 4)))
+    full = [(0, "ab"), (0, "abcd")]
+    for window, expected in (["ab", "abcd"], (2, 0, 0)), (["abcd"], (2, 0, 1)):
+        keys = [*full, *((1, prefix) for prefix in window)]
+        after = before.engines[0]._replace(
+            requests=(request,), cached=tuple((key, (1,)) for key in keys)
+        )
+        step = Step(before, Schedule("E"), Effects(), before.with_engine(after))
+        assert answers(computed_tokens_are_cached, here, step) == expected
+
+
+def test_a_state_is_missing_where_no_chunk_ended() -> None:
+    here = cluster(FULL, STATE)
+    before = initial(here)
+    request = Request("r1", RUNNING, "abcd", 4, 1, computed=4, tables=((1, 2), (3, 4)))
+    keys = [(0, "ab"), (0, "abcd"), (1, "abcd")]
+    for cached, expected in (keys, (2, 1, 0)), (keys[:2], (2, 1, 1)):
+        after = before.engines[0]._replace(
+            requests=(request,), cached=tuple((key, (1,)) for key in cached)
+        )
+        step = Step(before, Schedule("E"), Effects(), before.with_engine(after))
+        assert answers(computed_tokens_are_cached, here, step) == expected

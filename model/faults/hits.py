@@ -130,9 +130,9 @@ def end_of_prompt_cached_in_wider_block(cfg: config.EngineConfig, group: config.
     origin="vllm#52419",
     in_vllm="HybridKVCacheCoordinator.cache_blocks",
     replaces="reference.blocks.groups:worth_caching",
-    breaks="computed_prompt_is_cached",
+    breaks="computed_tokens_are_cached",
     cluster="partial-unequal",
-    trace_events=9,
+    trace_events=6,
 )
 def blocks_after_the_boundary_not_cached(
     cfg: config.EngineConfig, request: Request, group: config.Group, position: int

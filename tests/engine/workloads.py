@@ -91,7 +91,6 @@ RARE: dict[str, frozenset[str]] = {
     "offer_has_tokens": frozenset(),  # when P offers to D
     "no_token_of_a_failed_load": frozenset({"store"}),
     "repeated_prompt_hits": ORDINARY_KINDS,
-    "computed_prompt_is_cached": ORDINARY_KINDS,
     "writer_is_alone": frozenset({"full"}),  # when a cached or shared block is written to
     "no_more_is_held_than_is_read": frozenset({"window", "mamba"}),
     "state_read_is_state_at_computed": frozenset({"mamba"}),
