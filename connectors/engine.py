@@ -38,6 +38,7 @@ from kvproof.model.facts.connectors import (
     Owed,
     Promised,
     Remembered,
+    RequestsEnded,
     ResetRaised,
     SendEnded,
     SlotRead,
@@ -299,6 +300,7 @@ class DrivenEngine:
             found.append(
                 Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)
             )
+        self._note_ended()
         first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
         for each in found:
             if requests[each.request].is_finished():
@@ -306,6 +308,9 @@ class DrivenEngine:
             else:
                 behind = "" if each.request in holders else first
                 self.facts.append(each._replace(behind=behind))
+
+    def _note_ended(self) -> None:
+        self.facts.append(RequestsEnded(self.arrived - len(self.scheduler.requests)))
 
     def _lacks(self, request: Any) -> tuple[int, int]:
         """The number of further blocks that a request needs for its next step, and the number for
@@ -337,8 +342,8 @@ class DrivenEngine:
         self.facts.extend(each for tier in self.tiers for each in tier.owed())
         pool = self.scheduler.kv_cache_manager.block_pool
         missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
-        if missing:
-            self.facts.append(Owed(missing, tuple(self.scheduler.requests), steps))
+        self.facts.append(Owed(missing, tuple(self.scheduler.requests), steps))
+        self._note_ended()
 
     def take_facts(self) -> list[Fact]:
         """The facts since the last call."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, reason
-from kvproof.model.facts.connectors import Owed, Past, Unfreed, Waits
+from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.facts.connectors import Owed, Past, RequestsEnded, Unfreed, Waits
 from kvproof.model.severity import Severity
 
 
@@ -13,10 +13,13 @@ from kvproof.model.severity import Severity
     origin="get_num_new_matched_tokens, get_finished; vllm#49328",
     severity=Severity.HANG,
 )
-def every_request_ends(fact: Waits, past: Past) -> Iterator[Judged]:
+def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judged]:
     """A request that waits for a load is served when the load is reported. If the connector answers
     "ask again later" for ever, or never reports a load, the request hangs (vllm#49328,
     vllm#53903)."""
+    if isinstance(fact, RequestsEnded):
+        yield holds(fact.number)
+        return
     waits = reason(
         "waits",
         "{request} is {status}, and {steps} steps brought it no further",
@@ -84,6 +87,8 @@ def kept_blocks_are_given_back(fact: Unfreed | Owed, past: Past) -> Iterator[Jud
             ),
             request=fact.request,
         )
+    elif not fact.blocks:
+        yield holds()
     else:
         yield because(
             reason("goes_on", "{steps} steps without any request brought no end", steps=fact.steps)

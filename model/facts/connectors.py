@@ -220,10 +220,17 @@ class Unfreed(NamedTuple):
     steps: int
 
 
+class RequestsEnded(NamedTuple):
+    """No more requests arrive, and so many requests of an engine have ended and left the
+    scheduler."""
+
+    number: int
+
+
 class Owed(NamedTuple):
-    """An engine without unfinished work still has blocks that are not free. The engine says that it
-    has nothing to do, or it has no request and steps without end. `holders` are the requests that
-    the scheduler still has, and `steps` is the number of steps so far."""
+    """An engine has no unfinished work, and so many of its `blocks` are not free. The engine says
+    that it has nothing to do, or it has no request and steps without end. `holders` are the
+    requests that the scheduler still has, and `steps` is the number of steps so far."""
 
     blocks: int
     holders: tuple[str, ...]
@@ -392,6 +399,7 @@ Fact: TypeAlias = (
     | ResetRaised
     | Waits
     | Unfreed
+    | RequestsEnded
     | Owed
     | Missed
     | Remembered
@@ -432,9 +440,6 @@ LOOKED_AT: dict[type, str] = {
     ItemWrong: "images loaded",
     ItemDropped: "images dropped",
     ItemsUnencoded: "requests that were encoded",
-    Waits: "loads",
-    Unfreed: "kept requests",
-    Owed: "kept requests",
 }
 """The facts that exist only where something is wrong. Each has the name of the things that a run
 examines to find them, and under which the run counts these things."""
@@ -450,6 +455,10 @@ COUNTED: dict[type, str] = {
     CacheStatistics: "statistics",
     PromptReported: "reported prompts",
     StateSaved: "saved hidden states",
+    Waits: "requests that did not end",
+    Unfreed: "requests that did not end",
+    RequestsEnded: "idle engines",
+    Owed: "idle engines",
     ItemsHeld: "looks at the encoder cache",
     ItemsOwed: "looks at the encoder cache",
 }
