@@ -8,7 +8,7 @@ from typing import Any
 from kvproof.live import blame
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
-from kvproof.live.loop import readers
+from kvproof.live.loop import front
 from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
 from kvproof.model import interruption
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played
@@ -146,7 +146,7 @@ class Episode:
                 self.engine.stop(drain)
 
     def _send(self, one: Send) -> None:
-        if one.refused and not readers.drivable():
+        if one.refused and not front.drivable():
             return
         params: dict[str, Any] = {}
         if one.role == "prefill":
@@ -159,7 +159,7 @@ class Episode:
             return
         # P has its blocks, whether the engine knows of it or not.
         client.taken = one.role == "decode"
-        for request in readers.refused(one.request, one.tokens, params):
+        for request in front.refused(one.request, one.tokens, params):
             self.engine.receive(request)
 
     def _resume(self, part: str = "") -> None:
