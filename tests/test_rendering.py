@@ -47,7 +47,7 @@ def trace_of(fault: str) -> Trace:
     chosen = fault_named(fault)
     faults = [chosen]
     cluster = cluster_named(chosen.cluster)
-    outcome = under(faults, explore, cluster)
+    outcome = under(faults, explore, cluster, [CHECKS[name] for name in chosen.breaks])
     changes = under(faults, record, ModelMachine(cluster), outcome.events)
     return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, Evict, Schedule, bare, stimulus
 from kvproof.model.faults.registry import FAULTS, fault_named
@@ -50,11 +51,11 @@ def taken(trace: Trace, index: int) -> Event:
 
 @cache
 def broken_by(fault: str) -> tuple[Trace, Mistakes]:
-    """The shortest trace that shows a fault."""
+    """The shortest trace on which a fault breaks an invariant that is named for it."""
     chosen = fault_named(fault)
     faults = [chosen]
     cluster = cluster_named(chosen.cluster)
-    outcome = under(faults, explore, cluster)
+    outcome = under(faults, explore, cluster, [CHECKS[name] for name in chosen.breaks])
     assert outcome.verdict is Verdict.VIOLATED
     return under(faults, recorded, cluster, outcome.events, outcome.finding, [fault]), faults
 
