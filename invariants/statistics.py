@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.invariants.loop import idle, nothing_left, unpaused
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.invariants.loop import idle, nothing_left
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported
-from kvproof.model.facts.loop import Played
+from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
 
 
@@ -19,8 +19,9 @@ from kvproof.model.severity import Severity
 def statistics_count_once(fact: CacheStatistics) -> Iterator[Judged]:
     """The hit rate of a prefix cache is what operators look at. A connector may have the scheduler
     ask again later, and an admission may fail; a request is still one request (vllm#48860). One
-    whose load failed gives its blocks back and is looked up once more."""
-    if fact.looked_up <= fact.arrived + fact.failed:
+    whose load failed gives its blocks back and may be looked up once more. One that ends before its
+    admission may not be looked up at all."""
+    if fact.looked_up == fact.arrived:
         yield holds(fact.looked_up)
     else:
         yield because(
@@ -36,7 +37,18 @@ def statistics_count_once(fact: CacheStatistics) -> Iterator[Judged]:
                 where=fact.where,
                 counted=fact.looked_up,
             ),
+            excuses=_why_not_once(fact),
         )
+
+
+def _why_not_once(fact: CacheStatistics) -> Iterator[Excuse]:
+    if fact.looked_up < fact.arrived:
+        yield choice("a request that ends before its admission is not looked up")
+    elif fact.looked_up <= fact.arrived + fact.failed:
+        yield choice("a request whose load failed is looked up again")
+
+
+LAST_TOKEN = choice("all of its tokens were cached, and the last one is computed again")
 
 
 @check(
@@ -51,11 +63,11 @@ def prompt_statistics_add_up(fact: PromptReported) -> Iterator[Judged]:
     parts of two look-ups do not fit together, and a counter would have to go down (vllm#37460). Of
     a prompt that was loaded whole, the last token is computed again, and may count as such."""
     cached = fact.local + fact.external
-    last = cached + 1 == fact.tokens
-    allowed = {(local, external - less) for local, external in fact.admitted for less in {0, last}}
-    if (fact.local, fact.external) in allowed and cached + fact.computed == fact.tokens:
+    whole = cached + fact.computed == fact.tokens
+    if whole and (fact.local, fact.external) in fact.admitted:
         yield holds()
         return
+    loaded_all = cached + 1 == fact.tokens and (fact.local, fact.external + 1) in fact.admitted
     yield because(
         reason(
             "admitted",
@@ -71,6 +83,7 @@ def prompt_statistics_add_up(fact: PromptReported) -> Iterator[Judged]:
             external=fact.external,
             computed=fact.computed,
         ),
+        excuses=[LAST_TOKEN] if whole and loaded_all else (),
         request=fact.request,
     )
 
@@ -103,7 +116,12 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
             ),
         )
     last = played.waits[-1] if played.waits else None
-    if last is not None and nothing_left(last) and any(says.now) and not played.busy:
+    # A loop that was stopped while it ran cannot be judged: it may have more to export.
+    if last is None or not nothing_left(last) or played.busy:
+        pass
+    elif not any(says.now):
+        yield holds()
+    else:
         yield because(
             idle(last),
             reason("left", "no request, step or transfer is left, and every block is free"),
@@ -117,7 +135,7 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
                 feature="an idle engine",
             ),
         )
-    if says.computed <= did.computed + did.requests:
+    if says.computed == did.computed:
         yield holds()
     else:
         yield because(
@@ -133,7 +151,16 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
                 tokens=says.computed,
                 feature="steps",
             ),
+            excuses=_why_other_steps(says.computed - did.computed, did.requests),
         )
+
+
+def _why_other_steps(more: int, answers: int) -> Iterator[Excuse]:
+    """The excuses of metrics that count so many `more` tokens than steps computed."""
+    if more < 0:
+        yield choice("tokens of rejected drafts, and of requests that are gone, do not count")
+    elif more <= answers:
+        yield release("the last token of an answer counts as a token of a step")
 
 
 @check(
@@ -147,8 +174,8 @@ def statistics_reach_their_reader(played: Played) -> Iterator[Judged]:
     workers report (vllm#43877). A step that gives no client a token has statistics too
     (vllm#48668). Statistics that are not passed on, or not taken before the engine waits, are
     missing."""
-    for wait in unpaused(played):
-        for front, received in wait.received if wait.number and not wait.steps else ():
+    for wait in played.waits:
+        for front, received in wait.received:
             if received == wait.noted:
                 yield holds()
             else:
@@ -170,4 +197,14 @@ def statistics_reach_their_reader(played: Played) -> Iterator[Judged]:
                         lookups=received.lookups,
                         feature=f"{'transfers' if ends else 'look-ups'} by {front}",
                     ),
+                    excuses=_why_not_received(wait),
                 )
+
+
+def _why_not_received(wait: LoopWait) -> Iterator[Excuse]:
+    if wait.paused:
+        yield choice("a client has paused the engine")
+    if wait.steps:
+        yield choice("a step is in flight, and its statistics come with its output")
+    if not wait.number:
+        yield choice("the engine has ended, and nobody reads its statistics any more")

@@ -9,6 +9,7 @@ from kvproof.invariants.blocks import uncached_blocks_are_reused_at_once
 from kvproof.invariants.check import broken
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
+from kvproof.invariants.statistics import prompt_statistics_add_up, statistics_count_once
 from kvproof.live.known.caching import shrunk_hit_is_not_matched_again
 from kvproof.model import termination
 from kvproof.model.because import About, Judged
@@ -25,6 +26,7 @@ from kvproof.model.events import (
     Schedule,
     Submit,
 )
+from kvproof.model.facts.connectors import CacheStatistics, PromptReported
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
@@ -529,3 +531,30 @@ def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_ar
     ):
         found = check.of_step(ALONE, Step(state, Schedule("E"), Effects(kept=(kept,)), state))
         assert [[excuse.kind for excuse in each.excuses] for each in found if each.reasons] == kinds
+
+
+@pytest.mark.parametrize(
+    ("fact", "kinds"),
+    [
+        (CacheStatistics("engine's", 2, 2), []),
+        (CacheStatistics("engine's", 1, 2), [["choice"]]),
+        (CacheStatistics("engine's", 3, 2, failed=1), [["choice"]]),
+        (CacheStatistics("engine's", 3, 2), [[]]),
+    ],
+)
+def test_a_request_is_looked_up_once_or_there_is_a_reason(
+    fact: CacheStatistics, kinds: list[list[str]]
+) -> None:
+    found = [each for each in statistics_count_once.function(fact) if each.reasons]
+    assert [[excuse.kind for excuse in each.excuses] for each in found] == kinds
+
+
+def test_the_last_token_of_a_prompt_that_is_cached_whole_is_computed_again() -> None:
+    def kinds(admitted: tuple[int, int]) -> list[list[str]]:
+        fact = PromptReported("r0", 9, 4, 4, 1, admitted=(admitted,))
+        found = [each for each in prompt_statistics_add_up.function(fact) if each.reasons]
+        return [[excuse.kind for excuse in each.excuses] for each in found]
+
+    assert kinds((4, 4)) == []
+    assert kinds((4, 5)) == [["choice"]]
+    assert kinds((4, 0)) == [[]]

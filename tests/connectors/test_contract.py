@@ -119,7 +119,7 @@ def test_what_is_right_is_judged_too() -> None:
     assert "recomputed_prompt_is_not_loaded" in judged(asked)
     assert judged(Announced(1, 4, 4, None, groups=1)) == {"events_carry_whole_blocks"}
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
-    assert judged(CacheStatistics("engine's", 0, 2)) == set()
+    assert judged(CacheStatistics("engine's", 0, 2)) == {"statistics_count_once"}
     assert judged(reads=7) == {"request_reads_its_own_tokens"}
 
 
