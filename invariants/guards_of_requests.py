@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.changes import Requests, alive, requests, scheduled
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import (
     Abort,
@@ -14,6 +14,7 @@ from kvproof.model.events import (
     Complete,
     Compute,
     Continue,
+    Event,
     FinishLoad,
     LeaseExpire,
     Preempt,
@@ -48,18 +49,18 @@ from kvproof.model.step import Step
 def batch(event: Schedule) -> Counter[str]:
     """The tokens of each request of a step, without requests that the step preempts."""
     tokens: Counter[str] = Counter()
-    for choice in event.chose or ():
-        if isinstance(choice, Compute):
-            tokens[choice.request] += choice.tokens
-        elif isinstance(choice, Preempt):
-            tokens.pop(choice.request, None)
+    for made in event.chose or ():
+        if isinstance(made, Compute):
+            tokens[made.request] += made.tokens
+        elif isinstance(made, Preempt):
+            tokens.pop(made.request, None)
     return tokens
 
 
 def _too_many(cfg: EngineConfig, before: Engine, request: Request, count: int) -> Iterator[Judged]:
     """What is wrong if a step computes `count` tokens of a request, which is shown after it."""
     others = sum(r.status in (WAITING, PREEMPTED, RUNNING) for r in before.requests) > 1
-    if others and 0 < cfg.long_prefill_tokens < count:
+    if 0 < cfg.long_prefill_tokens < count:
         yield because(
             reason(
                 "tokens_beside_others",
@@ -68,6 +69,7 @@ def _too_many(cfg: EngineConfig, before: Engine, request: Request, count: int) -
                 long_prefill_tokens=cfg.long_prefill_tokens,
             ),
             reason("gets", "{request} gets {count}", count=count),
+            excuses=() if others else [choice("no other request is there that could use them")],
             engine=before.name,
             request=request.id,
         )
@@ -123,7 +125,8 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
             engine=after.name,
         )
     places = [r.id for r in after.requests if r.status in (RUNNING, PAUSED)]
-    if len(places) > cfg.max_requests and set(after.running) - set(before.running):
+    if len(places) > cfg.max_requests:
+        begun = set(after.running) - set(before.running)
         yield because(
             reason(
                 "requests_at_a_time",
@@ -135,6 +138,7 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 "{places:names} run, or are sessions that keep their place",
                 places=places,
             ),
+            excuses=() if begun else [choice("none of them began to run in this step")],
             engine=after.name,
         )
     for name, count in tokens.items():
@@ -158,18 +162,18 @@ def admitted_request_was_waiting(step: Step) -> Iterator[Judged]:
     if engines is None or not isinstance(step.event, Schedule):
         return
     before, admitted = engines.before, reason("is_admitted", "it is admitted")
-    for choice in step.event.chose or ():
-        request = before.find(choice.request)
-        if request is None or not isinstance(choice, Admit | FinishLoad):
+    for made in step.event.chose or ():
+        request = before.find(made.request)
+        if request is None or not isinstance(made, Admit | FinishLoad):
             continue
         status = reason("has_status", "{request} on {engine} is {status}", status=request.status)
         late = any(f.fate == LATE for f in before.flights(request.id))
         wrong: Reason | None = None
-        if isinstance(choice, FinishLoad) and request.status not in (LOADED, FAILED):
+        if isinstance(made, FinishLoad) and request.status not in (LOADED, FAILED):
             wrong = reason("load_is_finished", "the step finishes its load")
-        if isinstance(choice, Admit) and request.status not in (WAITING, PREEMPTED, FAILED):
+        if isinstance(made, Admit) and request.status not in (WAITING, PREEMPTED, FAILED):
             wrong = admitted
-        if isinstance(choice, Admit) and late:
+        if isinstance(made, Admit) and late:
             status = reason("token_is_pending", "an earlier token of {request} is pending")
             wrong = admitted
         if wrong is None:
@@ -181,36 +185,41 @@ def admitted_request_was_waiting(step: Step) -> Iterator[Judged]:
 def _after_schedule(event: Schedule, request: Request) -> set[int]:
     """The permitted numbers of computed tokens after the choices of a step."""
     counts = {request.computed}
-    for choice in event.chose or ():
-        if choice.request != request.id:
+    for made in event.chose or ():
+        if made.request != request.id:
             continue
-        if isinstance(choice, Admit):
-            counts = {choice.local_hit + choice.external}
-        elif isinstance(choice, Compute):
-            counts = {count + choice.tokens for count in counts}
-        elif isinstance(choice, Preempt):
+        if isinstance(made, Admit):
+            counts = {made.local_hit + made.external}
+        elif isinstance(made, Compute):
+            counts = {count + made.tokens for count in counts}
+        elif isinstance(made, Preempt):
             counts = {0}
-        elif isinstance(choice, FinishLoad):
+        elif isinstance(made, FinishLoad):
             failed = request.status == FAILED
             counts = {0} if failed else {min(c, len(request.tokens) - 1) for c in counts}
     return counts
 
 
-def _after_output(before: Engine, event: Complete, was: Request, now: Request) -> set[int]:
+def _after_output(before: Engine, event: Complete, was: Request) -> set[int]:
     """The permitted numbers of computed tokens after the output of the oldest step."""
     if event.failed == was.id:
         return {was.hit}
-    accepted, end = event.accepted.get(was.id, 0), len(now.tokens) - 1
-    count = was.computed
+    accepted, count = event.accepted.get(was.id, 0), was.computed
     if was.id in dict(before.step or ()):
         count -= max(was.computed - len(was.tokens) - accepted, 0)
     for flight in before.steps[0] if before.steps else ():
         if flight.request == was.id and flight.fate == COUNTS and flight.samples:
             count -= flight.ahead - accepted
-    if len(now.output) < now.max_tokens:
-        return {count}
-    after_end = accepted + 1 - (len(now.output) - len(was.output))
-    return {count, count - max(after_end, 0), min(count, end)}
+    return {count}
+
+
+def _why_fewer(event: Event, was: Request, now: Request, count: int) -> Iterator[Excuse]:
+    """The excuses of a request with fewer computed tokens than the `count` of the steps."""
+    if not isinstance(event, Complete) or len(now.output) < now.max_tokens:
+        return
+    after_end = event.accepted.get(was.id, 0) + 1 - (len(now.output) - len(was.output))
+    if now.computed in (count - max(after_end, 0), min(count, len(now.tokens) - 1)):
+        yield choice("it has ended, and tokens after its end do not count")
 
 
 def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]:
@@ -218,12 +227,12 @@ def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]
     if isinstance(event, Schedule) and event.engine == before.name:
         return _after_schedule(event, was)
     if isinstance(event, Complete) and event.engine == before.name:
-        return _after_output(before, event, was, now)
+        return _after_output(before, event, was)
     begins_anew = now.status != was.status and now.status in (FAILED, "preempted")
     return {0} if begins_anew else {was.computed}
 
 
-def _difference(engine: Engine, request: Requests, allowed: set[int]) -> Judged:
+def _difference(event: Event, engine: Engine, request: Requests, allowed: set[int]) -> Judged:
     assert request.before is not None
     assert request.after is not None
     return because(
@@ -235,6 +244,7 @@ def _difference(engine: Engine, request: Requests, allowed: set[int]) -> Judged:
             right=sorted(allowed),
         ),
         reason("has", "it has {computed}", computed=request.after.computed),
+        excuses=_why_fewer(event, request.before, request.after, max(allowed)),
         engine=engine.name,
         request=request.name,
     )
@@ -252,9 +262,9 @@ def computed_tokens_are_those_scheduled(step: Step) -> Iterator[Judged]:
 
     A step adds the tokens that it schedules. Its output subtracts the drafts that were not
     accepted. A preemption, a failed load and a reset set the number to 0. A request that has loaded
-    its whole prompt computes the last token again, to sample from it. If a request ends among
-    accepted drafts, the spec permits the number with and without the drafts after the end, and with
-    and without the tokens of later steps, which compute nothing that counts.
+    its whole prompt computes the last token again, to sample from it. A request that ends among
+    accepted drafts may count without the drafts after its end, and without the tokens of later
+    steps, which compute nothing that counts.
     """
     for engines in alive(step):
         for request in requests(engines):
@@ -265,7 +275,7 @@ def computed_tokens_are_those_scheduled(step: Step) -> Iterator[Judged]:
             if now.computed in allowed:
                 yield holds()
             else:
-                yield _difference(engines.after, request, allowed)
+                yield _difference(step.event, engines.after, request, allowed)
 
 
 def sampled(before: Engine, event: Complete, request: Request) -> int:
@@ -287,9 +297,11 @@ def _alike(one: str, other: str) -> bool:
     return one == other or (marked and len({*plain}) == 1)
 
 
-def _keeps(was: str, now: str) -> bool:
-    """Whether a prompt keeps its tokens, except that its last tokens may be removed."""
-    return was.startswith(now) or (len(now) <= len(was) and all(map(_alike, was, now)))
+def _why_another_prompt(was: str, now: str) -> Iterator[Excuse]:
+    if was.startswith(now):
+        yield choice("its last tokens are left to D")
+    elif len(now) <= len(was) and all(map(_alike, was, now)):
+        yield choice("its session has dropped a token before it")
 
 
 @check(
@@ -332,7 +344,7 @@ def output_is_what_was_sampled(step: Step) -> Iterator[Judged]:
                     engine=after.name,
                     request=name,
                 )
-            if _keeps(was.prompt, now.prompt):
+            if was.prompt == now.prompt:
                 yield holds()
             else:
                 yield because(
@@ -342,9 +354,13 @@ def output_is_what_was_sampled(step: Step) -> Iterator[Judged]:
                         prompt=was.prompt,
                     ),
                     reason("has_prompt", "its prompt is now {prompt!r}", prompt=now.prompt),
+                    excuses=_why_another_prompt(was.prompt, now.prompt),
                     engine=after.name,
                     request=name,
                 )
+
+
+LOAD_FAILED = choice("its load has failed, and then the engine is told to end it")
 
 
 @check(
@@ -363,10 +379,8 @@ def request_ends_with_its_last_token(step: Step, cluster: Cluster) -> Iterator[J
         if engines.after.name != event.engine:
             continue
         for name, was, now in requests(engines):
-            if was is None or (event.failed == name and cluster.load_failure == "fail"):
-                continue
-            if was.status not in (RUNNING, PREEMPTED):
-                continue
+            if was is None or was.status not in (RUNNING, PREEMPTED):
+                continue  # the output is of no such request
             tokens = len(was.output) + sampled(engines.before, event, was)
             going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
             if going == (tokens < was.max_tokens):
@@ -382,6 +396,9 @@ def request_ends_with_its_last_token(step: Step, cluster: Cluster) -> Iterator[J
                     reason(
                         "has_status", "its status is {status}", status=now.status if now else "gone"
                     ),
+                    excuses=[LOAD_FAILED]
+                    if event.failed == name and cluster.load_failure == "fail"
+                    else (),
                     engine=engines.after.name,
                     request=name,
                 )

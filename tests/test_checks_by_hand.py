@@ -558,3 +558,34 @@ def test_the_last_token_of_a_prompt_that_is_cached_whole_is_computed_again() -> 
     assert kinds((4, 4)) == []
     assert kinds((4, 5)) == [["choice"]]
     assert kinds((4, 0)) == [[]]
+
+
+def test_a_request_alone_may_get_more_tokens_than_one_beside_others() -> None:
+    cluster = Cluster("c", (EngineConfig("E", FULL, 8, long_prefill_tokens=2),))
+    step = GUARDS["step_keeps_its_limits"]
+    for others, kinds in ((), ["choice"]), ((WAITS._replace(id="r1"),), []):
+        before = with_requests(WAITS._replace(prompt="aaaa"), *others)
+        after = with_requests(WAITS._replace(prompt="aaaa", computed=4, status=RUNNING), *others)
+        event = Schedule("E", (Compute("r0", 4),))
+        found = step.of_step(cluster, Step(State((before,)), event, Effects(), State((after,))))
+        assert [[e.kind for e in each.excuses] for each in found if each.reasons] == [kinds]
+
+
+@pytest.mark.parametrize(("prompt", "kinds"), [("aa", []), ("a", [["choice"]]), ("ab", [[]])])
+def test_the_prompt_of_a_request_may_only_lose_its_last_tokens(
+    prompt: str, kinds: list[list[str]]
+) -> None:
+    before, after = with_requests(WAITS), with_requests(WAITS._replace(prompt=prompt))
+    step = Step(State((before,)), Schedule("E", ()), Effects(), State((after,)))
+    found = GUARDS["output_is_what_was_sampled"].of_step(ALONE, step)
+    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
+
+
+@pytest.mark.parametrize(("failed", "kinds"), [("r0", ["choice"]), ("", [])])
+def test_a_request_whose_load_failed_may_end_before_its_last_token(
+    failed: str, kinds: list[str]
+) -> None:
+    runs = with_requests(WAITS._replace(status=RUNNING, max_tokens=3))
+    step = Step(State((runs,)), Complete("E", failed=failed), Effects(), State((with_requests(),)))
+    (found,) = GUARDS["request_ends_with_its_last_token"].of_step(ALONE, step)
+    assert [excuse.kind for excuse in found.excuses] == kinds
